@@ -1,0 +1,106 @@
+"""Every knob of the compiler, declared once: environment name, type, default, doc, and whether it changes generated code.
+
+In: the environment (read once, at first use of each knob) and `patch`. Out: typed attributes of the single `config` object.
+Only knobs with `affects_codegen` enter the cache key (`config.codegen_key()`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar, overload
+
+from compiler_core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Knob(Generic[T]):
+    """One knob: a descriptor that reads its override, else its environment variable, else its default."""
+
+    def __init__(self, env: str, parse: Callable[[str], T], default: T, doc: str, *, affects_codegen: bool) -> None:
+        self.env, self.parse, self.default, self.__doc__, self.affects_codegen = env, parse, default, doc, affects_codegen
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Knob[T]: ...
+    @overload
+    def __get__(self, instance: Config, owner: type) -> T: ...
+    def __get__(self, instance: Config | None, owner: type) -> Knob[T] | T:
+        if instance is None:
+            return self
+        if self.name not in instance.values:
+            instance.values[self.name] = self.read_environment()
+        return instance.values[self.name]  # type: ignore[return-value]
+
+    def read_environment(self) -> T:
+        text = os.environ.get(self.env)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{self.env}={text!r} is not valid: {error}", expected=self.__doc__ or "") from error
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("expected 0 or 1")
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "distcompile"
+
+
+class Config:
+    """All knobs. Read them as attributes; change them with `with config.patch(name=value):`."""
+
+    debug = Knob("DISTCOMPILE_DEBUG", int, 0, "0..5: 1 steps, 2 graphs, 3 fusion, 4 loop IR, 5 generated source", affects_codegen=False)
+    logs = Knob("DISTCOMPILE_LOGS", _names, frozenset[str](), "comma-separated log artefacts, see compiler_core/log.py", affects_codegen=False)
+    dump_dir = Knob("DISTCOMPILE_DUMP", str, "", "directory that receives every stage as text; empty: none", affects_codegen=False)
+    cache_dir = Knob("DISTCOMPILE_CACHE_DIR", Path, _cache_home(), "directory of the compiled-artefact cache", affects_codegen=False)
+    use_cache = Knob("DISTCOMPILE_CACHE", _flag, True, "0: neither read nor write the artefact cache", affects_codegen=False)
+    verify = Knob("DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False)
+    recompile_limit = Knob("DISTCOMPILE_RECOMPILE_LIMIT", int, 8, "guard keys per compiled function before it runs eager", affects_codegen=False)
+    cxx = Knob("DISTCOMPILE_CXX", str, "", "C++ compiler; empty: $CXX, then c++, g++, clang++", affects_codegen=True)
+    cxx_flags = Knob("DISTCOMPILE_CXX_FLAGS", str, "", "flags appended to the C++ compiler's", affects_codegen=True)
+    fusion = Knob("DISTCOMPILE_FUSION", _flag, True, "0: one kernel per graph node", affects_codegen=True)
+    num_threads = Knob("OMP_NUM_THREADS", int, 1, "threads of a generated kernel", affects_codegen=False)
+
+    def __init__(self) -> None:
+        self.values: dict[str, object] = {}
+
+    @classmethod
+    def knobs(cls) -> dict[str, Knob[object]]:
+        return {name: knob for name, knob in vars(cls).items() if isinstance(knob, Knob)}
+
+    def codegen_key(self) -> tuple[tuple[str, str], ...]:
+        """(name, value) of every knob that changes generated code, in declaration order."""
+        return tuple((name, repr(getattr(self, name))) for name, knob in self.knobs().items() if knob.affects_codegen)
+
+    @contextmanager
+    def patch(self, **overrides: object) -> Iterator[None]:
+        """Override knobs within a `with` block. Raises ConfigError for an unknown name."""
+        unknown = overrides.keys() - self.knobs().keys()
+        if unknown:
+            raise ConfigError(f"no such knob: {', '.join(sorted(unknown))}", expected=", ".join(self.knobs()))
+        before = dict(self.values)
+        self.values.update(overrides)
+        try:
+            yield
+        finally:
+            self.values = before
+
+
+config = Config()

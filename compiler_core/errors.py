@@ -1,0 +1,72 @@
+"""The catalogue of errors: one class per kind of mistake, each saying what, where, what was expected, what to do.
+
+In: facts. Out: exceptions whose text is laid out the same way everywhere. Every class here is raised by a test.
+Errors of collectives, launcher and DDP live in their own packages and follow the same layout.
+"""
+
+from __future__ import annotations
+
+
+class DistCompileError(Exception):
+    """Base of the compiler core's errors.
+
+    what: one sentence on what went wrong. where: the user's file and line, if known.
+    expected, got: the two sides of the mismatch. remedy: what the user can do.
+    """
+
+    def __init__(self, what: str, *, where: str = "", expected: str = "", got: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.expected, self.got, self.remedy = what, where, expected, got, remedy
+        rows = (("at", where), ("expected", expected), ("got", got), ("what to do", remedy))
+        super().__init__("\n".join([what, *(f"  {label}: {text}" for label, text in rows if text)]))
+
+
+class DTypeError(DistCompileError, TypeError):
+    """An element type that does not exist here, or does not fit the operation."""
+
+
+class ShapeError(DistCompileError, ValueError):
+    """Shapes that do not fit the operation or each other."""
+
+
+class IndexError_(DistCompileError, IndexError):
+    """An index outside its dimension, or of a kind that indexing does not take."""
+
+
+class OpDefinitionError(DistCompileError):
+    """An op registered without all its rules; raised at import."""
+
+
+class AutogradError(DistCompileError, RuntimeError):
+    """backward() on something that has no gradient, a freed tape, or a saved value changed in place."""
+
+
+class GraphError(DistCompileError):
+    """A graph (or loop IR) text that does not parse, or a graph that breaks an invariant."""
+
+
+class GraphBreak(DistCompileError):
+    """Python needed the data of a traced value; `where` is the user's line. An error only under fullgraph=True."""
+
+
+class RecompileLimitError(DistCompileError):
+    """More distinct guard keys than `recompile_limit`, under fullgraph=True."""
+
+
+class BackendError(DistCompileError):
+    """A backend that does not exist, or that failed on a graph."""
+
+
+class LoweringError(BackendError):
+    """A graph node that the lowering or the code generator cannot express."""
+
+
+class CompilerNotFoundError(BackendError):
+    """No C++ compiler on this machine."""
+
+
+class CompilerFailedError(BackendError):
+    """The C++ compiler rejected generated code; the text holds its first lines and the source's path."""
+
+
+class ConfigError(DistCompileError, ValueError):
+    """A knob that does not exist, or a value that it does not take."""

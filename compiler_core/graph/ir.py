@@ -1,0 +1,169 @@
+"""Graph: the tensor IR. Immutable nodes over ops, in topological order.
+
+    Graph   := graph NAME ( Placeholder* ) { (Constant | Call)* return Node* }
+    Node    := Placeholder(name, meta, role, source) | Constant(name, array) | Call(name, op, operands, attrs, meta, location)
+
+In: ops applied to nodes (`GraphBuilder.bind`, reached through `ops.bind`). Out: `Graph`.
+Invariants (checked by `verify.py`): names are unique; an operand stands before its user; every `meta` is what the op's
+`infer` says; placeholders stand first, in call order; the outputs are nodes of the graph.
+Nodes compare by identity. Two graphs are equal when their text is (`print.py`, without locations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler_core.dtype import DType
+from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """What every node has: a name unique in its graph, and the meta of its one output."""
+
+    name: str
+    meta: TensorMeta
+
+    __bind_priority__ = 1
+
+    @property
+    def shape(self) -> Shape:
+        return self.meta.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.meta.dtype
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        return ()
+
+    @staticmethod
+    def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        trace = current_trace()
+        if trace is None:
+            raise RuntimeError(f"op {op.name} applied to graph nodes outside of any trace; use GraphBuilder.recording()")
+        return trace.bind(op, values, attrs)
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.meta}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Placeholder(Node):
+    """A graph input. role: "input", "parameter", "buffer", "saved", "tangent", "rng" or "scale".
+
+    source: where the caller finds it, as the user would write it (`args[0]`, `model.l1.weight`).
+    """
+
+    role: str = "input"
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constant(Node):
+    """An array known when the graph was made. `array` is never written."""
+
+    array: Array = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Call(Node):
+    """One op applied to earlier nodes. `location` is the user's `file:line`, or empty."""
+
+    op: Op = field(kw_only=True)
+    args: tuple[Node, ...] = field(kw_only=True)
+    attrs: Mapping[str, Any] = field(kw_only=True)
+    location: str = ""
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        return self.args
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A function from arrays to arrays. `nodes` holds all nodes, placeholders first, in topological order."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Placeholder, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, Placeholder))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, Call))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, Constant))
+
+    def users(self) -> dict[Node, list[Call]]:
+        """Node -> the calls that read it, in order, once each."""
+        table: dict[Node, list[Call]] = {node: [] for node in self.nodes}
+        for call in self.calls:
+            for operand in dict.fromkeys(call.args):
+                table[operand].append(call)
+        return table
+
+    def __str__(self) -> str:
+        from compiler_core.graph.print import print_graph
+
+        return print_graph(self)
+
+
+class GraphBuilder:
+    """Collects nodes while something is traced; `build` closes it into a Graph. Implements `ops.registry.Trace`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.placeholders: list[Placeholder] = []
+        self.body: list[Node] = []
+        self._counts: dict[str, int] = {}
+        self._constants: dict[tuple[str, Shape, bytes], Constant] = {}
+
+    def unique_name(self, stem: str) -> str:
+        """`stem`, or `stem_1`, `stem_2`, ... : deterministic, so equal traces print equal text."""
+        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "v"
+        count = self._counts.get(stem, 0)
+        self._counts[stem] = count + 1
+        if count == 0:
+            return stem
+        return self.unique_name(f"{stem}_{count}")
+
+    def placeholder(self, name: str, meta: TensorMeta, *, role: str = "input", source: str = "") -> Placeholder:
+        """Add an input, after those added before."""
+        node = Placeholder(self.unique_name(name), meta, role, source)
+        self.placeholders.append(node)
+        return node
+
+    def constant(self, array: Array) -> Constant:
+        """The node holding `array`; equal arrays share one node."""
+        meta = meta_of(array)
+        key = (meta.dtype.short, meta.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = Constant(self.unique_name("const"), meta, array=array)
+            self.body.append(self._constants[key])
+        return self._constants[key]
+
+    def call(self, op: Op, args: Iterable[Node], attrs: Mapping[str, Any], *, location: str = "", name: str = "") -> Call:
+        """Append `op(*args, **attrs)`; its meta comes from `op.infer`."""
+        args = tuple(args)
+        meta = op.infer(*(a.meta for a in args), **attrs)
+        node = Call(self.unique_name(name or op.name), meta, op=op, args=args, attrs=dict(attrs), location=location)
+        self.body.append(node)
+        return node
+
+    def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        """`ops.bind`'s way in: arrays among `values` become constants."""
+        return self.call(op, [v if isinstance(v, Node) else self.constant(v) for v in values], attrs)
+
+    def build(self, outputs: Iterable[Node]) -> Graph:
+        """The finished graph. Dead nodes stay; `passes.dce` removes them."""
+        return Graph(self.name, (*self.placeholders, *self.body), tuple(outputs))

@@ -1,0 +1,152 @@
+"""What an op is, the table of all ops, and `bind`: the one place through which every op application passes.
+
+In: one `Op` block per primitive, registered at import. Out: `bind(op, *values, **attrs)`.
+
+A *value* is a NumPy (CuPy) array, a graph node under construction, or a `Tensor`. Every primitive takes operands whose
+shapes and dtypes already fit (no broadcasting, no promotion: `composite.py` and `Tensor` insert `expand` and `cast`)
+and has exactly one output. `bind` asks the values who interprets them:
+  a value's class with a `__bind__` does (a Tensor before a graph node); plain arrays run `op.eager`.
+An op with no value operand asks the current trace, if there is one (the one ambient thing in the compiler).
+The method is JAX's `bind` (see JAX's autodidax).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from compiler_core.dtype import DType, of
+from compiler_core.errors import OpDefinitionError
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.rules import LowerRule
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
+Value: TypeAlias = Any  # Array | graph.Node | Tensor: rules are generic over all three
+Attrs: TypeAlias = dict[str, Any]  # hashable: int, float, bool, str, DType, tuples of these
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Example operands for the generated conformance tests.
+
+    shapes: one shape an operand. attrs: the op's attributes. low, high: the range values are drawn from.
+    dtypes: the common dtypes to try; empty: all that `Op.dtypes` allows. make: builds the operands where a range will not do
+    (receives a numpy Generator and the dtype).
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    attrs: Attrs = field(default_factory=dict)
+    low: float = -2.0
+    high: float = 2.0
+    dtypes: tuple[DType, ...] = ()
+    make: Callable[[np.random.Generator, DType], list[Array]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDifferentiable:
+    """In place of a vjp: the op's gradient is zero or undefined, and why."""
+
+    why: str
+
+
+VjpRule: TypeAlias = Callable[..., tuple[Value | None, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One primitive, whole.
+
+    infer(*metas, **attrs) -> TensorMeta: raises ShapeError or DTypeError on operands that do not fit.
+    eager(xp, *arrays, **attrs) -> array: with `xp` NumPy or CuPy; the definition that all else is held to.
+    vjp(g, out, *operands, **attrs) -> one cotangent (or None) per operand; uses only other ops, never array data.
+    lower: one of ops/rules.py.
+    samples: operands for conformance tests, never empty.
+    dtypes: the operand dtypes it takes.
+    random: the result depends on a generator key. view: eager may return a view of operand 0.
+    """
+
+    name: str
+    infer: Callable[..., TensorMeta]
+    eager: Callable[..., Array]
+    vjp: VjpRule | NotDifferentiable
+    lower: LowerRule
+    samples: tuple[Sample, ...]
+    dtypes: tuple[DType, ...]
+    random: bool = False
+    view: bool = False
+    doc: str = ""
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add `op` to the table. Raises OpDefinitionError for a second op of that name or a missing rule."""
+    if op.name in OPS:
+        raise OpDefinitionError(f"op {op.name!r} is registered twice")
+    for rule in ("infer", "eager", "vjp", "lower", "samples", "dtypes"):
+        if not getattr(op, rule):
+            raise OpDefinitionError(f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op")
+    OPS[op.name] = op
+    return op
+
+
+@runtime_checkable
+class Trace(Protocol):
+    """Whoever records ops: a graph builder."""
+
+    def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value: ...
+
+
+_current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The trace that records right now in this thread, or None."""
+    return _current_trace.get()
+
+
+@contextmanager
+def use_trace(trace: Trace | None) -> Iterator[None]:
+    """Make `trace` the current one inside the block (None: none)."""
+    token = _current_trace.set(trace)
+    try:
+        yield
+    finally:
+        _current_trace.reset(token)
+
+
+def meta_of(value: Value) -> TensorMeta:
+    """Shape and dtype of any value."""
+    return TensorMeta(tuple(value.shape), of(value.dtype))
+
+
+def interpreter_class(values: Iterable[Value]) -> type | None:
+    """The class whose `__bind__` interprets an op on `values`: the highest `__bind_priority__`, or None for arrays."""
+    classes = [type(v) for v in values if hasattr(type(v), "__bind__")]
+    return max(classes, key=lambda c: c.__bind_priority__, default=None)
+
+
+def bind(op: Op, *values: Value, **attrs: Any) -> Value:
+    """Apply `op`: run it on arrays, record it on graph nodes, or hand it to Tensor. Returns a value of that kind."""
+    cls = interpreter_class(values)
+    if cls is not None:
+        return cls.__bind__(op, values, attrs)  # type: ignore[attr-defined]
+    trace = current_trace()
+    if trace is not None:
+        return trace.bind(op, values, attrs)
+    return run_eager(op, *values, **attrs)
+
+
+def run_eager(op: Op, *arrays: Array, **attrs: Any) -> Array:
+    """Run `op` on arrays after checking them with `infer`."""
+    op.infer(*map(meta_of, arrays), **attrs)
+    return op.eager(np, *arrays, **attrs)

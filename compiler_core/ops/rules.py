@@ -1,0 +1,74 @@
+"""The kinds of lowering rule an op may have: how the lowering turns one graph node into loop IR, as data.
+
+In: nothing. Out: the frozen rule classes that an op's `lower` field holds; `lowering/` has one handler per class.
+
+Conventions: an index is a tuple of integer expressions (sympy, or anything with + - * // %), one per dimension.
+`read[k](index)` is the loop-IR expression for element `index` of operand k. `e` is the module of loop-IR expression
+constructors (`compiler_core.loop_ir.expr`), passed in so that ops import nothing of the lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """out[i] = scalar(a[i], b[i], ...): every operand has out's shape. `scalar` names a loop-IR scalar function."""
+
+    scalar: str
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """out[i] = x[source(i)]: no arithmetic, no data-dependent index. One operand.
+
+    source(index, in_shape, **attrs) -> index into the operand.
+    """
+
+    source: Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """out[i] = emit(e, i, read, metas, **attrs): one expression per element; may test indices, or index by data.
+
+    metas: the operands' TensorMeta. Used by pad, cat, gather, iota, full, philox.
+    """
+
+    emit: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """out = reduce(kind, x over attrs["dims"]); kept dimensions keep their order, reduced ones are dropped.
+
+    kind: "sum", "prod", "max", "min" (NaN propagates), "argmax" or "argmin" (first index wins; out is i64).
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """out = base with elements put at data- or slice-given places.
+
+    target(e, index, read, metas, **attrs) -> index into out, for each `index` of operand `source`.
+    mode: "set" or "add"; out starts as operand 0.
+    """
+
+    target: Callable[..., tuple[Any, ...]]
+    source: int
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Done by a library routine: "matmul" (batched GEMM)."""
+
+    routine: str
+
+
+LowerRule = Pointwise | Movement | Indexed | Reduction | Scatter | Library

@@ -1,0 +1,132 @@
+"""Who owns the gradients of a compiled backward: how it is cut, where each gradient is written, what happens to it.
+
+In: the backward `Graph` (output i is the gradient of one differentiable input) and which outputs belong to which
+parameter. Out: a `GradientPlan`: segments that run one after the other, and a session for every backward pass.
+`LocalGradients` (the default) runs it whole and hands every gradient to the autograd tape. DDP cuts it at its bucket
+boundaries, gives bucket slots as destinations and starts an all-reduce in `segment_done`.
+
+Protocol of one training step, in order:
+    ticket  = strategy.on_forward()                     before every compiled forward, with or without gradients
+    session = plan.begin(ticket)                        when the tape reaches the compiled call
+    session.scale(); session.destination(i) ...         before each segment k, for its gradient outputs
+    session.segment_done(k, {i: gradient, ...})         right after segment k
+    session.finish() -> {i: Array | HANDLED | None}     after the last; replaces what the tape receives for output i
+Invariant: every output of the backward graph is an output of exactly one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from compiler_core.graph.ir import Graph
+from compiler_core.ops.registry import Array
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+
+class Handled(Enum):
+    """The type of `HANDLED`."""
+
+    HANDLED = "handled"
+
+
+HANDLED = Handled.HANDLED  # "the gradient is already in .grad: the tape must not accumulate it again"
+Gradient: TypeAlias = Array | Handled | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterInfo:
+    """One parameter of the compiled module. `output_index`: its gradient's place among the backward's outputs.
+
+    None: this graph gives it no gradient (unused, or frozen).
+    """
+
+    name: str  # as in named_parameters(); a tied parameter has its first name
+    tensor: Tensor
+    output_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the backward that runs in one native call.
+
+    graph: its placeholders are named after the values they take: a placeholder of the backward graph, or an output node
+        of an earlier segment (both keep their name), or, with role "scale", the f32[] number `session.scale()`.
+    outputs: for each output of `graph`, the backward output that it is, or None for a value that later segments read.
+        A backward output that a later segment reads too needs no second entry.
+    """
+
+    graph: Graph
+    outputs: tuple[int | None, ...]
+
+
+class BackwardSession(Protocol):
+    """One backward pass under way."""
+
+    def destination(self, output_index: int) -> Array | None:
+        """The array that gradient `output_index` shall be written to (its exact shape and dtype); None: a fresh one."""
+
+    def scale(self) -> float:
+        """The number fed to placeholders of role "scale", e.g. 1/world_size."""
+
+    def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
+        """Segment `segment` has run and made these gradients (output index -> array)."""
+
+    def finish(self) -> Mapping[int, Gradient]:
+        """After the last segment: what the tape receives instead, for the outputs named. The others go as computed."""
+
+
+class GradientPlan(Protocol):
+    """What a strategy made of one backward graph. A compiled function has one per compiled entry."""
+
+    @property
+    def segments(self) -> Sequence[Segment]: ...
+
+    def begin(self, ticket: object) -> BackwardSession:
+        """Start a backward pass. `ticket` is what `on_forward` returned in that call's forward."""
+
+
+class GradientStrategy(Protocol):
+    """Announced by a module through `__gradient_strategy__()`."""
+
+    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> GradientPlan:
+        """Decide the cuts, once, at compile time. `parameters` are in registration order, one entry a tensor."""
+
+    def on_forward(self) -> object:
+        """Called before every compiled forward; what it returns comes back in `begin` (e.g. whether to synchronise)."""
+
+
+class LocalGradients:
+    """The strategy of a module without one: the backward whole, every gradient to the tape."""
+
+    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> GradientPlan:
+        return LocalPlan((Segment(backward, tuple(range(len(backward.outputs)))),))
+
+    def on_forward(self) -> object:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlan:
+    """One segment; the session has nothing to do, so the plan is its own."""
+
+    segments: tuple[Segment, ...]
+
+    def begin(self, ticket: object) -> BackwardSession:
+        return self
+
+    def destination(self, output_index: int) -> Array | None:
+        return None
+
+    def scale(self) -> float:
+        return 1.0
+
+    def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
+        return None
+
+    def finish(self) -> Mapping[int, Gradient]:
+        return {}

@@ -1,6 +1,6 @@
-"""Every knob of the compiler, declared once: environment name, type, default, doc, and whether it changes generated code.
+"""Every knob of the compiler, declared once: environment name, type, default, doc, does it change generated code?
 
-In: the environment (read once, at first use of each knob) and `patch`. Out: typed attributes of the single `config` object.
+In: the environment (read once, at first use of each knob) and `patch`. Out: typed attributes of the one `config`.
 Only knobs with `affects_codegen` enter the cache key (`config.codegen_key()`).
 """
 
@@ -21,7 +21,13 @@ class Knob(Generic[T]):
     """One knob: a descriptor that reads its override, else its environment variable, else its default."""
 
     def __init__(self, env: str, parse: Callable[[str], T], default: T, doc: str, *, affects_codegen: bool) -> None:
-        self.env, self.parse, self.default, self.__doc__, self.affects_codegen = env, parse, default, doc, affects_codegen
+        self.env, self.parse, self.default, self.__doc__, self.affects_codegen = (
+            env,
+            parse,
+            default,
+            doc,
+            affects_codegen,
+        )
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -66,13 +72,39 @@ def _cache_home() -> Path:
 class Config:
     """All knobs. Read them as attributes; change them with `with config.patch(name=value):`."""
 
-    debug = Knob("DISTCOMPILE_DEBUG", int, 0, "0..5: 1 steps, 2 graphs, 3 fusion, 4 loop IR, 5 generated source", affects_codegen=False)
-    logs = Knob("DISTCOMPILE_LOGS", _names, frozenset[str](), "comma-separated log artefacts, see compiler_core/log.py", affects_codegen=False)
-    dump_dir = Knob("DISTCOMPILE_DUMP", str, "", "directory that receives every stage as text; empty: none", affects_codegen=False)
-    cache_dir = Knob("DISTCOMPILE_CACHE_DIR", Path, _cache_home(), "directory of the compiled-artefact cache", affects_codegen=False)
-    use_cache = Knob("DISTCOMPILE_CACHE", _flag, True, "0: neither read nor write the artefact cache", affects_codegen=False)
-    verify = Knob("DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False)
-    recompile_limit = Knob("DISTCOMPILE_RECOMPILE_LIMIT", int, 8, "guard keys per compiled function before it runs eager", affects_codegen=False)
+    debug = Knob(
+        "DISTCOMPILE_DEBUG",
+        int,
+        0,
+        "0..5: 1 steps, 2 graphs, 3 fusion, 4 loop IR, 5 generated source",
+        affects_codegen=False,
+    )
+    logs = Knob(
+        "DISTCOMPILE_LOGS",
+        _names,
+        frozenset[str](),
+        "comma-separated log artefacts, see compiler_core/log.py",
+        affects_codegen=False,
+    )
+    dump_dir = Knob(
+        "DISTCOMPILE_DUMP", str, "", "directory that receives every stage as text; empty: none", affects_codegen=False
+    )
+    cache_dir = Knob(
+        "DISTCOMPILE_CACHE_DIR", Path, _cache_home(), "directory of the compiled-artefact cache", affects_codegen=False
+    )
+    use_cache = Knob(
+        "DISTCOMPILE_CACHE", _flag, True, "0: neither read nor write the artefact cache", affects_codegen=False
+    )
+    verify = Knob(
+        "DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False
+    )
+    recompile_limit = Knob(
+        "DISTCOMPILE_RECOMPILE_LIMIT",
+        int,
+        8,
+        "guard keys per compiled function before it runs eager",
+        affects_codegen=False,
+    )
     cxx = Knob("DISTCOMPILE_CXX", str, "", "C++ compiler; empty: $CXX, then c++, g++, clang++", affects_codegen=True)
     cxx_flags = Knob("DISTCOMPILE_CXX_FLAGS", str, "", "flags appended to the C++ compiler's", affects_codegen=True)
     fusion = Knob("DISTCOMPILE_FUSION", _flag, True, "0: one kernel per graph node", affects_codegen=True)

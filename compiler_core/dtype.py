@@ -20,7 +20,7 @@ from compiler_core.errors import DTypeError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type. Interned: compare with `is` or `==`. `name` is torch's name, `short` the IR's, `ctype` C++'s."""
+    """One element type, interned. `name` is torch's name, `short` the IR's, `ctype` C++'s."""
 
     name: str
     short: str
@@ -99,7 +99,7 @@ def of(thing: object) -> DType:
         return int64
     if thing is bool:
         return bool_
-    numpy = np.dtype(getattr(thing, "dtype", thing))  # type: ignore[call-overload]
+    numpy = np.dtype(thing if isinstance(thing, type) else getattr(thing, "dtype", thing))  # type: ignore[call-overload]
     if numpy not in _BY_NUMPY:
         raise DTypeError(f"arrays of NumPy dtype {numpy} are not supported", expected=", ".join(d.name for d in ALL))
     return _BY_NUMPY[numpy]
@@ -138,7 +138,7 @@ def promote(*operands: object) -> DType:
     Raises DTypeError where NumPy has no common dtype.
     """
     scalars = [type(o) for o in operands if isinstance(o, (bool, int, float))]
-    dtypes = [o if isinstance(o, DType) else of(getattr(o, "dtype")) for o in operands if not isinstance(o, (bool, int, float))]
+    dtypes = [of(o) for o in operands if not isinstance(o, (bool, int, float))]
     if not dtypes:
         ranked = [bool, int, float]
         return of(max(scalars, key=ranked.index))

@@ -1,6 +1,6 @@
 """Named log artefacts, the dump directory, and warnings that are given once.
 
-In: texts with the name of the pipeline step (or artefact) they belong to. Out: stderr lines, files under DISTCOMPILE_DUMP.
+In: texts with the name of the pipeline step (or artefact) they belong to. Out: stderr lines, files.
 
 `DISTCOMPILE_LOGS=guards,fusion` turns single artefacts on; `DISTCOMPILE_DEBUG=1..5` turns on all up to a level.
 A dump is `DUMP/rank{r}/{graph}/{nn}_{step}.txt`: every stage of every graph, in pipeline order.
@@ -39,7 +39,9 @@ def is_on(artefact: str) -> bool:
     """Whether `artefact` is logged. Raises ConfigError if DISTCOMPILE_LOGS names something unknown."""
     unknown = config.logs - LEVELS.keys()
     if unknown:
-        raise ConfigError(f"DISTCOMPILE_LOGS names unknown artefacts: {', '.join(sorted(unknown))}", expected=", ".join(LEVELS))
+        raise ConfigError(
+            f"DISTCOMPILE_LOGS names unknown artefacts: {', '.join(sorted(unknown))}", expected=", ".join(LEVELS)
+        )
     return artefact in config.logs or config.debug >= LEVELS[artefact]
 
 

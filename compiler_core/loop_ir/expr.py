@@ -1,0 +1,141 @@
+"""Scalar expressions of the loop IR, and the table of scalar functions they may call.
+
+    Expr := Const(value, dtype) | Var(NAME, dtype) | Load(BUFFER, Index, dtype) | IndexValue(Index, dtype)
+          | IndexCompare(op, Index, Index)        bool; op: lt le gt ge eq ne, on integers
+          | Call(SCALAR, Expr*, dtype) | Cast(Expr, dtype) | Where(Expr, Expr, Expr)
+
+In: nothing. Out: the classes, and `SCALARS`: name -> arity, result dtype, NumPy implementation (the interpreter's).
+A code generator adds one emission table over the same names and nothing else.
+Invariants: the arguments of a Call have one dtype (`philox`: u64), never f16 or bf16: those are cast to f32, computed, and
+cast back by explicit Casts (so rounding happens exactly where the text shows it). `Where` evaluates only the side it takes:
+the other may load out of bounds. Integer arithmetic wraps. Casts follow C for in-range values; float to integer truncates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import sympy
+
+from compiler_core.dtype import DType, bool_, uint32
+from compiler_core.loop_ir.scalars import TABLE
+
+Index: TypeAlias = sympy.Expr
+CompareOp = Literal["lt", "le", "gt", "ge", "eq", "ne"]
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal; floats may be nan and ±inf."""
+
+    value: bool | int | float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A Let, or an Accumulator after its loop (i64 for argmax and argmin)."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """buffer[index]: a Param or a Local."""
+
+    buffer: str
+    index: Index
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index as data."""
+
+    index: Index
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCompare:
+    """left OP right, on indices."""
+
+    op: CompareOp
+    left: Index
+    right: Index
+    dtype: DType = bool_
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """SCALARS[scalar](*args)."""
+
+    scalar: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """arg converted to dtype. To bool: arg != 0."""
+
+    arg: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """then if cond else other; lazy."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.then.dtype
+
+
+Expr: TypeAlias = Const | Var | Load | IndexValue | IndexCompare | Call | Cast | Where
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions."""
+    match expr:
+        case Call(_, args, _):
+            return args
+        case Cast(arg, _):
+            return (arg,)
+        case Where(cond, then, other):
+            return (cond, then, other)
+        case _:
+            return ()
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """`expr` and everything in it, outer before inner."""
+    yield expr
+    for child in children(expr):
+        yield from walk_expr(child)
+
+
+ResultRule = Literal["same", "bool", "u32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One scalar function. result: "same" as its arguments, "bool", or "u32". numpy: on arrays or NumPy scalars."""
+
+    name: str
+    arity: int
+    result: ResultRule
+    numpy: Callable[..., Any]
+
+    def result_dtype(self, argument: DType) -> DType:
+        return {"same": argument, "bool": bool_, "u32": uint32}[self.result]
+
+
+SCALARS: dict[str, Scalar] = {name: Scalar(name, arity, result, function) for name, arity, result, function in TABLE}

@@ -1,0 +1,254 @@
+"""Loop IR: what is left of a graph when shapes have become loops. Immutable, printable, checkable, runnable.
+
+    Program := program NAME ( Buffer* ) { Step* } inputs BUFFER* outputs BUFFER*
+    Buffer  := NAME: dtype[numel] kind                      kind: input | output | temp @ arena offset | constant
+    Step    := KernelCall(Kernel, Slot*) | LibraryCall(gemm, ...)          Slot := BUFFER + offset, in elements
+    Kernel  := kernel NAME ( Param* ) { Stmt* }             Param := NAME: dtype[numel] in | out | inout
+    Stmt    := for AXIS in EXTENT kind { Stmt* }            kind: serial | parallel | vector
+             | local NAME: dtype[numel]                     scratch array of the enclosing block, uninitialised
+             | NAME = Expr                                  Let: immutable scalar of the enclosing block
+             | BUFFER[Index] = | += | *= | max= | min= Expr Store: to an out/inout Param or a local
+             | acc NAME: dtype kind                         Accumulator, starts at kind's identity
+             | NAME <- Expr [at Index]                      Accumulate; `at` only for argmax and argmin
+             | check Expr, "message"                        leave the program with an error when Expr is false
+    Index   := sympy integer expression over axis names and integer Lets, with FloorDiv and FloorMod (symbolic/functions.py)
+    Expr    := see loop_ir/expr.py
+
+    kernel softmax(p0: f32[4096] in, p1: f32[4096] out)
+      for i0 in 32 parallel
+        acc a0: f32 max
+        for i1 in 128 vector
+          a0 <- p0[128*i0 + i1]
+        local s0: f32[128]
+        acc a1: f32 sum
+        for i1 in 128 vector
+          t0 = exp(sub(p0[128*i0 + i1], a0))
+          s0[i1] = t0
+          a1 <- t0
+        for i1 in 128 vector
+          p1[128*i0 + i1] = div(s0[i1], a1)
+
+In: nothing. Out: the classes. Invariants (`verify.py` checks them):
+- Iterations of a `parallel` loop are independent: any order, any number of threads, the same bits. Locals, Lets and Accumulators
+  declared inside it belong to the iteration.
+- A `vector` loop holds only Let, Store and Accumulate (sum, prod, max, min), and its iterations are independent except for
+  Accumulates into scalars declared outside of it, whose order of summation is free. No two iterations store to one address.
+- An accumulator is read as `Var` after the loop that fills it, never inside. Reading an argmax one gives the index (i64).
+- Two Params may name the same memory only if neither is written. Params are 64-byte aligned up to their slot's offset.
+- Kernels with the same text are the same object (`Program.kernels`), also across the programs of one `lower_and_schedule`.
+Limits: extents are ints today; every extent and numel is typed `Size` so that symbols can enter there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from compiler_core.dtype import DType
+from compiler_core.loop_ir.expr import Expr, Index
+from compiler_core.meta import Size
+from compiler_core.ops.registry import Array
+
+LoopKind = Literal["serial", "parallel", "vector"]
+StoreMode = Literal["set", "add", "mul", "max", "min"]
+ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin"]
+Access = Literal["in", "out", "inout"]
+BufferKind = Literal["input", "output", "temp", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """for axis in range(extent): body."""
+
+    axis: str
+    extent: Size
+    kind: LoopKind
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A scratch array, private to the enclosing block; its elements are undefined until stored."""
+
+    name: str
+    dtype: DType
+    numel: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A named scalar. Its dtype is `value.dtype`."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """buffer[index] = value, or combined with what stands there. value.dtype is the buffer's."""
+
+    buffer: str
+    index: Index
+    value: Expr
+    mode: StoreMode = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A scalar that a later loop reduces into. `dtype` is that of the values, also for argmax and argmin.
+
+    max and min propagate NaN; argmax and argmin give the first of equal places, and the first NaN if there is one.
+    """
+
+    name: str
+    dtype: DType
+    kind: ReduceKind
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Reduce `value` into accumulator `name`; `at` is the place that argmax and argmin remember."""
+
+    name: str
+    value: Expr
+    at: Index | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Leave the whole program with an error whose text is `message` unless `condition` holds."""
+
+    condition: Expr
+    message: str
+
+
+Stmt: TypeAlias = Loop | Local | Let | Store | Accumulator | Accumulate | Check
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """An array that a kernel gets from outside. "out": every element that matters is stored before it is read."""
+
+    name: str
+    dtype: DType
+    numel: Size
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One fused loop nest. Names are canonical (p0.. i0.. t0.. s0.. a0..), so that equal work has equal text."""
+
+    name: str
+    params: tuple[Param, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of a program: one contiguous array. `offset`: bytes into the arena, for temps. `array`: the data of a constant."""
+
+    name: str
+    dtype: DType
+    numel: Size
+    kind: BufferKind
+    offset: int = 0
+    array: Array | None = field(default=None, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The part of a buffer that begins `offset` elements in."""
+
+    buffer: str
+    offset: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """Run `kernel` on slots, one per Param. `note`: the graph nodes computed and the user's lines, for comments only."""
+
+    kernel: Kernel
+    slots: tuple[Slot, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A (batched) matrix in a buffer: element (b..., i, j) lies at slot + sum(b*batch_strides) + i*row_stride + j*col_stride.
+
+    One of row_stride and col_stride is 1 and the other at least the length of that direction, as BLAS needs.
+    A stride of 0 in batch_strides shares one matrix among the batch.
+    """
+
+    slot: Slot
+    batch_strides: tuple[Size, ...]
+    row_stride: Size
+    col_stride: Size
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """C = alpha * scale * A @ B + beta * C for every batch index; f32 or f64. c.col_stride is 1.
+
+    a: (m, k), b: (k, n), c: (m, n). batch: extents of the batch axes, possibly (). beta: 0 or 1 (with 0, C is not read).
+    scale: a one-element buffer of the same dtype, read at run time, or None for 1.
+    """
+
+    routine: Literal["gemm"]
+    dtype: DType
+    batch: tuple[Size, ...]
+    m: Size
+    n: Size
+    k: Size
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    alpha: float = 1.0
+    beta: float = 0.0
+    scale: Slot | None = None
+    note: str = ""
+
+
+Step: TypeAlias = KernelCall | LibraryCall
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One native entry point: `steps` in order. inputs, outputs: buffer names in call order, all different.
+
+    Outputs never alias inputs or each other. The arena is `arena_nbytes` long; temps may share its bytes when their lives do not meet.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    arena_nbytes: int = 0
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels, in order of first call."""
+        return tuple(dict.fromkeys(s.kernel for s in self.steps if isinstance(s, KernelCall)))
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)
+
+    def __str__(self) -> str:
+        from compiler_core.loop_ir.print import print_program
+
+        return print_program(self)
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements, outer before inner, in order."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, Loop):
+            yield from walk(stmt.body)

@@ -1,0 +1,110 @@
+"""NumPy meaning of each scalar function of the loop IR: what generated code is held to.
+
+In: NumPy arrays or scalars of one dtype. Out: the same shape. Floating results are within a few ulp of these in generated code.
+Meanings worth stating: `maximum` and `minimum` propagate NaN; `remainder` and `floor_divide` follow Python's sign;
+`pow`, `div` on floats follow IEEE; `sign(nan)` is nan; `sigmoid(x) = 1/(1+exp(-x))`, without overflow; integer division by zero gives 0
+(NumPy's). and, or, xor are bitwise on integers, logical on bool.
+philox(seed, stream, element: u64) -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with
+key (seed lo, seed hi) and counter (element lo, element hi, stream lo, stream hi).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+Numeric = Any  # an ndarray or NumPy scalar
+
+
+def _erf(x: Numeric) -> Numeric:
+    """libm's erf, element by element: slow and exact."""
+    flat = np.asarray(x)
+    return np.array([math.erf(v) for v in flat.ravel().tolist()], flat.dtype).reshape(flat.shape)
+
+
+def _sigmoid(x: Numeric) -> Numeric:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(np.asarray(x).dtype)
+
+
+def _rsqrt(x: Numeric) -> Numeric:
+    return 1 / np.sqrt(x)
+
+
+def _abs(x: Numeric) -> Numeric:
+    return np.absolute(x)
+
+
+def _isnan(x: Numeric) -> Numeric:
+    return np.isnan(x) if np.asarray(x).dtype.kind == "f" else np.zeros(np.shape(x), np.bool_)
+
+
+def _div(a: Numeric, b: Numeric) -> Numeric:
+    return np.true_divide(a, b) if np.asarray(a).dtype.kind == "f" else np.floor_divide(a, b)
+
+
+_MASK32 = np.uint64(0xFFFFFFFF)
+_SHIFT32 = np.uint64(32)
+
+
+def philox(seed: Numeric, stream: Numeric, element: Numeric) -> Numeric:
+    """Word 0 of Philox4x32-10; arguments u64 (arrays or scalars), result u32."""
+    seed, stream, element = (np.asarray(v, np.uint64) for v in (seed, stream, element))
+    k0, k1 = seed & _MASK32, seed >> _SHIFT32
+    c0, c1, c2, c3 = element & _MASK32, element >> _SHIFT32, stream & _MASK32, stream >> _SHIFT32
+    for _ in range(10):
+        p0, p1 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1, c2, c3 = (p1 >> _SHIFT32) ^ c1 ^ k0, p1 & _MASK32, (p0 >> _SHIFT32) ^ c3 ^ k1, p0 & _MASK32
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & _MASK32, (k1 + np.uint64(0xBB67AE85)) & _MASK32
+    return c0.astype(np.uint32)
+
+
+Entry = tuple[str, int, Literal["same", "bool", "u32"], Callable[..., Any]]
+
+TABLE: tuple[Entry, ...] = (
+    ("neg", 1, "same", np.negative),
+    ("exp", 1, "same", np.exp),
+    ("log", 1, "same", np.log),
+    ("log1p", 1, "same", np.log1p),
+    ("expm1", 1, "same", np.expm1),
+    ("sin", 1, "same", np.sin),
+    ("cos", 1, "same", np.cos),
+    ("tanh", 1, "same", np.tanh),
+    ("sqrt", 1, "same", np.sqrt),
+    ("rsqrt", 1, "same", _rsqrt),
+    ("erf", 1, "same", _erf),
+    ("abs", 1, "same", _abs),
+    ("sign", 1, "same", np.sign),
+    ("floor", 1, "same", np.floor),
+    ("ceil", 1, "same", np.ceil),
+    ("round", 1, "same", np.rint),  # half to even
+    ("trunc", 1, "same", np.trunc),
+    ("sigmoid", 1, "same", _sigmoid),
+    ("logical_not", 1, "bool", np.logical_not),
+    ("bitwise_not", 1, "same", np.invert),
+    ("isnan", 1, "bool", _isnan),
+    ("add", 2, "same", np.add),
+    ("sub", 2, "same", np.subtract),
+    ("mul", 2, "same", np.multiply),
+    ("div", 2, "same", _div),
+    ("pow", 2, "same", np.power),
+    ("maximum", 2, "same", np.maximum),
+    ("minimum", 2, "same", np.minimum),
+    ("remainder", 2, "same", np.remainder),
+    ("floor_divide", 2, "same", np.floor_divide),
+    ("eq", 2, "bool", np.equal),
+    ("ne", 2, "bool", np.not_equal),
+    ("lt", 2, "bool", np.less),
+    ("le", 2, "bool", np.less_equal),
+    ("gt", 2, "bool", np.greater),
+    ("ge", 2, "bool", np.greater_equal),
+    ("bitwise_and", 2, "same", np.bitwise_and),
+    ("bitwise_or", 2, "same", np.bitwise_or),
+    ("bitwise_xor", 2, "same", np.bitwise_xor),
+    ("shift_left", 2, "same", np.left_shift),
+    ("shift_right", 2, "same", np.right_shift),
+    ("philox", 3, "u32", philox),
+)

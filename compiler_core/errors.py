@@ -36,6 +36,10 @@ class OpDefinitionError(DistCompileError):
     """An op registered without all its rules; raised at import."""
 
 
+class DeviceError(DistCompileError, RuntimeError):
+    """A device that does not exist on this machine, or that is not supported yet."""
+
+
 class AutogradError(DistCompileError, RuntimeError):
     """backward() on something that has no gradient, a freed tape, or a saved value changed in place."""
 

@@ -1,1 +1,20 @@
+"""Process groups and collectives over arrays: the `Communicator` and its transports. Knows arrays, not models.
 
+In: NumPy arrays and picklable objects. Out: reduced, broadcast, gathered ones. MPI is loaded only by `collectives.mpi`.
+"""
+
+from collectives.communicator import Communicator, ReduceOp
+from collectives.connect import connect, was_launched_by_mpi
+from collectives.threaded import ThreadedWorld, run_ranks
+from collectives.work import Work, WorkTimes
+
+__all__ = [
+    "Communicator",
+    "ReduceOp",
+    "ThreadedWorld",
+    "Work",
+    "WorkTimes",
+    "connect",
+    "run_ranks",
+    "was_launched_by_mpi",
+]

@@ -1,0 +1,45 @@
+"""`connect`: the communicator of this process, over MPI if it was started by an MPI launcher, else of one rank.
+
+In: the environment that mpiexec (or a scheduler) gave. Out: a Communicator. One rank alone does not load MPI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from collectives.communicator import Communicator
+from collectives.errors import CollectiveArgumentError
+from collectives.threaded import ThreadedWorld
+from collectives.transfer import Reduction
+from collectives.work import DEFAULT_TIMEOUT_S
+
+Transport: TypeAlias = Literal["auto", "mpi", "threaded"]
+
+# set for every rank by: MPICH and Intel MPI (Hydra), Open MPI, any PMIx launcher, Slurm's srun --mpi=...
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MPI_LOCALRANKID")
+
+
+def was_launched_by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an MPI launcher started this process."""
+    return any(name in environment for name in RANK_VARIABLES)
+
+
+def connect(
+    transport: Transport = "auto", *, timeout_s: float = DEFAULT_TIMEOUT_S, reduction: Reduction = "fast"
+) -> Communicator:
+    """A communicator of all ranks of this job. Collective.
+
+    transport: "auto" takes MPI under an MPI launcher and one rank alone otherwise. timeout_s: limit of every wait.
+    Over MPI, an uncaught exception on one rank then ends the job (`mpi.install_abort_hook`).
+    """
+    if transport not in ("auto", "mpi", "threaded"):
+        raise CollectiveArgumentError(f"unknown transport {transport!r}", expected="auto, mpi or threaded")
+    if transport == "mpi" or (transport == "auto" and was_launched_by_mpi()):
+        from collectives.mpi import MpiCommunicator, install_abort_hook
+
+        communicator = MpiCommunicator(timeout_s=timeout_s, reduction=reduction)
+        install_abort_hook(communicator)
+        return communicator
+    return ThreadedWorld(1, timeout_s=timeout_s).communicator(0)

@@ -1,0 +1,52 @@
+"""The catalogue of errors of collectives: what went wrong, on which rank, what was expected, what to do.
+
+In: facts. Out: exceptions laid out as the compiler core's are (this package imports nothing of the core).
+After a `CollectiveMismatchError`, `CollectiveTimeoutError` in the transport, or `RankFailedError`, the communicator is
+broken: ranks no longer agree which call comes next, so every later call raises the same error.
+"""
+
+from __future__ import annotations
+
+
+class CollectiveError(RuntimeError):
+    """Base of this package's errors.
+
+    what: one sentence. where: rank and call. expected, got: the two sides. remedy: what the user can do.
+    """
+
+    def __init__(self, what: str, *, where: str = "", expected: str = "", got: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.expected, self.got, self.remedy = what, where, expected, got, remedy
+        rows = (("at", where), ("expected", expected), ("got", got), ("what to do", remedy))
+        super().__init__("\n".join([what, *(f"  {label}: {text}" for label, text in rows if text)]))
+
+
+class CollectiveArgumentError(CollectiveError, ValueError):
+    """A buffer, reduction or root rank that the collective does not take; raised before anything is sent."""
+
+
+class CollectiveTimeoutError(CollectiveError, TimeoutError):
+    """A collective did not finish in time; says which ranks it still waits for."""
+
+
+class CollectiveMismatchError(CollectiveError):
+    """Ranks met in different collectives, or in one with different sizes, dtypes, reductions or roots."""
+
+
+class RankFailedError(CollectiveError):
+    """Another rank raised, or left the job, while this one needed it."""
+
+
+class ClosedError(CollectiveError):
+    """A collective on a communicator that was closed."""
+
+
+class TransportError(CollectiveError):
+    """The transport itself failed in the middle of a collective; holds the transport's own message."""
+
+
+class MpiNotFoundError(CollectiveError, ImportError):
+    """mpi4py, or the MPI library that it loads, is not there."""
+
+
+class ThreadLevelError(CollectiveError):
+    """MPI was initialised without MPI_THREAD_MULTIPLE, which the communication thread needs."""

@@ -1,7 +1,8 @@
 """Graph: the tensor IR. Immutable nodes over ops, in topological order.
 
     Graph   := graph NAME ( Placeholder* ) { (Constant | Call)* return Node* }
-    Node    := Placeholder(name, meta, role, source) | Constant(name, array) | Call(name, op, operands, attrs, meta, location)
+    Node    := Placeholder(name, meta, role, source) | Constant(name, array)
+             | Call(name, op, operands, attrs, meta, location)
 
 In: ops applied to nodes (`GraphBuilder.bind`, reached through `ops.bind`). Out: `Graph`.
 Invariants (checked by `verify.py`): names are unique; an operand stands before its user; every `meta` is what the op's
@@ -45,7 +46,9 @@ class Node:
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
         trace = current_trace()
         if trace is None:
-            raise RuntimeError(f"op {op.name} applied to graph nodes outside of any trace; use GraphBuilder.recording()")
+            raise RuntimeError(
+                f"op {op.name} applied to graph nodes outside of any trace; use GraphBuilder.recording()"
+            )
         return trace.bind(op, values, attrs)
 
     def __repr__(self) -> str:
@@ -152,7 +155,9 @@ class GraphBuilder:
             self.body.append(self._constants[key])
         return self._constants[key]
 
-    def call(self, op: Op, args: Iterable[Node], attrs: Mapping[str, Any], *, location: str = "", name: str = "") -> Call:
+    def call(
+        self, op: Op, args: Iterable[Node], attrs: Mapping[str, Any], *, location: str = "", name: str = ""
+    ) -> Call:
         """Append `op(*args, **attrs)`; its meta comes from `op.infer`."""
         args = tuple(args)
         meta = op.infer(*(a.meta for a in args), **attrs)

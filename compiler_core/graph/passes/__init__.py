@@ -1,0 +1,31 @@
+"""Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
+
+`SIMPLIFY` is the order in which capture and aot run them; `run_passes` verifies in between when DISTCOMPILE_VERIFY=1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_core.config import config
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.passes.canonicalise import Canonicalise
+from compiler_core.graph.passes.cse import Cse
+from compiler_core.graph.passes.dce import Dce
+from compiler_core.graph.passes.fold import Fold
+from compiler_core.graph.passes.rewrite import Pass
+from compiler_core.graph.verify import verify
+
+SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), Fold(), Canonicalise(), Cse(), Dce())
+
+
+def run_passes(graph: Graph, passes: Sequence[Pass] = SIMPLIFY) -> Graph:
+    """`graph` after each of `passes` in turn."""
+    for step in passes:
+        graph = step.apply(graph)
+        if config.verify:
+            verify(graph)
+    return graph
+
+
+__all__ = ["SIMPLIFY", "Canonicalise", "Cse", "Dce", "Fold", "Pass", "run_passes"]

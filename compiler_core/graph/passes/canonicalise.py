@@ -1,0 +1,182 @@
+"""Canonicalise: algebraic identities and movement of movement, so that equal computations look equal and noise is gone.
+
+In: Graph. Out: Graph in which no rule below applies. Rules are exact in the values' arithmetic, with these exceptions,
+each at most as far from the true value as what it replaces: x + 0 forgets the sign of a negative zero; a sum of n equal
+terms becomes a product with n; x**2 and x**3 become multiplications.
+`after_autograd=True` also drops the ops that only differentiation reads (`detach`, `gradient_boundary`).
+One table entry an op: rules are tried in order, the first that answers wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compiler_core.dtype import DType
+from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads
+from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
+from compiler_core.ops.rules import Pointwise
+
+ONLY_FOR_AUTOGRAD = frozenset({"detach", "gradient_boundary"})
+MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+SWAPS = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"})
+
+
+@dataclass(frozen=True, slots=True)
+class Canonicalise:
+    """See the head of this file."""
+
+    after_autograd: bool = False
+
+    def apply(self, graph: Graph) -> Graph:
+        return Rewriter(graph, _rule_after_autograd if self.after_autograd else _rule).run()
+
+
+def _rule(rewriter: Rewriter, call: Call) -> Node | None:
+    for rule in RULES.get(call.op.name, ()):
+        node = rule(rewriter, call)
+        if node is not None:
+            return node
+    return _sink_expand(rewriter, call) if isinstance(call.op.lower, Pointwise) else None
+
+
+def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
+    return call.args[0] if call.op.name in ONLY_FOR_AUTOGRAD else _rule(rewriter, call)
+
+
+# -- rules shared by several ops
+
+
+def _is(node: Node, op: str) -> bool:
+    return isinstance(node, Call) and node.op.name == op
+
+
+def _right_identity(number: float) -> Rule:
+    """op(x, number) = x."""
+    return lambda rewriter, call: call.args[0] if splat(call.args[1]) == number else None
+
+
+def _number_to_the_right(rewriter: Rewriter, call: Call) -> Node | None:
+    """op(number, x) = op(x, number): later rules and the lowering look on the right only."""
+    left, right = call.args
+    if splat(left) is not None and splat(right) is None:
+        return rewriter.call(call.op, right, left)
+    return None
+
+
+def _involution(rewriter: Rewriter, call: Call) -> Node | None:
+    """op(op(x)) = x."""
+    inner = call.args[0]
+    return inner.operands[0] if isinstance(inner, Call) and inner.op is call.op else None
+
+
+def _sink_expand(rewriter: Rewriter, call: Call) -> Node | None:
+    """op(expand(x), expand(y)) = expand(op(x, y)): compute before copies are made. Numbers follow any shape."""
+    sources = [arg.operands[0] for arg in call.args if _is(arg, "expand")]
+    shapes = {source.shape for source in sources}
+    if len(shapes) != 1 or any(not _is(arg, "expand") and splat(arg) is None for arg in call.args):
+        return None
+    (shape,) = shapes
+    small = [
+        arg.operands[0] if _is(arg, "expand") else rewriter.full(arg.meta.with_shape(shape), splat(arg))
+        for arg in call.args
+    ]
+    return rewriter.call("expand", rewriter.call(call.op, *small, **call.attrs), shape=call.shape)
+
+
+# -- arithmetic
+
+
+def _add_negated(rewriter: Rewriter, call: Call) -> Node | None:
+    """a + -b = a - b; -a + b = b - a."""
+    left, right = call.args
+    if _is(right, "neg"):
+        return rewriter.call("sub", left, right.operands[0])
+    return rewriter.call("sub", right, left.operands[0]) if _is(left, "neg") else None
+
+
+def _subtract_negated(rewriter: Rewriter, call: Call) -> Node | None:
+    """a - -b = a + b."""
+    left, right = call.args
+    return rewriter.call("add", left, right.operands[0]) if _is(right, "neg") else None
+
+
+def _multiply_by_minus_one(rewriter: Rewriter, call: Call) -> Node | None:
+    return rewriter.call("neg", call.args[0]) if splat(call.args[1]) == -1 and call.dtype.is_signed else None
+
+
+def _cancel_signs(rewriter: Rewriter, call: Call) -> Node | None:
+    """op(-a, -b) = op(a, b) for products and quotients."""
+    left, right = call.args
+    if _is(left, "neg") and _is(right, "neg"):
+        return rewriter.call(call.op, left.operands[0], right.operands[0])
+    return None
+
+
+def _divide_by_power_of_two(rewriter: Rewriter, call: Call) -> Node | None:
+    """x / 2**k = x * 2**-k, exactly, while the reciprocal is a normal number of every float type."""
+    divisor = splat(call.args[1])
+    if not call.dtype.is_floating_point or not divisor or not math.isfinite(divisor):
+        return None
+    mantissa, exponent = math.frexp(divisor)
+    if abs(mantissa) != 0.5 or abs(exponent) > 12:
+        return None
+    return rewriter.call("mul", call.args[0], rewriter.full(call.args[1].meta, 1.0 / divisor))
+
+
+def _small_power(rewriter: Rewriter, call: Call) -> Node | None:
+    """x**2 = x*x; x**3 = x*x*x."""
+    base, exponent = call.args[0], splat(call.args[1])
+    if exponent not in (2, 3):
+        return None
+    square = rewriter.call("mul", base, base)
+    return square if exponent == 2 else rewriter.call("mul", square, base)
+
+
+def _cast_to_own(rewriter: Rewriter, call: Call) -> Node | None:
+    return call.args[0] if call.args[0].dtype is call.dtype else None
+
+
+def _cast_of_cast(rewriter: Rewriter, call: Call) -> Node | None:
+    """cast(cast(x, wide), to) = cast(x, to) if `wide` holds every value of x's dtype."""
+    inner = call.args[0]
+    if not _is(inner, "cast") or not _holds(inner.dtype, inner.operands[0].dtype):
+        return None
+    source = inner.operands[0]
+    return source if source.dtype is call.dtype else rewriter.call("cast", source, dtype=call.dtype)
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`."""
+    if narrow.kind == "b" or wide is narrow:
+        return True
+    if wide.kind == "f":
+        bits = 8 * narrow.itemsize - (narrow.kind == "i")
+        return wide.itemsize > narrow.itemsize if narrow.kind == "f" else bits <= MANTISSA_BITS[wide.name]
+    return wide.kind in (narrow.kind, "i") and narrow.kind in "iu" and wide.itemsize > narrow.itemsize
+
+
+def _same_branches(rewriter: Rewriter, call: Call) -> Node | None:
+    """where(c, a, a) = a; where of a known condition = that branch."""
+    condition, yes, no = call.args
+    if yes is no:
+        return yes
+    known = splat(condition)
+    return None if known is None else (yes if known else no)
+
+
+RULES: dict[str, tuple[Callable[[Rewriter, Call], Node | None], ...]] = {
+    **MOVEMENT_RULES,
+    **dict.fromkeys(SWAPS, (_number_to_the_right,)),
+    "add": (_number_to_the_right, _right_identity(0), _add_negated, add_of_pads),
+    "sub": (_right_identity(0), _subtract_negated),
+    "mul": (_number_to_the_right, _right_identity(1), _multiply_by_minus_one, _cancel_signs),
+    "div": (_right_identity(1), _cancel_signs, _divide_by_power_of_two),
+    "pow": (_right_identity(1), _small_power),
+    "neg": (_involution,),
+    "logical_not": (_involution,),
+    "cast": (_cast_to_own, _cast_of_cast),
+    "where": (_same_branches,),
+}

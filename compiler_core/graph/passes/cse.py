@@ -1,0 +1,57 @@
+"""Common subexpression elimination: of equal calls the first stays, and its users take over the others'.
+
+Two calls are equal when op, operands (in either order for commutative ops) and attributes are. Ops are pure, random
+ones too (their key is an operand, their stream an attribute). Constants are equal by content.
+In: Graph. Out: Graph without duplicates. Method: value numbering in one sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.graph.ir import Call, Constant, Graph, Node
+from compiler_core.graph.passes.rewrite import Rewriter, frozen
+
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cse:
+    """See the head of this file."""
+
+    def apply(self, graph: Graph) -> Graph:
+        seen: dict[tuple[Any, ...], Node] = {}
+
+        def known(rewriter: Rewriter, call: Call) -> Node | None:
+            key = call_key(call)
+            if key not in seen:
+                seen[key] = call
+                return None
+            return seen[key]
+
+        return _Numbering(graph, known).run()
+
+
+class _Numbering(Rewriter):
+    """A rewriter that also merges equal constants."""
+
+    def append(self, node: Node) -> Node:
+        if isinstance(node, Constant):
+            key = (node.meta, node.array.tobytes())
+            first: Node = self.constants.setdefault(key, node)
+            if first is not node:
+                return first
+        return super().append(node)
+
+    def run(self) -> Graph:
+        self.constants: dict[tuple[Any, ...], Node] = {}
+        return super().run()
+
+
+def call_key(call: Call) -> tuple[Any, ...]:
+    """What makes two calls the same computation."""
+    args = tuple(map(id, call.args))
+    if call.op.name in COMMUTATIVE:
+        args = tuple(sorted(args))
+    return (call.op.name, args, frozen(call.attrs))

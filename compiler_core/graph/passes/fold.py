@@ -1,0 +1,81 @@
+"""Constant folding: computes at compile time what does not depend on any input.
+
+A value all of whose elements are one number is written as `full`; arithmetic and movement of such values is `full`
+again, however large, and costs no memory. Other constants are folded by running the op, up to SMALL elements.
+In: Graph. Out: Graph. Numbers come from `Op.eager`, so folding rounds as running would.
+Limits: `iota` is left alone (generated code computes it for free), random ops too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_core.graph.ir import Call, Constant, Graph, Node
+from compiler_core.graph.passes.rewrite import Rewriter, splat
+from compiler_core.ops.registry import Array
+from compiler_core.ops.rules import Movement, Pointwise
+
+SMALL = 4096  # elements of an operand or result
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """See the head of this file."""
+
+    def apply(self, graph: Graph) -> Graph:
+        return _Folding(graph, fold_call).run()
+
+
+class _Folding(Rewriter):
+    """A rewriter that also writes one-element constants as `full`, so that rules need to know one form only."""
+
+    def append(self, node: Node) -> Node:
+        if isinstance(node, Constant) and node.meta.numel == 1 and (value := splat(node)) is not None:
+            return self.full(node.meta, value)
+        return super().append(node)
+
+
+def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
+    """The folded form of `call`, or None."""
+    if not call.args or call.op.random:
+        return None
+    if call.meta.numel == 0:
+        return rewriter.full(call.meta, 0)
+    if all(splat(arg) is not None for arg in call.args):
+        if isinstance(call.op.lower, Pointwise):
+            return rewriter.full(call.meta, _number(_evaluate(call, [_scalar(arg) for arg in call.args])))
+        if isinstance(call.op.lower, Movement):
+            return rewriter.full(call.meta, splat(call.args[0]))
+    if all(_is_small_constant(node) for node in call.args) and call.meta.numel <= SMALL:
+        result = _evaluate(call, [_array(arg) for arg in call.args])
+        first = result.reshape(-1)[:1]
+        if np.array_equal(result, np.broadcast_to(first, result.shape)) and not np.signbit(result.astype(float)).any():
+            return rewriter.full(call.meta, _number(first[0]))
+        return rewriter.constant(result)
+    return None
+
+
+def _is_small_constant(node: Node) -> bool:
+    return node.meta.numel <= SMALL and (isinstance(node, Constant) or splat(node) is not None)
+
+
+def _scalar(node: Node) -> Array:
+    return np.array(splat(node), node.dtype.numpy)
+
+
+def _array(node: Node) -> Array:
+    return node.array if isinstance(node, Constant) else np.full(node.shape, splat(node), node.dtype.numpy)
+
+
+def _evaluate(call: Call, arrays: list[Array]) -> Array:
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(call.op.eager(np, *arrays, **call.attrs)).astype(call.dtype.numpy, copy=False)
+
+
+def _number(value: Array | np.generic) -> bool | int | float:
+    """The Python number of a one-element result."""
+    array = np.asarray(value).reshape(())
+    number: bool | int | float = array.item() if array.dtype.kind in "biuf" else float(array)
+    return number

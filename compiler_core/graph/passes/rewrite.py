@@ -1,0 +1,116 @@
+"""The engine under the rewriting passes: one sweep over a graph that may put other nodes in place of a call.
+
+In: a Graph and a rule `(Rewriter, Call) -> Node | None`. Out: a new Graph; nodes that no rule touched keep name,
+attributes and location, so texts before and after differ only where something happened.
+A rule builds replacements with `Rewriter.call`, which offers them to the rule again until it has nothing to say:
+a sweep therefore reaches a local fixed point. Rules must shrink some measure, or a sweep would not end; a depth limit
+turns a rule that does not into an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from compiler_core.errors import GraphError
+from compiler_core.graph.ir import Call, Constant, Graph, Node
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import OPS, Op, meta_of
+
+DEPTH_LIMIT = 64
+
+
+class Pass(Protocol):
+    """Graph -> Graph."""
+
+    def apply(self, graph: Graph) -> Graph: ...
+
+
+class Rewriter:
+    """The graph under reconstruction: what stood for each old node, and the new nodes in order."""
+
+    def __init__(self, graph: Graph, rule: Rule) -> None:
+        self.graph = graph
+        self.rule = rule
+        self.nodes: list[Node] = []
+        self.replacement: dict[Node, Node] = {}
+        self.names = {node.name for node in graph.nodes}
+        self.location = ""
+        self.depth = 0
+        self._uses: Counter[str] | None = None
+
+    def run(self) -> Graph:
+        """Visit every node once, operands replaced, and return the new graph."""
+        for node in self.graph.nodes:
+            self.replacement[node] = self.visit(node) if isinstance(node, Call) else self.append(node)
+        return Graph(self.graph.name, tuple(self.nodes), tuple(self.replacement[node] for node in self.graph.outputs))
+
+    def visit(self, call: Call) -> Node:
+        args = tuple(self.replacement[arg] for arg in call.args)
+        if args != call.args:
+            call = replace(call, args=args)
+        self.location = call.location
+        return self.settle(call)
+
+    def settle(self, call: Call) -> Node:
+        """What the rule makes of `call`; `call` itself, appended, if nothing."""
+        self.depth += 1
+        if self.depth > DEPTH_LIMIT:
+            raise GraphError(f"rewriting does not end at %{call.name} = {call.op.name}(...)", where=call.location)
+        node = self.rule(self, call)
+        self.depth -= 1
+        return self.append(call) if node is None else node
+
+    def append(self, node: Node) -> Node:
+        self.nodes.append(node)
+        return node
+
+    def call(self, op: Op | str, *args: Node, **attrs: Any) -> Node:
+        """A new call (or what the rule makes of it), at the place and location of the call being visited."""
+        op = OPS[op] if isinstance(op, str) else op
+        meta = op.infer(*(arg.meta for arg in args), **attrs)
+        return self.settle(Call(self.fresh(op.name), meta, op=op, args=args, attrs=attrs, location=self.location))
+
+    def constant(self, array: np.ndarray[Any, np.dtype[Any]]) -> Node:
+        return self.append(Constant(self.fresh("const"), meta_of(array), array=array))
+
+    def full(self, meta: TensorMeta, value: Any) -> Node:
+        kind = {"f": float, "b": bool}.get(meta.dtype.kind, int)
+        return self.call("full", shape=meta.shape, value=kind(value), dtype=meta.dtype)
+
+    def use_count(self, node: Node) -> int:
+        """How many calls and outputs read `node` in the graph before the sweep; 2 ("several") for a new node."""
+        if self._uses is None:
+            read = [arg for call in self.graph.calls for arg in dict.fromkeys(call.args)]
+            self._uses = Counter(node.name for node in (*read, *self.graph.outputs))
+        return self._uses.get(node.name, 2)
+
+    def fresh(self, stem: str) -> str:
+        """A name that no node of the graph has: deterministic."""
+        name, count = stem, 0
+        while name in self.names:
+            count += 1
+            name = f"{stem}_r{count}"
+        self.names.add(name)
+        return name
+
+
+Rule: TypeAlias = Callable[[Rewriter, Call], Node | None]
+
+
+def frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Attributes as a hashable key; types count, so 1 and 1.0 and True, or 0.0 and -0.0, differ."""
+    return tuple(sorted((key, repr(value)) for key, value in attrs.items()))
+
+
+def splat(node: Node) -> Any:
+    """The one number that every element of `node` is, as a Python scalar; None if that is not known."""
+    if isinstance(node, Call) and node.op.name == "full":
+        return node.attrs["value"]
+    if isinstance(node, Constant) and node.meta.numel == 1:
+        return node.array.reshape(()).item() if node.dtype.numpy.kind in "biuf" else float(node.array.reshape(()))
+    return None

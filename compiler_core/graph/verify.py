@@ -1,0 +1,67 @@
+"""Checks a Graph's invariants; every pass must leave a graph that this accepts.
+
+In: a Graph. Out: nothing, or GraphError that names the node. Checked: unique, well-formed names; placeholders first, of
+a known role; operands defined before use and of this graph; every call's meta re-derived from the op's `infer`;
+constants' arrays as their meta says; attributes that print and hash; outputs that are nodes of the graph.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compiler_core.errors import DistCompileError, GraphError
+from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.graph.print import print_attr, print_node
+from compiler_core.ops.registry import meta_of
+
+ROLES = frozenset({"input", "parameter", "buffer", "saved", "tangent", "rng", "scale"})
+NAME = re.compile(r"\w+")
+
+
+def verify(graph: Graph) -> Graph:
+    """`graph` itself, if it is valid. Raises GraphError with the first node that is not, and why."""
+    names: set[str] = set()
+    defined: set[Node] = set()
+    inputs = len(graph.inputs)
+    for position, node in enumerate(graph.nodes):
+        if node.name in names or not NAME.fullmatch(node.name):
+            raise _invalid(graph, node, "its name is taken or is not a word")
+        if isinstance(node, Placeholder):
+            _check_placeholder(graph, node, first=position < inputs)
+        elif isinstance(node, Constant) and meta_of(node.array) != node.meta:
+            raise _invalid(graph, node, f"its array is {meta_of(node.array)}")
+        elif isinstance(node, Call):
+            _check_call(graph, node, defined)
+        names.add(node.name)
+        defined.add(node)
+    for output in graph.outputs:
+        if output not in defined:
+            raise _invalid(graph, output, "it is returned, but is not a node of this graph")
+    return graph
+
+
+def _check_placeholder(graph: Graph, node: Placeholder, *, first: bool) -> None:
+    if node.role not in ROLES:
+        raise _invalid(graph, node, f"role {node.role!r} is none of {', '.join(sorted(ROLES))}")
+    if not first:
+        raise _invalid(graph, node, "a placeholder stands after a constant or a call")
+
+
+def _check_call(graph: Graph, node: Call, defined: set[Node]) -> None:
+    for arg in node.args:
+        if arg not in defined:
+            raise _invalid(graph, node, f"operand %{arg.name} is not defined before it")
+    for value in node.attrs.values():
+        print_attr(value)
+    try:
+        derived = node.op.infer(*(arg.meta for arg in node.args), **node.attrs)
+    except DistCompileError as error:
+        raise _invalid(graph, node, f"{node.op.name} does not take its operands: {error.what}") from error
+    if derived != node.meta:
+        raise _invalid(graph, node, f"{node.op.name}.infer says {derived}")
+
+
+def _invalid(graph: Graph, node: Node, why: str) -> GraphError:
+    return GraphError(
+        f"graph {graph.name} is not valid at {print_node(node)}: {why}", where=getattr(node, "location", "")
+    )

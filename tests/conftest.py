@@ -1,0 +1,43 @@
+"""Options and fixtures every test may use: golden files, and a clean slate of warnings, knobs and trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compiler_core import log
+from compiler_core.config import config
+from compiler_core.ops.registry import current_trace
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what tests produce into tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """golden(name, text): `text` must equal the file tests/golden/<name>; with --update-golden, becomes it."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path.name} is missing; write it with --update-golden and read it before committing"
+        assert text == path.read_text(), f"{name} changed; if that is meant, run with --update-golden and read the diff"
+
+    return compare
+
+
+@pytest.fixture(autouse=True)
+def clean_slate() -> Iterator[None]:
+    """Every test starts without given warnings; none may leave a knob patched or a trace running."""
+    log.forget_warnings()
+    before = dict(config.values)
+    yield
+    config.values = before
+    assert current_trace() is None, "a trace was left running"

@@ -1,0 +1,69 @@
+"""Processes that must not be left behind: who descends from us, and how to end them all.
+
+In: process ids. Out: signals sent. Linux: the launcher adopts orphans (PR_SET_CHILD_SUBREAPER), so a rank whose mpiexec
+died, or a process that a rank started, is still found in /proc as a descendant; ranks also ask the kernel to die with
+their parent (PR_SET_PDEATHSIG), for the case that the launcher itself is killed outright. Elsewhere: known pids only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below `root`, parents first, zombies left out; empty where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(folder.name))
+    found, queue = [], [root]
+    while queue:
+        for pid in children.get(queue.pop(0), []):
+            found.append(pid)
+            queue.append(pid)
+    return found
+
+
+def send(pids: Iterable[int], signum: int) -> None:
+    """Send `signum` to each that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
+
+
+def kill_all(known: Iterable[int], within_s: float = 3.0) -> list[int]:
+    """SIGKILL every descendant and every pid in `known`, until none is left. Returns those that survived (none)."""
+    deadline = time.monotonic() + within_s
+    send(known, signal.SIGKILL)
+    while True:
+        left = descendants(os.getpid())
+        if not left or time.monotonic() > deadline:
+            return left
+        send(left, signal.SIGKILL)
+        time.sleep(0.01)

@@ -1,0 +1,60 @@
+"""Who am I? The environment variables through which each MPI's mpiexec tells a process its rank.
+
+In: the name of the MPI and an environment. Out: `Identity`. Invariant: a rank that its mpiexec told nothing, or another
+world size than was asked for, is an error here, not N worlds of one rank later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launch.errors import WorldSizeError
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The variables' names."""
+
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One rank's place in the job and on its host."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+_HYDRA = Names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+NAMES: dict[str, Names] = {
+    "MPICH": _HYDRA,
+    "Intel MPI": _HYDRA,
+    "Open MPI": Names(
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
+    ),
+}
+NO_MPI = "none"  # one rank, started without an mpiexec
+
+
+def identify(mpi: str, size: int, environ: Mapping[str, str]) -> Identity:
+    """This process's identity under `mpi`'s mpiexec. Raises WorldSizeError unless the world has `size` ranks."""
+    if mpi == NO_MPI:
+        return Identity(0, 1, 0, 1)
+    names = NAMES[mpi]
+    told = environ.get(names.size)
+    if told != str(size) or names.rank not in environ:
+        raise WorldSizeError(
+            f"mpiexec did not start this process as one of {size} ranks of {mpi}",
+            expected=f"{names.size}={size} and {names.rank} in the environment",
+            got=f"{names.size}={told}",
+            remedy="check with --dry-run that the mpiexec is the one of the MPI that mpi4py loads",
+        )
+    local_rank, local_size = environ.get(names.local_rank, "0"), environ.get(names.local_size, "1")
+    return Identity(int(environ[names.rank]), size, int(local_rank), int(local_size))

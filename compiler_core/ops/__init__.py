@@ -1,1 +1,29 @@
+"""Ops: the registry, the primitives (each file here registers some), and the functions composed of them."""
 
+from compiler_core.ops import (
+    arithmetic,
+    compare,
+    convert,
+    creation,
+    indexing,
+    joining,
+    matmul,
+    movement,
+    pointwise,
+    random,
+    reduction,
+)
+
+__all__ = [
+    "arithmetic",
+    "compare",
+    "convert",
+    "creation",
+    "indexing",
+    "joining",
+    "matmul",
+    "movement",
+    "pointwise",
+    "random",
+    "reduction",
+]

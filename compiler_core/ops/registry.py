@@ -35,8 +35,8 @@ class Sample:
     """Example operands for the generated conformance tests.
 
     shapes: one shape an operand. attrs: the op's attributes. low, high: the range values are drawn from.
-    dtypes: the common dtypes to try; empty: all that `Op.dtypes` allows. make: builds the operands where a range will not do
-    (receives a numpy Generator and the dtype).
+    dtypes: the common dtypes to try; empty: all that `Op.dtypes` allows. make: builds the operands where a range will
+    not do (receives a numpy Generator and the dtype).
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -94,7 +94,9 @@ def register(op: Op) -> Op:
         raise OpDefinitionError(f"op {op.name!r} is registered twice")
     for rule in ("infer", "eager", "vjp", "lower", "samples", "dtypes"):
         if not getattr(op, rule):
-            raise OpDefinitionError(f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op")
+            raise OpDefinitionError(
+                f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op"
+            )
     OPS[op.name] = op
     return op
 

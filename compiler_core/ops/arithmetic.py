@@ -1,0 +1,89 @@
+"""Pointwise arithmetic and bit logic on two operands.
+
+In: two arrays of one shape and dtype. Out: the same. Integer arithmetic wraps; integer division by zero gives 0.
+`maximum` and `minimum` propagate NaN and, as in torch, split the cotangent evenly between equal operands.
+`pow` and `div` are floating only: the functions above choose the dtype.
+"""
+
+from __future__ import annotations
+
+from compiler_core.dtype import DType
+from compiler_core.ops import prims
+from compiler_core.ops.checks import BOOLEAN, FLOATING, INTEGRAL, NUMERIC, infer_alike
+from compiler_core.ops.pointwise import Eager, computed
+from compiler_core.ops.registry import NotDifferentiable, Op, Sample, Value, VjpRule, register
+from compiler_core.ops.rules import Pointwise
+
+Pair = tuple[Value | None, Value | None]
+
+
+def _binary(
+    name: str,
+    eager: Eager,
+    vjp: VjpRule | NotDifferentiable,
+    *,
+    low: float = -2.0,
+    high: float = 2.0,
+    dtypes: tuple[DType, ...] = NUMERIC,
+) -> Op:
+    """Register op `name`: (a, b) -> eager(xp, a, b), all of one shape and dtype."""
+    samples = tuple(Sample((shape, shape), low=low, high=high) for shape in ((3, 4), (), (2, 1, 5)))
+    return register(Op(name, infer_alike(name, dtypes), computed(eager), vjp, Pointwise(name), samples, dtypes))
+
+
+def _vjp_mul(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    return prims.mul(g, b), prims.mul(g, a)
+
+
+def _vjp_div(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    da = prims.div(g, b)
+    return da, prims.neg(prims.mul(da, out))
+
+
+def _vjp_pow(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    """a: g b a^(b-1). b: g a^b ln a, which is 0 where a = 0 and b >= 0 (the limit)."""
+    one, zero = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
+    da = prims.where(prims.eq(b, zero), zero, prims.mul(prims.mul(g, b), prims.pow(a, prims.sub(b, one))))
+    at_zero = prims.bitwise_and(prims.eq(a, zero), prims.ge(b, zero))
+    log_a = prims.log(prims.where(at_zero, one, a))
+    return da, prims.where(at_zero, zero, prims.mul(prims.mul(g, out), log_a))
+
+
+def _share(wins: Value, ties: Value, g: Value) -> Value:
+    """g where the operand wins, half of it on a tie, else 0."""
+    half = prims.mul(g, prims.full_like(g, 0.5))
+    return prims.where(wins, g, prims.where(ties, half, prims.full_like(g, 0.0)))
+
+
+def _vjp_maximum(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    ties = prims.eq(a, b)
+    return _share(prims.gt(a, b), ties, g), _share(prims.lt(a, b), ties, g)
+
+
+def _vjp_minimum(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    ties = prims.eq(a, b)
+    return _share(prims.lt(a, b), ties, g), _share(prims.gt(a, b), ties, g)
+
+
+def _vjp_remainder(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    """a - b floor(a/b), with the floor constant."""
+    return g, prims.neg(prims.mul(g, prims.floor_divide(a, b)))
+
+
+ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g))
+SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), lambda g, out, a, b: (g, prims.neg(g)))
+MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul)
+DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=FLOATING)
+POW = _binary("pow", lambda xp, a, b: xp.power(a, b), _vjp_pow, low=0.3, high=2.5, dtypes=FLOATING)
+MAXIMUM = _binary("maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum)
+MINIMUM = _binary("minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum)
+REMAINDER = _binary("remainder", lambda xp, a, b: xp.remainder(a, b), _vjp_remainder, low=1.1, high=1.9)
+FLOOR_DIVIDE = _binary(
+    "floor_divide", lambda xp, a, b: xp.floor_divide(a, b), NotDifferentiable("piecewise constant"), low=1.0, high=6.0
+)
+
+_BITS = INTEGRAL + BOOLEAN
+_TRUTH = NotDifferentiable("integers and truth values have no gradient")
+BITWISE_AND = _binary("bitwise_and", lambda xp, a, b: xp.bitwise_and(a, b), _TRUTH, low=0, high=9, dtypes=_BITS)
+BITWISE_OR = _binary("bitwise_or", lambda xp, a, b: xp.bitwise_or(a, b), _TRUTH, low=0, high=9, dtypes=_BITS)
+BITWISE_XOR = _binary("bitwise_xor", lambda xp, a, b: xp.bitwise_xor(a, b), _TRUTH, low=0, high=9, dtypes=_BITS)

@@ -1,0 +1,66 @@
+"""Batched matrix product: the one op that a library computes.
+
+In: a: T[*batch, M, K], b: T[*batch, K, N], equal batch dims. Out: T[*batch, M, N]. Floating dtypes only.
+The 16-bit floats are multiplied and summed in f32 and rounded once. K = 0 gives zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import of
+from compiler_core.errors import ShapeError
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.checks import FLOATING, check_dtype
+from compiler_core.ops.registry import Array, Op, Sample, Value, register
+from compiler_core.ops.rules import Library
+
+
+def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
+    check_dtype("matmul", a, FLOATING)
+    check_dtype("matmul", b, (a.dtype,), "operand 1")
+    if a.ndim < 2 or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        raise ShapeError("matmul: shapes do not fit", expected="(*batch, M, K) x (*batch, K, N)", got=f"{a} x {b}")
+    return a.with_shape((*a.shape[:-1], b.shape[-1]))
+
+
+def _eager_matmul(xp: Any, a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        if of(a.dtype).compute is of(a.dtype):
+            return xp.matmul(a, b)  # type: ignore[no-any-return]
+        return xp.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)  # type: ignore[no-any-return]
+
+
+def transpose_last(x: Value) -> Value:
+    """x with its last two dims exchanged."""
+    n = len(x.shape)
+    return prims.permute(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _vjp_matmul(g: Value, out: Value, a: Value, b: Value) -> tuple[Value, Value]:
+    return prims.matmul(g, transpose_last(b)), prims.matmul(transpose_last(a), g)
+
+
+MATMUL = register(
+    Op(
+        "matmul",
+        infer=_infer_matmul,
+        eager=_eager_matmul,
+        vjp=_vjp_matmul,
+        lower=Library("matmul"),
+        samples=tuple(
+            Sample((a, b))
+            for a, b in (
+                ((3, 4), (4, 2)),
+                ((2, 3, 4), (2, 4, 5)),
+                ((2, 1, 3, 4), (2, 1, 4, 1)),
+                ((3, 0), (0, 2)),
+                ((0, 3), (3, 2)),
+            )
+        ),
+        dtypes=FLOATING,
+    )
+)

@@ -1,0 +1,249 @@
+"""Movement of elements within one array: reshape, permute, expand, slice, flip.
+
+In: one array. Out: the same elements elsewhere, as a view where NumPy can give one.
+Each `source` rule maps an output index to the operand's. That of reshape goes dimension group by dimension group, so
+indices stay short: splitting the last dim of (B, T, C) leaves the index of B and T alone.
+`slice` takes start, stop, step per dim, already clipped: with a negative step, stop may be -1 (one before the first).
+The adjoints: reshape by reshape, permute by its inverse, expand by sum, slice by pad (by slice_scatter if it steps).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from compiler_core.dtype import of
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.checks import EVERY, check_dims
+from compiler_core.ops.registry import Op, Sample, Value, register
+from compiler_core.ops.rules import Movement
+
+Index = tuple[Any, ...]
+Dims = tuple[int, ...]
+
+
+# ---- reshape
+
+
+def _infer_reshape(x: TensorMeta, shape: Shape) -> TensorMeta:
+    if math.prod(shape) != x.numel or any(n < 0 for n in shape):
+        raise ShapeError("reshape changes the number of elements", expected=f"{x.numel} elements", got=str(shape))
+    return x.with_shape(shape)
+
+
+def dim_groups(old: Shape, new: Shape) -> list[tuple[range, range]]:
+    """The finest split of both shapes into runs of dims with equal products: [(dims of old, dims of new)]."""
+    groups, i, j = [], 0, 0
+    while i < len(old) or j < len(new):
+        i0, j0 = i, j
+        a, i = (old[i], i + 1) if i < len(old) else (1, i)
+        b, j = (new[j], j + 1) if j < len(new) else (1, j)
+        while a != b:
+            if a < b:
+                a, i = a * old[i], i + 1
+            else:
+                b, j = b * new[j], j + 1
+        groups.append((range(i0, i), range(j0, j)))
+    return groups
+
+
+def _source_reshape(index: Index, in_shape: Shape, shape: Shape) -> Index:
+    if 0 in shape:
+        return (0,) * len(in_shape)  # never evaluated
+    result: list[Any] = []
+    for old_dims, new_dims in dim_groups(in_shape, shape):
+        flat: Any = 0
+        for d in new_dims:
+            flat = flat * shape[d] + index[d] if shape[d] != 1 else flat
+        result.extend(_unravel(flat, [in_shape[d] for d in old_dims]))
+    return tuple(result)
+
+
+def _unravel(flat: Any, sizes: list[int]) -> list[Any]:
+    """The index whose row-major offset within `sizes` is `flat`."""
+    places: list[Any] = []
+    stride = math.prod(sizes)
+    extent = stride  # flat < extent
+    for size in sizes:
+        stride //= size
+        place = flat // stride if stride != 1 else flat
+        places.append(0 if size == 1 else place if size * stride == extent else place % size)
+    return places
+
+
+RESHAPE = register(
+    Op(
+        "reshape",
+        infer=_infer_reshape,
+        eager=lambda xp, x, shape: x.reshape(shape),
+        vjp=lambda g, out, x, shape: (prims.reshape(g, x.shape),),
+        lower=Movement(_source_reshape),
+        samples=(
+            Sample(((2, 6),), {"shape": (3, 4)}),
+            Sample(((2, 3, 8),), {"shape": (2, 3, 2, 4)}),
+            Sample(((2, 1, 6),), {"shape": (2, 3, 1, 2)}),
+            Sample(((),), {"shape": (1, 1)}),
+            Sample(((0, 3),), {"shape": (3, 0)}),
+        ),
+        dtypes=EVERY,
+        view=True,
+    )
+)
+
+
+# ---- permute
+
+
+def _infer_permute(x: TensorMeta, dims: Dims) -> TensorMeta:
+    if sorted(dims) != list(range(x.ndim)):
+        raise ShapeError(f"permute: {dims} is no permutation of the dims", expected=f"0..{x.ndim - 1}", got=str(dims))
+    return x.with_shape(tuple(x.shape[d] for d in dims))
+
+
+def inverse_permutation(dims: Dims) -> Dims:
+    """The permutation that undoes `dims`."""
+    return tuple(sorted(range(len(dims)), key=dims.__getitem__))
+
+
+PERMUTE = register(
+    Op(
+        "permute",
+        infer=_infer_permute,
+        eager=lambda xp, x, dims: x.transpose(dims),
+        vjp=lambda g, out, x, dims: (prims.permute(g, inverse_permutation(dims)),),
+        lower=Movement(lambda index, in_shape, dims: tuple(index[d] for d in inverse_permutation(dims))),
+        samples=(
+            Sample(((2, 3),), {"dims": (1, 0)}),
+            Sample(((2, 3, 4),), {"dims": (2, 0, 1)}),
+            Sample(((2, 0, 4, 1),), {"dims": (0, 2, 1, 3)}),
+        ),
+        dtypes=EVERY,
+        view=True,
+    )
+)
+
+
+# ---- expand
+
+
+def _infer_expand(x: TensorMeta, shape: Shape) -> TensorMeta:
+    lead = len(shape) - x.ndim
+    if lead < 0 or any(old not in (1, new) for old, new in zip(x.shape, shape[lead:])):
+        raise ShapeError(
+            "expand: shape does not fit", expected=f"sizes of {x.shape} or in place of its 1s", got=str(shape)
+        )
+    return x.with_shape(shape)
+
+
+def _vjp_expand(g: Value, out: Value, x: Value, shape: Shape) -> tuple[Value]:
+    lead, old = len(shape) - len(x.shape), tuple(x.shape)
+    dims = tuple(d for d in range(len(shape)) if d < lead or old[d - lead] != shape[d])
+    total = prims.sum(g, dims) if dims else g
+    return (total if tuple(total.shape) == old else prims.reshape(total, old),)
+
+
+def _source_expand(index: Index, in_shape: Shape, shape: Shape) -> Index:
+    lead = len(shape) - len(in_shape)
+    return tuple(0 if n == 1 else index[lead + d] for d, n in enumerate(in_shape))
+
+
+EXPAND = register(
+    Op(
+        "expand",
+        infer=_infer_expand,
+        eager=lambda xp, x, shape: xp.broadcast_to(x, shape),
+        vjp=_vjp_expand,
+        lower=Movement(_source_expand),
+        samples=(
+            Sample(((3,),), {"shape": (2, 3)}),
+            Sample(((2, 1),), {"shape": (2, 3)}),
+            Sample(((),), {"shape": (2, 2)}),
+            Sample(((1, 3),), {"shape": (4, 2, 3)}),
+            Sample(((1,),), {"shape": (0,)}),
+        ),
+        dtypes=EVERY,
+        view=True,
+    )
+)
+
+
+# ---- slice
+
+
+def slice_size(start: int, stop: int, step: int) -> int:
+    """How many elements start, start+step, ... lie before stop."""
+    return len(range(start, stop, step))
+
+
+def _infer_slice(x: TensorMeta, starts: Dims, stops: Dims, steps: Dims) -> TensorMeta:
+    if not len(starts) == len(stops) == len(steps) == x.ndim:
+        raise ShapeError(
+            "slice: one start, stop and step per dim", expected=f"{x.ndim} each", got=f"{starts}{stops}{steps}"
+        )
+    for n, start, stop, step in zip(x.shape, starts, stops, steps):
+        inside = range(start, stop, step) if step else range(0)
+        if step == 0 or any(not 0 <= i < n for i in inside[:1]) or any(not 0 <= i < n for i in inside[-1:]):
+            raise ShapeError(f"slice {start}:{stop}:{step} leaves the dimension", expected=f"within 0..{n}", got=str(x))
+    return x.with_shape(tuple(map(slice_size, starts, stops, steps)))
+
+
+def python_slices(starts: Dims, stops: Dims, steps: Dims) -> tuple[Any, ...]:
+    """The same as an index of Python slices, where a stop before the first element is spelt None."""
+    return (*(slice(a, None if b < 0 else b, s) for a, b, s in zip(starts, stops, steps)), ...)
+
+
+def _vjp_slice(g: Value, out: Value, x: Value, starts: Dims, stops: Dims, steps: Dims) -> tuple[Value]:
+    if any(step != 1 for step in steps) or 0 in out.shape:
+        return (prims.slice_scatter(prims.full(x.shape, 0.0, of(g.dtype)), g, starts, stops, steps),)
+    return (prims.pad(g, starts, tuple(n - stop for n, stop in zip(x.shape, stops))),)
+
+
+def _source_slice(index: Index, in_shape: Shape, starts: Dims, stops: Dims, steps: Dims) -> Index:
+    return tuple(i * step + start for i, start, step in zip(index, starts, steps))
+
+
+SLICE = register(
+    Op(
+        "slice",
+        infer=_infer_slice,
+        eager=lambda xp, x, starts, stops, steps: x[python_slices(starts, stops, steps)],
+        vjp=_vjp_slice,
+        lower=Movement(_source_slice),
+        samples=(
+            Sample(((4, 5),), {"starts": (1, 0), "stops": (3, 5), "steps": (1, 1)}),
+            Sample(((4, 5),), {"starts": (0, 1), "stops": (4, 5), "steps": (2, 3)}),
+            Sample(((4, 5),), {"starts": (3, 4), "stops": (-1, 0), "steps": (-1, -2)}),
+            Sample(((4,),), {"starts": (2,), "stops": (2,), "steps": (1,)}),
+        ),
+        dtypes=EVERY,
+        view=True,
+    )
+)
+
+
+# ---- flip
+
+
+def _infer_flip(x: TensorMeta, dims: Dims) -> TensorMeta:
+    check_dims("flip", dims, x.ndim)
+    return x
+
+
+def _source_flip(index: Index, in_shape: Shape, dims: Dims) -> Index:
+    return tuple(n - 1 - i if d in dims else i for d, (i, n) in enumerate(zip(index, in_shape)))
+
+
+FLIP = register(
+    Op(
+        "flip",
+        infer=_infer_flip,
+        eager=lambda xp, x, dims: xp.flip(x, dims),
+        vjp=lambda g, out, x, dims: (prims.flip(g, dims),),
+        lower=Movement(_source_flip),
+        samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
+        dtypes=EVERY,
+        view=True,
+    )
+)

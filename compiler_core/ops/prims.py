@@ -1,0 +1,303 @@
+"""The primitives as functions: `prims.add(a, b)` applies op "add" to values of any kind through `bind`.
+
+In: values (arrays, graph nodes, Tensors) whose shapes and dtypes already fit, and the op's attributes.
+Out: one value. Invariant (tested): one function for each registered op, by its name.
+The vjp rules and everything above them are written with these. Nothing here broadcasts or promotes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_core.dtype import DType, of
+from compiler_core.ops.registry import OPS, Value, bind
+
+Ints = Sequence[int]
+
+
+# ---- pointwise, one operand
+
+
+def neg(x: Value) -> Value:
+    return bind(OPS["neg"], x)
+
+
+def exp(x: Value) -> Value:
+    return bind(OPS["exp"], x)
+
+
+def log(x: Value) -> Value:
+    return bind(OPS["log"], x)
+
+
+def log1p(x: Value) -> Value:
+    return bind(OPS["log1p"], x)
+
+
+def expm1(x: Value) -> Value:
+    return bind(OPS["expm1"], x)
+
+
+def sin(x: Value) -> Value:
+    return bind(OPS["sin"], x)
+
+
+def cos(x: Value) -> Value:
+    return bind(OPS["cos"], x)
+
+
+def tanh(x: Value) -> Value:
+    return bind(OPS["tanh"], x)
+
+
+def sqrt(x: Value) -> Value:
+    return bind(OPS["sqrt"], x)
+
+
+def rsqrt(x: Value) -> Value:
+    return bind(OPS["rsqrt"], x)
+
+
+def erf(x: Value) -> Value:
+    return bind(OPS["erf"], x)
+
+
+def sigmoid(x: Value) -> Value:
+    return bind(OPS["sigmoid"], x)
+
+
+def abs(x: Value) -> Value:
+    return bind(OPS["abs"], x)
+
+
+def sign(x: Value) -> Value:
+    return bind(OPS["sign"], x)
+
+
+def floor(x: Value) -> Value:
+    return bind(OPS["floor"], x)
+
+
+def ceil(x: Value) -> Value:
+    return bind(OPS["ceil"], x)
+
+
+def round(x: Value) -> Value:
+    return bind(OPS["round"], x)
+
+
+def trunc(x: Value) -> Value:
+    return bind(OPS["trunc"], x)
+
+
+def isnan(x: Value) -> Value:
+    return bind(OPS["isnan"], x)
+
+
+def logical_not(x: Value) -> Value:
+    return bind(OPS["logical_not"], x)
+
+
+def cast(x: Value, dtype: DType) -> Value:
+    return bind(OPS["cast"], x, dtype=dtype)
+
+
+def detach(x: Value) -> Value:
+    return bind(OPS["detach"], x)
+
+
+# ---- pointwise, several operands
+
+
+def add(a: Value, b: Value) -> Value:
+    return bind(OPS["add"], a, b)
+
+
+def sub(a: Value, b: Value) -> Value:
+    return bind(OPS["sub"], a, b)
+
+
+def mul(a: Value, b: Value) -> Value:
+    return bind(OPS["mul"], a, b)
+
+
+def div(a: Value, b: Value) -> Value:
+    return bind(OPS["div"], a, b)
+
+
+def pow(a: Value, b: Value) -> Value:
+    return bind(OPS["pow"], a, b)
+
+
+def maximum(a: Value, b: Value) -> Value:
+    return bind(OPS["maximum"], a, b)
+
+
+def minimum(a: Value, b: Value) -> Value:
+    return bind(OPS["minimum"], a, b)
+
+
+def remainder(a: Value, b: Value) -> Value:
+    return bind(OPS["remainder"], a, b)
+
+
+def floor_divide(a: Value, b: Value) -> Value:
+    return bind(OPS["floor_divide"], a, b)
+
+
+def eq(a: Value, b: Value) -> Value:
+    return bind(OPS["eq"], a, b)
+
+
+def ne(a: Value, b: Value) -> Value:
+    return bind(OPS["ne"], a, b)
+
+
+def lt(a: Value, b: Value) -> Value:
+    return bind(OPS["lt"], a, b)
+
+
+def le(a: Value, b: Value) -> Value:
+    return bind(OPS["le"], a, b)
+
+
+def gt(a: Value, b: Value) -> Value:
+    return bind(OPS["gt"], a, b)
+
+
+def ge(a: Value, b: Value) -> Value:
+    return bind(OPS["ge"], a, b)
+
+
+def bitwise_and(a: Value, b: Value) -> Value:
+    return bind(OPS["bitwise_and"], a, b)
+
+
+def bitwise_or(a: Value, b: Value) -> Value:
+    return bind(OPS["bitwise_or"], a, b)
+
+
+def bitwise_xor(a: Value, b: Value) -> Value:
+    return bind(OPS["bitwise_xor"], a, b)
+
+
+def where(cond: Value, a: Value, b: Value) -> Value:
+    return bind(OPS["where"], cond, a, b)
+
+
+# ---- reductions: `dims` ascending, dropped from the result
+
+
+def sum(x: Value, dims: Ints) -> Value:
+    return bind(OPS["sum"], x, dims=tuple(dims))
+
+
+def prod(x: Value, dims: Ints) -> Value:
+    return bind(OPS["prod"], x, dims=tuple(dims))
+
+
+def max(x: Value, dims: Ints) -> Value:
+    return bind(OPS["max"], x, dims=tuple(dims))
+
+
+def min(x: Value, dims: Ints) -> Value:
+    return bind(OPS["min"], x, dims=tuple(dims))
+
+
+def argmax(x: Value, dims: Ints) -> Value:
+    return bind(OPS["argmax"], x, dims=tuple(dims))
+
+
+def argmin(x: Value, dims: Ints) -> Value:
+    return bind(OPS["argmin"], x, dims=tuple(dims))
+
+
+def matmul(a: Value, b: Value) -> Value:
+    return bind(OPS["matmul"], a, b)
+
+
+# ---- movement
+
+
+def reshape(x: Value, shape: Ints) -> Value:
+    return bind(OPS["reshape"], x, shape=tuple(shape))
+
+
+def permute(x: Value, dims: Ints) -> Value:
+    return bind(OPS["permute"], x, dims=tuple(dims))
+
+
+def expand(x: Value, shape: Ints) -> Value:
+    return bind(OPS["expand"], x, shape=tuple(shape))
+
+
+def slice(x: Value, starts: Ints, stops: Ints, steps: Ints) -> Value:
+    return bind(OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+
+def flip(x: Value, dims: Ints) -> Value:
+    return bind(OPS["flip"], x, dims=tuple(dims))
+
+
+def pad(x: Value, low: Ints, high: Ints, value: float = 0.0) -> Value:
+    return bind(OPS["pad"], x, low=tuple(low), high=tuple(high), value=value)
+
+
+def cat(xs: Sequence[Value], dim: int) -> Value:
+    return bind(OPS["cat"], *xs, dim=dim)
+
+
+def slice_scatter(base: Value, src: Value, starts: Ints, stops: Ints, steps: Ints) -> Value:
+    return bind(OPS["slice_scatter"], base, src, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+
+# ---- indexing by data
+
+
+def take(x: Value, idx: Value) -> Value:
+    return bind(OPS["take"], x, idx)
+
+
+def index_add(base: Value, idx: Value, src: Value) -> Value:
+    return bind(OPS["index_add"], base, idx, src)
+
+
+def index_copy(base: Value, idx: Value, src: Value) -> Value:
+    return bind(OPS["index_copy"], base, idx, src)
+
+
+def gather(x: Value, idx: Value, dim: int) -> Value:
+    return bind(OPS["gather"], x, idx, dim=dim)
+
+
+def scatter_add(base: Value, idx: Value, src: Value, dim: int) -> Value:
+    return bind(OPS["scatter_add"], base, idx, src, dim=dim)
+
+
+def scatter(base: Value, idx: Value, src: Value, dim: int) -> Value:
+    return bind(OPS["scatter"], base, idx, src, dim=dim)
+
+
+def check_index(idx: Value, size: int) -> Value:
+    return bind(OPS["check_index"], idx, size=size)
+
+
+# ---- creation
+
+
+def full(shape: Ints, value: float, dtype: DType) -> Value:
+    kind = {"f": float, "b": bool}.get(dtype.kind, int)
+    return bind(OPS["full"], shape=tuple(shape), value=kind(value), dtype=dtype)
+
+
+def iota(shape: Ints, dim: int, dtype: DType) -> Value:
+    return bind(OPS["iota"], shape=tuple(shape), dim=dim, dtype=dtype)
+
+
+def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
+    return bind(OPS["philox"], key, shape=tuple(shape), stream=stream)
+
+
+def full_like(x: Value, value: float) -> Value:
+    """A constant of x's shape and dtype."""
+    return full(tuple(x.shape), value, of(x.dtype))

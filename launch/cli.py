@@ -56,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def split_command_line(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(launcher's options, program with its arguments): the program starts at `-m`, or at the first word without a dash."""
+    """(launcher's options, the program and its arguments): the program starts at `-m`, or at the first word."""
     takes_value = {name for action in parser._actions if action.nargs is None for name in action.option_strings}
     position = 0
     while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "--"):

@@ -1,8 +1,8 @@
 """Run in a process of its own: which MPI library does mpi4py load here?
 
-In: the environment and interpreter that the ranks will have. Out: one JSON line {"version", "library", "bin"} or
-{"error"}. MPI is loaded but not initialised. mpi4py's wheels choose the library when they are imported (MPI ABI), so only an
-import tells the truth; `dladdr` then says from which file the library came.
+In: the environment and interpreter that the ranks will have. Out: one JSON line, {"version", "library", "bin"} or
+{"error"}. MPI is loaded but not initialised. mpi4py's wheels choose the library when they are imported (MPI ABI), so
+only an import tells the truth; `dladdr` then says from which file the library came.
 """
 
 from __future__ import annotations

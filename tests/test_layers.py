@@ -1,0 +1,117 @@
+"""The walls: who may import whom, what `import distcompile` may load, and how long a file may be.
+
+Read from the sources by `ast`, so that imports inside functions count too; imports for type checkers only do not.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TESTS = sorted(path for path in (ROOT / "tests").rglob("*.py"))
+OTHERS = sorted(path for folder in ("benchmarks", "examples") for path in (ROOT / folder).rglob("*.py"))
+
+# folder -> the folders of ours it may import; the longest folder that matches a file counts
+ALLOWED: dict[str, set[str]] = {
+    "distcompile": {"distcompile", "compiler_core", "collectives"},
+    "compiler_core": {"compiler_core"},
+    "collectives": {"collectives"},
+    "launch": {"launch"},
+}
+# folder -> the stages after it in the pipeline, which it must not know
+LATER: dict[str, set[str]] = {
+    "compiler_core/ops": {"graph", "tensor", "capture", "aot", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
+    "compiler_core/tensor": {"capture", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
+    "compiler_core/graph": {"capture", "aot", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
+    "compiler_core/symbolic": {"graph", "tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
+    "compiler_core/loop_ir": {"tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
+    "compiler_core/lowering": {"tensor", "capture", "aot", "codegen", "runtime"},
+    "compiler_core/schedule": {"tensor", "capture", "aot", "codegen", "runtime"},
+    "compiler_core/runtime": {"tensor", "capture", "aot"},
+}
+NOT_AT_IMPORT = {"sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
+MAX_LINES = 500
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def nodes_that_run(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node below `tree` but what only type checkers read."""
+    for child in ast.iter_child_nodes(tree):
+        if not is_for_type_checkers(child):
+            yield child
+            yield from nodes_that_run(child)
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """(dotted module, line) of every import; `from a import b` counts as a.b, for b may be a module."""
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    for node in nodes_that_run(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def breaches(path: Path) -> list[str]:
+    """Imports of `path` that go through a wall."""
+    own = path.relative_to(ROOT).parts[0]
+    stage = "/".join(path.relative_to(ROOT).parts[:2])
+    found = []
+    for module, line in imports(path):
+        top, _, rest = module.partition(".")
+        if top in PACKAGES and top not in ALLOWED[own]:
+            found.append(f"{named(path)}:{line} imports {module}: {own} may import {', '.join(sorted(ALLOWED[own]))}")
+        if top == own and rest.split(".")[0] in LATER.get(stage, set()):
+            found.append(f"{named(path)}:{line} imports {module}: a later stage than {stage}")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_imports_stay_within_the_walls(path: Path) -> None:
+    assert breaches(path) == []
+
+
+def test_the_wall_test_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / "compiler_core" / "ops" / "bad.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def f():\n    from .. import lowering\n    import distcompile.nn\nfrom collectives import x\n")
+    assert len(breaches(path)) == 3
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS, *OTHERS], ids=named)
+def test_files_are_short_enough_to_read(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= MAX_LINES, f"{named(path)} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *OTHERS], ids=named)
+def test_files_open_with_what_they_do(path: Path) -> None:
+    text = path.read_text()
+    assert path.name != "utils.py"
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{named(path)} has no opening docstring"
+
+
+def test_import_loads_nothing_heavy() -> None:
+    script = "import sys, distcompile; print('\\n'.join({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert set(done.stdout.split()) & NOT_AT_IMPORT == set()

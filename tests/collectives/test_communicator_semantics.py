@@ -12,7 +12,8 @@ from collectives.errors import CollectiveArgumentError
 from collectives.reduce import reduce_in_rank_order
 
 ORACLE = {
-    "sum": lambda x: x.sum(0), "avg": lambda x: x.mean(0), "max": lambda x: x.max(0), "min": lambda x: x.min(0), "prod": lambda x: x.prod(0),
+    "sum": lambda x: x.sum(0), "avg": lambda x: x.mean(0), "max": lambda x: x.max(0),
+    "min": lambda x: x.min(0), "prod": lambda x: x.prod(0),
 }  # fmt: skip
 
 

@@ -1,0 +1,162 @@
+"""BucketPlan: which gradients travel together, in which order, and which backward segment completes each bucket.
+
+In: parameters in gradient-ready order, with caps in bytes. Out: a frozen `BucketPlan` with a hash; made once, agreed by
+all ranks, used by splitter and reducer alike, and never rebuilt silently.
+Method: greedy, as PyTorch's Reducer (Li et al., VLDB 2020, section 3.2): a bucket closes with the gradient that reaches
+its cap; the first bucket's cap is 1 MiB, so that communication starts early, later ones' bucket_cap_mb. Unlike there,
+the order is that of the backward graph (not registration, reversed), so the plan is right before the first step.
+Invariants: every parameter is in one bucket; a bucket has one dtype (each dtype fills a lane of its own); buckets stand
+in the order in which they complete; every gradient starts at a multiple of 64 bytes of its bucket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from compiler_core import dtype as dtypes
+from compiler_core.dtype import DType
+from compiler_core.meta import Shape
+from distcompile.ddp.errors import PlanError
+
+ALIGNMENT_NBYTES = 64  # a cache line, and the widest vector
+FIRST_BUCKET_NBYTES = 1 << 20
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Bucket sizes in bytes: of the first bucket of a lane, and of the others."""
+
+    first_nbytes: int
+    other_nbytes: int
+
+    @staticmethod
+    def from_mb(bucket_cap_mb: float) -> Caps:
+        """torch's reading of `bucket_cap_mb`; a cap under 1 MiB holds for the first bucket too."""
+        other_nbytes = max(1, int(bucket_cap_mb * MIB))
+        return Caps(min(FIRST_BUCKET_NBYTES, other_nbytes), other_nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyParameter:
+    """A parameter and when its gradient is ready: `ready` grows along the backward."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    ready: int
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A parameter's place in its bucket: `offset` in elements."""
+
+    name: str
+    shape: Shape
+    offset: int
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients that are reduced in one call. numel: elements of the flat buffer, padding included."""
+
+    dtype: str
+    slots: tuple[Slot, ...]
+    numel: int
+    segment: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * dtypes.by_name(self.dtype).itemsize
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in self.slots)
+
+    def __str__(self) -> str:
+        inside = self.names[0] if len(self.names) == 1 else f"{self.names[0]} .. {self.names[-1]}"
+        return f"{self.dtype} {self.nbytes} bytes, segment {self.segment}: {len(self.slots)} parameter(s), {inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    """All buckets, in launch order. `order` says where the order comes from."""
+
+    order: str
+    caps: Caps
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def hash(self) -> str:
+        """Equal on all ranks, or the ranks do not train the same model."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every planned parameter, in launch order."""
+        return tuple(name for bucket in self.buckets for name in bucket.names)
+
+    def with_segments(self, segments: Sequence[int]) -> BucketPlan:
+        """The plan with the segment of each bucket filled in."""
+        buckets = tuple(replace(b, segment=s) for b, s in zip(self.buckets, segments, strict=True))
+        return replace(self, buckets=buckets)
+
+    def __str__(self) -> str:
+        head = f"bucket plan by {self.order}, caps {self.caps.first_nbytes} and {self.caps.other_nbytes} bytes"
+        return "\n".join([head, *(f"  bucket {k}: {bucket}" for k, bucket in enumerate(self.buckets))])
+
+
+def make_plan(parameters: Iterable[ReadyParameter], caps: Caps, *, order: str) -> BucketPlan:
+    """The greedy plan of `parameters`. Raises PlanError if a name comes twice."""
+    in_order = sorted(parameters, key=lambda p: p.ready)
+    check_names_are_unique(in_order)
+    closed: list[list[ReadyParameter]] = []
+    open_lanes: dict[DType, list[ReadyParameter]] = {}
+    opened: set[DType] = set()  # lanes whose first bucket is closed
+    for parameter in in_order:
+        lane = open_lanes.setdefault(parameter.dtype, [])
+        lane.append(parameter)
+        cap_nbytes = caps.other_nbytes if parameter.dtype in opened else caps.first_nbytes
+        if sum(p.nbytes for p in lane) >= cap_nbytes:
+            closed.append(open_lanes.pop(parameter.dtype))
+            opened.add(parameter.dtype)
+    closed.extend(open_lanes.values())
+    closed.sort(key=lambda members: members[-1].ready)
+    return BucketPlan(order, caps, tuple(_lay_out(members) for members in closed))
+
+
+def check_names_are_unique(parameters: Sequence[ReadyParameter]) -> None:
+    """Raise PlanError naming the parameters that come twice (a tied parameter must come once)."""
+    seen: set[str] = set()
+    twice = [p.name for p in parameters if p.name in seen or seen.add(p.name)]  # type: ignore[func-returns-value]
+    if twice:
+        raise PlanError(
+            f"planned twice: {', '.join(twice)}", expected="every parameter once; a tied one under its first name"
+        )
+
+
+def _lay_out(members: Sequence[ReadyParameter]) -> Bucket:
+    """Slots one after the other, each starting at an aligned offset."""
+    itemsize = members[0].dtype.itemsize
+    step = max(1, ALIGNMENT_NBYTES // itemsize)
+    slots: list[Slot] = []
+    end = 0
+    for member in members:
+        slots.append(Slot(member.name, member.shape, end))
+        end += -(-member.numel // step) * step
+    return Bucket(members[0].dtype.name, tuple(slots), end, segment=0)

@@ -1,0 +1,40 @@
+"""The catalogue of errors of DistributedDataParallel: ranks that disagree, and gradients not reduced exactly once.
+
+In: facts. Out: exceptions laid out as the core's: what, where, expected, got, remedy. Each is raised by a test.
+"""
+
+from __future__ import annotations
+
+from compiler_core.errors import DistCompileError
+
+
+class DdpError(DistCompileError, RuntimeError):
+    """Base of the errors of DDP."""
+
+
+class NoGradientsError(DdpError):
+    """DDP around a module none of whose parameters requires a gradient."""
+
+
+class ModelMismatchError(DdpError):
+    """Ranks built different models: other parameter or buffer names, shapes, dtypes or requires_grad."""
+
+
+class RankDisagreementError(DdpError):
+    """Ranks captured different graphs, made different bucket plans, or set DDP up differently."""
+
+
+class UnusedParameterError(DdpError):
+    """A parameter got no gradient in a backward pass that was to reduce it, without find_unused_parameters=True."""
+
+
+class LedgerError(DdpError):
+    """A parameter was not reduced exactly once: reduced twice in one backward, or used by the optimizer unreduced."""
+
+
+class PlanError(DdpError):
+    """A backward graph that does not fit the agreed bucket plan, or a plan that breaks its invariants."""
+
+
+class NotInitializedError(DdpError):
+    """A function of `distcompile.distributed` before init_process_group()."""

@@ -1,0 +1,218 @@
+"""The splitter: a backward Graph cut into segments, one after the node that completes each bucket.
+
+In: the backward graph, a BucketPlan, and which output is which parameter's gradient. Out: `Segment`s for the compiled
+wrapper, and the plan with the segment of each bucket filled in. Only the backward is cut; the forward stays whole.
+Method: segment k holds what bucket k's gradients need and no earlier segment computed (ancestor closure), so a bucket
+completes as early as the graph allows; what other outputs need comes last. Buckets that need no computation of their
+own share the segment before them. A value that crosses a cut is an output of one segment and a placeholder (same name)
+of the next; values that cost nothing to derive again (views, constants) are repeated instead of crossing.
+Invariants: the segments compute exactly the backward's outputs; each planned gradient is multiplied by `scale`
+(1/world_size) in the segment that computes it, so that the average costs no pass over memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler_core import dtype as dtypes
+from compiler_core.aot.strategy import Segment
+from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import OPS
+from compiler_core.ops.rules import Movement
+from distcompile.ddp.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
+from distcompile.ddp.errors import PlanError
+
+SCALE = "grad_scale"  # name of the placeholder of role "scale"
+
+
+def gradient_ready_order(backward: Graph, outputs: Mapping[str, int]) -> list[ReadyParameter]:
+    """The parameters named in `outputs` (name -> output index), with their gradient's place in the backward."""
+    position = {node: place for place, node in enumerate(backward.nodes)}
+    ready = []
+    for name, index in outputs.items():
+        node = backward.outputs[index]
+        ready.append(ReadyParameter(name, node.shape, node.dtype, position[node]))
+    return sorted(ready, key=lambda p: p.ready)
+
+
+def plan_backward(backward: Graph, outputs: Mapping[str, int], caps: Caps) -> BucketPlan:
+    """The bucket plan of a backward graph: by gradient-ready order, segments filled in."""
+    plan = make_plan(gradient_ready_order(backward, outputs), caps, order="gradient-ready order")
+    return plan.with_segments(assign_segments(backward, plan, outputs))
+
+
+def is_free(node: Node) -> bool:
+    """Whether deriving `node` again costs nothing: constants, views, and ops with no operand."""
+    if isinstance(node, Call):
+        return not node.args or isinstance(node.op.lower, Movement)
+    return isinstance(node, Constant)
+
+
+def closure(roots: Iterable[Node], done: set[Node]) -> set[Node]:
+    """The calls and constants that `roots` need and that are not `done`."""
+    found: set[Node] = set()
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if node not in found and node not in done and not isinstance(node, Placeholder):
+            found.add(node)
+            todo.extend(node.operands)
+    return found
+
+
+def assign_segments(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int]) -> list[int]:
+    """For each bucket, the segment that completes it. Buckets that add no computation join the segment before."""
+    done: set[Node] = set()
+    segments: list[int] = []
+    for bucket in plan.buckets:
+        new = closure((gradient_of(backward, name, outputs) for name in bucket.names), done)
+        done |= new
+        is_work = any(not is_free(node) for node in new)
+        segments.append(segments[-1] + is_work if segments else 0)
+    return segments
+
+
+def gradient_of(backward: Graph, name: str, outputs: Mapping[str, int]) -> Node:
+    """The node of parameter `name`'s gradient. Raises PlanError if the graph gives it none."""
+    if name not in outputs:
+        raise PlanError(
+            f"parameter {name!r} is in the bucket plan, but this backward graph gives it no gradient",
+            where=backward.name,
+            remedy="the plan is made at the first compiled step; make every step use the same parameters",
+        )
+    return backward.outputs[outputs[name]]
+
+
+def split(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with_scale: bool) -> list[Segment]:
+    """Cut `backward` by `plan`. outputs: parameter name -> output index. with_scale: multiply gradients by `scale`."""
+    return _Split(backward, plan, outputs, with_scale=with_scale).run()
+
+
+@dataclass(slots=True)
+class _Part:
+    """A segment being made: the nodes it computes itself, and the backward outputs it owns."""
+
+    own: set[Node]
+    owned: list[int] = field(default_factory=list)
+
+
+class _Split:
+    """One run of the splitter."""
+
+    def __init__(self, backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with_scale: bool) -> None:
+        self.backward, self.with_scale = backward, with_scale
+        self.planned = [outputs[name] for name in plan.names if gradient_of(backward, name, outputs)]
+        self.segment_of = {outputs[name]: bucket.segment for bucket in plan.buckets for name in bucket.names}
+        self.position = {node: place for place, node in enumerate(backward.nodes)}
+
+    def run(self) -> list[Segment]:
+        parts = self._parts()
+        crossing = self._crossing(parts)
+        return [self._segment(k, part, crossing[k]) for k, part in enumerate(parts)]
+
+    def _parts(self) -> list[_Part]:
+        """Which nodes and which outputs each segment has."""
+        done: set[Node] = set()
+        parts: list[_Part] = []
+        for k in range(max(self.segment_of.values(), default=0) + 1):
+            owned = [i for i in self.planned if self.segment_of[i] == k]
+            own = closure((self.backward.outputs[i] for i in owned), done)
+            done |= own
+            parts.append(_Part(own, owned))
+        rest = [i for i in range(len(self.backward.outputs)) if i not in self.segment_of]
+        tail = closure((self.backward.outputs[i] for i in rest), done)
+        if any(not is_free(node) for node in tail):
+            parts.append(_Part(tail))
+        else:
+            parts[-1].own |= tail
+        for i in rest:
+            node = self.backward.outputs[i]
+            home = next((part for part in parts if node in part.own), parts[-1])
+            home.owned.append(i)
+        return parts
+
+    def _needs(self, part: _Part) -> set[Node]:
+        """Everything the part computes or derives again: its own nodes, and free ones of earlier parts."""
+        needs: set[Node] = set()
+        todo = [*part.own, *(self.backward.outputs[i] for i in part.owned)]
+        while todo:
+            node = todo.pop()
+            if node not in needs and (node in part.own or is_free(node)):
+                needs.add(node)
+                todo.extend(node.operands)
+        return needs
+
+    def _reads(self, part: _Part) -> set[Node]:
+        """Values from outside that the part reads: placeholders of the backward, or nodes of earlier parts."""
+        needs = self._needs(part)
+        inside = [*needs, *(self.backward.outputs[i] for i in part.owned)]
+        return {n for node in inside for n in (*node.operands, node) if n not in needs}
+
+    def _crossing(self, parts: Sequence[_Part]) -> list[list[Node]]:
+        """For each part, its nodes that later parts read, in graph order."""
+        reads = [self._reads(part) for part in parts]
+        crossing = []
+        for k, part in enumerate(parts):
+            later = set().union(*reads[k + 1 :])
+            crossing.append(sorted(part.own & later, key=self.position.__getitem__))
+        return crossing
+
+    def _segment(self, k: int, part: _Part, crossing: Sequence[Node]) -> Segment:
+        placeholders: dict[Node, Node] = {}
+        for node in sorted(self._reads(part), key=self.position.__getitem__):
+            is_input = isinstance(node, Placeholder)
+            placeholders[node] = (
+                node if is_input else Placeholder(node.name, node.meta, "saved", f"segment:{node.name}")
+            )
+        body, new = self._copy(part, placeholders)
+        scaling, gradients = self._scaled(part, new)
+        outputs = [*(gradients[i] for i in part.owned), *(new[node] for node in crossing)]
+        indices = (*part.owned, *(None for _ in crossing))
+        nodes = (*placeholders.values(), *scaling[:1], *body, *scaling[1:])
+        return Segment(Graph(f"{self.backward.name}_segment{k}", nodes, tuple(outputs)), indices)
+
+    def _copy(self, part: _Part, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
+        """The part's nodes in graph order, reading its own placeholders; and old node -> new node."""
+        new = dict(placeholders)
+        body: list[Node] = []
+        for node in sorted(self._needs(part), key=self.position.__getitem__):
+            copy = node
+            if isinstance(node, Call) and any(new[a] is not a for a in node.args):
+                args = tuple(new[a] for a in node.args)
+                copy = Call(node.name, node.meta, op=node.op, args=args, attrs=node.attrs, location=node.location)
+            new[node] = copy
+            body.append(copy)
+        return body, new
+
+    def _scaled(self, part: _Part, new: Mapping[Node, Node]) -> tuple[list[Node], dict[int, Node]]:
+        """The scale placeholder and the nodes that apply it; and output index -> the node returned for it."""
+        gradients = {i: new[self.backward.outputs[i]] for i in part.owned}
+        planned = [i for i in part.owned if i in self.segment_of]
+        if not self.with_scale or not planned:
+            return [], gradients
+        scale = Placeholder(SCALE, TensorMeta((), dtypes.float32), "scale", "session.scale()")
+        nodes: list[Node] = [scale]
+        for i in planned:
+            steps = scale_gradient(gradients[i], scale, f"{gradients[i].name}_avg{i}")
+            nodes += steps
+            gradients[i] = steps[-1]
+        return nodes, gradients
+
+
+def scale_gradient(gradient: Node, scale: Node, name: str) -> list[Node]:
+    """The calls of `gradient * scale`, broadcast and in the gradient's dtype; the last is the product."""
+    nodes: list[Node] = []
+
+    def call(stem: str, op: str, args: tuple[Node, ...], meta: TensorMeta, **attrs: object) -> Node:
+        nodes.append(Call(stem, meta, op=OPS[op], args=args, attrs=attrs))
+        return nodes[-1]
+
+    factor = scale
+    if gradient.dtype is not scale.dtype:
+        factor = call(f"{name}_cast", "cast", (factor,), factor.meta.with_dtype(gradient.dtype), dtype=gradient.dtype)
+    if gradient.shape != ():
+        factor = call(f"{name}_scale", "expand", (factor,), gradient.meta, shape=gradient.shape)
+    call(name, "mul", (gradient, factor), gradient.meta)
+    return nodes

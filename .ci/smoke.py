@@ -1,0 +1,34 @@
+"""A small compiled training step, on one rank or several: does an installation work on this Python?
+
+Out: one line from rank 0; an exception, and so a non-zero exit, if the compiled gradient is not the eager one.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import distcompile as torch
+from distcompile import nn
+from distcompile.nn.parallel import DistributedDataParallel
+
+
+def gradient(model: nn.Module, x: torch.Tensor) -> list[float]:
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return [value for p in model.parameters() for value in p.grad.flatten().tolist()]
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
+    x = torch.randn(5, 8)
+    eager = gradient(model, x)
+    compiled = gradient(torch.compile(model), x)
+    worst = max(abs(a - b) for a, b in zip(eager, compiled))
+    if not worst < 1e-5:
+        raise AssertionError(f"compiled and eager gradients differ by {worst}")
+    print(f"Python {platform.python_version()}: compiled equals eager to {worst:.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

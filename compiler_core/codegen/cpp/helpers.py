@@ -1,0 +1,190 @@
+"""The C++ that stands before the kernels: types without headers, libm declarations, and the helpers that are used.
+
+In: the names of helpers and libm functions that the kernels of a unit use. Out: the prelude's text.
+No header is included: a tiny unit then compiles in a few hundredths of a second. libm functions of which this machine's
+libmvec has vector forms are declared with the `simd` attribute, so that vector loops call those (x86-64 vector ABI; GCC
+only).
+Sources: f16 conversions after Fabian Giesen, "half to float done quick" (2012); bf16 rounding to nearest even as in
+the bfloat16 white papers; Philox4x32-10: Salmon et al., SC'11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compiler_core.runtime.toolchain import vector_functions
+
+TYPES = """\
+typedef __INT8_TYPE__ int8_t;
+typedef __INT16_TYPE__ int16_t;
+typedef __INT32_TYPE__ int32_t;
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT8_TYPE__ uint8_t;
+typedef __UINT16_TYPE__ uint16_t;
+typedef __UINT32_TYPE__ uint32_t;
+typedef __UINT64_TYPE__ uint64_t;
+typedef uint16_t dc_f16;   // bit patterns; arithmetic is done in float
+typedef uint16_t dc_bf16;
+#if defined(__GNUC__) && !defined(__clang__)
+#define DC_SIMD __attribute__((simd("notinbranch")))
+#else
+#define DC_SIMD
+#endif
+#define DC_INLINE static inline __attribute__((always_inline))
+"""
+
+# name -> (names needed before it, text)
+HELPERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "bits": ((), """\
+DC_INLINE float dc_float_of(uint32_t bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
+DC_INLINE uint32_t dc_bits_of(float x) { uint32_t bits; __builtin_memcpy(&bits, &x, 4); return bits; }
+"""),
+    "bf16": (("bits",), """\
+DC_INLINE float dc_from_bf16(dc_bf16 h) { return dc_float_of((uint32_t)h << 16); }
+DC_INLINE dc_bf16 dc_to_bf16(float x) {  // to nearest even; NaN stays NaN
+  const uint32_t u = dc_bits_of(x);
+  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return (dc_bf16)(x != x ? (u >> 16) | 0x40u : rounded);
+}
+"""),
+    "f16": (("bits",), """\
+DC_INLINE float dc_from_f16(dc_f16 h) {
+  const uint32_t scaled = dc_bits_of(dc_float_of((uint32_t)(h & 0x7fffu) << 13) * 0x1p112f);
+  const uint32_t finite_or_not = (h & 0x7c00u) == 0x7c00u ? scaled | 0x7f800000u : scaled;
+  return dc_float_of(finite_or_not | (uint32_t)(h & 0x8000u) << 16);
+}
+DC_INLINE dc_f16 dc_to_f16(float x) {  // to nearest even; overflow to infinity; NaN stays NaN
+  const uint32_t u = dc_bits_of(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
+  const uint32_t subnormal = dc_bits_of(dc_float_of(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const uint32_t small_or_not = magnitude < 0x38800000u ? subnormal : normal;
+  return (dc_f16)(sign | (magnitude >= 0x47800000u ? special : small_or_not));
+}
+"""),
+    "max": ((), """\
+template <class T> DC_INLINE T dc_max(T a, T b) { return (a > b) | (a != a) ? a : b; }  // NaN propagates
+"""),
+    "min": ((), """\
+template <class T> DC_INLINE T dc_min(T a, T b) { return (a < b) | (a != a) ? a : b; }  // NaN propagates
+"""),
+    "reduce_max": (("max",), """\
+#pragma omp declare reduction(dc_max : float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, \\
+    uint64_t : omp_out = dc_max(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+"""),
+    "reduce_min": (("min",), """\
+#pragma omp declare reduction(dc_min : float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, \\
+    uint64_t : omp_out = dc_min(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+"""),
+    "sign": ((), """\
+template <class T> DC_INLINE T dc_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x; }
+"""),
+    "square": ((), "template <class T> DC_INLINE T dc_square(T x) { return x * x; }\n"),
+    "cube": ((), "template <class T> DC_INLINE T dc_cube(T x) { return x * x * x; }\n"),
+    "floor_div": ((), """\
+// Integer division towards minus infinity; by zero: 0, as NumPy. The most negative value by -1 wraps.
+template <class T> DC_INLINE T dc_floor_div(T a, T b) {
+  if (b == 0) return 0;
+  if (b == (T)-1 && (T)-1 < 0) return (T)(0 - (uint64_t)a);
+  const T q = a / b;
+  return (T)(q - ((a % b != 0) & ((a < 0) != (b < 0))));
+}
+DC_INLINE int64_t dc_floor_div(int64_t a, int b) { return dc_floor_div(a, (int64_t)b); }
+"""),
+    "floor_mod": ((), """\
+// Remainder with the sign of the divisor; by zero: 0, as NumPy.
+template <class T> DC_INLINE T dc_floor_mod(T a, T b) {
+  if (b == 0 || (b == (T)-1 && (T)-1 < 0)) return 0;
+  const T r = a % b;
+  return (T)(r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0));
+}
+DC_INLINE int64_t dc_floor_mod(int64_t a, int b) { return dc_floor_mod(a, (int64_t)b); }
+"""),
+    "float_mod": ((), """\
+DC_INLINE double dc_fmod(double a, double b) { return __builtin_fmod(a, b); }
+DC_INLINE float dc_fmod(float a, float b) { return __builtin_fmodf(a, b); }
+// Python's remainder on floats, as NumPy's npy_divmod: exact fmod, then the divisor's sign.
+template <class T> DC_INLINE T dc_float_mod(T a, T b) {
+  const T r = dc_fmod(a, b);
+  if (r == 0) return b < 0 ? (T)-0.0 : b > 0 ? (T)0 : r;
+  return b == b && (r < 0) != (b < 0) ? r + b : r;
+}
+"""),
+    "float_floor_div": (("float_mod",), """\
+DC_INLINE double dc_floor(double x) { return __builtin_floor(x); }
+DC_INLINE float dc_floor(float x) { return __builtin_floorf(x); }
+// Python's floor division on floats, as NumPy's npy_divmod.
+template <class T> DC_INLINE T dc_float_floor_div(T a, T b) {
+  if (b == 0) return a / b;
+  const T r = dc_fmod(a, b);
+  const T q = (a - r) / b - (r != 0 && (r < 0) != (b < 0) ? (T)1 : (T)0);
+  const T whole = dc_floor(q);
+  return q - whole > (T)0.5 ? whole + 1 : whole;
+}
+"""),
+    "int_pow": ((), """\
+template <class T> DC_INLINE T dc_int_pow(T base, T exponent) {  // wraps; a negative exponent gives 0, but for 1 and -1
+  if (exponent < 0) return base == 1 ? 1 : base == (T)-1 ? ((exponent & 1) ? base : 1) : 0;
+  uint64_t result = 1, square = (uint64_t)base;
+  for (uint64_t left = (uint64_t)exponent; left; left >>= 1, square *= square)
+    if (left & 1) result *= square;
+  return (T)result;
+}
+"""),
+    "shift_left": ((), """\
+template <class T> DC_INLINE T dc_shift_left(T a, T b) {
+  return (uint64_t)b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : (T)0;
+}
+"""),
+    "shift_right": ((), """\
+template <class T> DC_INLINE T dc_shift_right(T a, T b) {
+  return (uint64_t)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);
+}
+"""),
+    "philox": ((), """\
+// Word 0 of Philox4x32-10 with key `seed` and counter (element, stream).
+DC_INLINE uint32_t dc_philox(uint64_t seed, uint64_t stream, uint64_t element) {
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0 = (uint32_t)element, c1 = (uint32_t)(element >> 32);
+  uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c1 = (uint32_t)p1;
+    c3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c0;
+}
+"""),
+}  # fmt: skip
+
+
+def helper_text(names: Iterable[str]) -> str:
+    """The helpers `names` and all that they need, each once, in order of need."""
+    done: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        needs, text = HELPERS[name]
+        for need in needs:
+            add(need)
+        done.setdefault(name, text)
+
+    for name in sorted(names):
+        add(name)
+    return "".join(done.values())
+
+
+def libm_declarations(names: Iterable[str]) -> str:
+    """Declarations of libm functions by their C names (`expf`, `pow`), with vector forms where libmvec has them."""
+    vector = vector_functions()
+    lines = [_declaration(name, "DC_SIMD " if name in vector else "") for name in sorted(names)]
+    return 'extern "C" {\n' + "".join(lines) + "}\n" if lines else ""
+
+
+def _declaration(name: str, attribute: str) -> str:
+    ctype = "float" if name.endswith("f") and name != "erf" else "double"
+    operands = ", ".join([ctype] * (2 if name.startswith("pow") else 1))
+    return f"{attribute}{ctype} {name}({operands}) noexcept;\n"

@@ -1,0 +1,252 @@
+"""Kernels of the loop IR as C++ functions.
+
+In: a `Kernel`, a numbering of check messages. Out: a function definition, and what it uses of helpers and libm.
+
+    loop kinds   serial: for; vector: `#pragma omp simd`, with a reduction clause for every accumulator that it feeds;
+                 parallel: for; `omp parallel for` on the outermost if there are threads and the work pays
+    checks       a kernel with checks returns a status: 0, or 1 + the number of the message
+Sums of f32 over more than `SUM_BLOCK` elements are taken in blocks, whose sums are then added: the rounding error of
+one long running sum would grow with its length. Locals over `STACK_LIMIT` bytes live in thread-local storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from compiler_core.codegen.cpp.expressions import ExprPrinter
+from compiler_core.codegen.cpp.index import IndexPrinter, Interval
+from compiler_core.codegen.cpp.scalars import Used
+from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
+from compiler_core.dtype import DType, bool_, float32
+from compiler_core.loop_ir.ir import (
+    Accumulate,
+    Accumulator,
+    Check,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Param,
+    Stmt,
+    Store,
+    walk,
+)
+
+SUM_BLOCK = 16384  # elements
+STACK_LIMIT = 128 * 1024  # bytes
+PARALLEL_WORK = 32768  # innermost iterations below which starting threads costs more than it saves
+_ARG_KINDS = ("argmax", "argmin")
+_OPERATORS = {"sum": "+", "prod": "*"}
+
+
+@dataclass
+class KernelPrinter:
+    """Prints one kernel. number: message -> its number, 0 and up. threads: whether to write OpenMP's parallel loops."""
+
+    kernel: Kernel
+    number: Callable[[str], int]
+    threads: bool = False
+    used: Used = field(default_factory=Used)
+    axes: dict[str, Interval] = field(default_factory=dict)
+    held_as: dict[str, str] = field(default_factory=dict)
+    accumulators: dict[str, Accumulator] = field(default_factory=dict)
+    in_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        self.has_checks = any(isinstance(stmt, Check) for stmt in walk(self.kernel.body))
+        self.expr = ExprPrinter(IndexPrinter(self.axes, self.used.helpers), self.used, self.held_as)
+        self.dtypes = {p.name: p.dtype for p in self.kernel.params}
+
+    def text(self, name: str) -> str:
+        """The definition of the function, called `name`."""
+        lines = list(self._block(self.kernel.body, "  ", loop=False))
+        if self.has_checks:
+            lines = ["  int32_t status = 0;", *lines, "  return status;"]
+        return "\n".join([f"{signature(self.kernel, name)} {{", *lines, "}", ""])
+
+    def _block(self, body: tuple[Stmt, ...], pad: str, *, loop: bool) -> Iterator[str]:
+        for stmt in body:
+            match stmt:
+                case Loop():
+                    yield from self._loop(stmt, pad)
+                case Accumulator():
+                    yield from self._accumulator(stmt, pad)
+                case Accumulate():
+                    yield from self._accumulate(stmt, pad)
+                case Check(condition, message):
+                    leave = "continue;" if loop else "return status;"
+                    yield f"{pad}if (!{self.expr.text(condition)}) {{"
+                    yield f"{pad}  status = {1 + self.number(message)};  // {message}"
+                    yield f"{pad}  {leave}"
+                    yield f"{pad}}}"
+                case Local(name, dtype, numel):
+                    self.dtypes[name] = dtype
+                    place = "static thread_local " if numel * dtype.itemsize > STACK_LIMIT else ""
+                    yield f"{pad}alignas(64) {place}{storage_type(dtype)} {name}[{max(int(numel), 1)}];"
+                case Let(name, value):
+                    yield f"{pad}const {register_type(value.dtype)} {name} = {strip(self.expr.text(value))};"
+                case Store():
+                    yield pad + self._store(stmt)
+
+    def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
+        self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+        fed = self._fed_by(loop) if loop.kind == "vector" else []
+        if any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK:
+            yield from self._blocked_loop(loop, fed, pad)
+            return
+        outermost = loop.kind == "parallel" and self.threads and not self.in_parallel
+        if outermost and _work(loop) >= PARALLEL_WORK:
+            self.in_parallel = True
+            yield f"{pad}#pragma omp parallel for num_threads(dc_num_threads)"
+        yield from self._simple_loop(loop, fed, pad)
+        if outermost:
+            self.in_parallel = False
+
+    def _simple_loop(
+        self, loop: Loop, fed: list[Accumulator], pad: str, start: str = "0", stop: str = ""
+    ) -> Iterator[str]:
+        axis = loop.axis
+        if loop.kind == "vector":
+            clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in fed)
+            yield f"{pad}#pragma omp simd{clauses}"
+        yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or int(loop.extent)}; ++{axis}) {{"
+        yield from self._block(loop.body, pad + "  ", loop=True)
+        yield f"{pad}}}"
+
+    def _blocked_loop(self, loop: Loop, fed: list[Accumulator], pad: str) -> Iterator[str]:
+        """A long vector loop in blocks; the accumulators inside a block hide those outside of the same name."""
+        axis, extent = loop.axis, int(loop.extent)
+        yield f"{pad}for (int64_t {axis}_start = 0; {axis}_start < {extent}; {axis}_start += {SUM_BLOCK}) {{"
+        full = f"{axis}_start + {SUM_BLOCK}"
+        yield f"{pad}  const int64_t {axis}_stop = {full} < {extent} ? {full} : {extent};"
+        for a in fed:
+            yield f"{pad}  {_accumulator_type(a)}* const {a.name}_total = &{a.name};"
+        yield f"{pad}  {{"
+        for a in fed:
+            yield f"{pad}    {_accumulator_type(a)} {a.name} = {_identity(a)};"
+        yield from self._simple_loop(loop, fed, pad + "    ", f"{axis}_start", f"{axis}_stop")
+        for a in fed:
+            yield f"{pad}    *{a.name}_total = {self._combine(a, f'*{a.name}_total', a.name)};"
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _fed_by(self, loop: Loop) -> list[Accumulator]:
+        """The accumulators that `loop` reduces into, each once, in order."""
+        names = dict.fromkeys(stmt.name for stmt in walk(loop.body) if isinstance(stmt, Accumulate))
+        return [self.accumulators[name] for name in names]
+
+    def _accumulator(self, acc: Accumulator, pad: str) -> Iterator[str]:
+        self.accumulators[acc.name] = acc
+        if acc.kind in _ARG_KINDS:
+            yield f"{pad}{_accumulator_type(acc)} {acc.name}_value = {_identity(acc)};"
+            yield f"{pad}int64_t {acc.name} = -1;"
+            return
+        if _accumulator_type(acc) != register_type(acc.dtype):
+            self.held_as[acc.name] = _accumulator_type(acc)
+        yield f"{pad}{_accumulator_type(acc)} {acc.name} = {_identity(acc)};"
+
+    def _accumulate(self, stmt: Accumulate, pad: str) -> Iterator[str]:
+        acc = self.accumulators[stmt.name]
+        value = self.expr.text(stmt.value)
+        if is_half(acc.dtype):
+            value = self.expr.convert(value, acc.dtype, float32)
+        if stmt.at is None:
+            yield f"{pad}{acc.name} = {self._combine(acc, acc.name, value)};"
+            return
+        sign = ">" if acc.kind == "argmax" else "<"
+        value_type = _accumulator_type(acc)
+        yield f"{pad}{{"
+        yield f"{pad}  const {value_type} value = {strip(value)};"
+        yield f"{pad}  const bool first_nan = value != value && {acc.name}_value == {acc.name}_value;"
+        yield f"{pad}  if ({acc.name} < 0 || value {sign} {acc.name}_value || first_nan) {{"
+        yield f"{pad}    {acc.name}_value = value;"
+        yield f"{pad}    {acc.name} = {self.expr.index.text(stmt.at)};"
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _combine(self, acc: Accumulator, left: str, right: str) -> str:
+        if acc.dtype is bool_:
+            return f"{left} {'|' if acc.kind in ('sum', 'max') else '&'} {right}"
+        if acc.kind in _OPERATORS:
+            cast = "" if acc.dtype.is_floating_point else f"({_accumulator_type(acc)})"
+            return f"{left} {_OPERATORS[acc.kind]} {cast}{right}"
+        self.used.helpers.add(acc.kind)
+        return f"dc_{acc.kind}({left}, {strip(right)})"
+
+    def _store(self, stmt: Store) -> str:
+        dtype = self.dtypes[stmt.buffer]
+        place = f"{stmt.buffer}[{self.expr.index.text(stmt.index)}]"
+        value = self.expr.text(stmt.value)
+        if stmt.mode == "set":
+            return f"{place} = {strip(value)};"
+        if dtype is bool_:
+            return f"{place} = ({place} != 0) {'|' if stmt.mode in ('add', 'max') else '&'} {value};"
+        if is_half(dtype):
+            old = self.expr.convert(place, dtype, float32)
+            combined = self._combine_stored(stmt.mode, float32, old, self.expr.convert(value, dtype, float32))
+            return f"{place} = {self.expr.convert(combined, float32, dtype)};"
+        return f"{place} = {strip(self._combine_stored(stmt.mode, dtype, place, value))};"
+
+    def _combine_stored(self, mode: str, dtype: DType, old: str, value: str) -> str:
+        if mode in ("max", "min"):
+            self.used.helpers.add(mode)
+            return f"dc_{mode}({old}, {value})"
+        operator = {"add": "+", "mul": "*"}[mode]
+        if dtype.is_floating_point:
+            return f"({old} {operator} {value})"
+        wide = unsigned_type(dtype)
+        return f"({dtype.ctype})(({wide}){old} {operator} ({wide}){value})"
+
+
+def signature(kernel: Kernel, name: str) -> str:
+    """The declaration of `kernel` as a function called `name`, without a semicolon."""
+    result = "int32_t" if any(isinstance(stmt, Check) for stmt in walk(kernel.body)) else "void"
+    return f"{result} {name}({', '.join(map(_parameter, kernel.params))})"
+
+
+def _parameter(param: Param) -> str:
+    const = "const " if param.access == "in" else ""
+    return f"{const}{storage_type(param.dtype)}* __restrict {param.name}"
+
+
+def _work(loop: Loop) -> int:
+    """Innermost iterations of the nest below `loop`."""
+    return int(loop.extent) * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
+
+
+def _accumulator_type(acc: Accumulator) -> str:
+    if is_half(acc.dtype):
+        return "float"
+    if acc.dtype is bool_:
+        return "uint8_t"
+    if acc.kind in _OPERATORS and not acc.dtype.is_floating_point:
+        return unsigned_type(acc.dtype)
+    return acc.dtype.ctype
+
+
+def _identity(acc: Accumulator) -> str:
+    """What the reduction of nothing gives."""
+    dtype = float32 if is_half(acc.dtype) else acc.dtype
+    if acc.kind in _OPERATORS:
+        value = literal(acc.kind == "prod", dtype)
+        return value if dtype.is_floating_point else "1" if acc.kind == "prod" else "0"
+    lowest = acc.kind in ("max", "argmax")
+    if dtype.is_floating_point:
+        return literal(-math.inf if lowest else math.inf, dtype)
+    if dtype is bool_:
+        return "0" if lowest else "1"
+    bits = 8 * dtype.itemsize
+    low, high = (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return literal(low if lowest else high, dtype)
+
+
+def _reduction_operator(acc: Accumulator, used: Used) -> str:
+    """OpenMP's name of the reduction. max and min are our own, because OpenMP's do not propagate NaN."""
+    if acc.dtype is bool_:
+        return "|" if acc.kind in ("sum", "max") else "&"
+    if acc.kind in _OPERATORS:
+        return _OPERATORS[acc.kind]
+    used.helpers.add(f"reduce_{acc.kind}")
+    return f"dc_{acc.kind}"

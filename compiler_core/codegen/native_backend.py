@@ -1,0 +1,131 @@
+"""The backend "codegen": graphs to one shared object, one native call per graph.
+
+In: graphs that are compiled together (a forward, or the segments of a backward). Out: an `Executable` per graph.
+
+    key        the graphs' text, the knobs that change code, the compiler, the CPU, the compiler_core source
+    hit        load the shared object; nothing is lowered, and sympy is not even imported
+    miss       lower and schedule, print C++, compile, publish; of N ranks one does this and the others wait
+An artefact holds `kernels.so`, the units of source, `constants.bin`, and a manifest with the entry points.
+Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core import log
+from compiler_core.config import config
+from compiler_core.dtype import by_name
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.print import print_graph
+from compiler_core.ops.registry import Array
+from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
+from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
+from compiler_core.runtime.toolchain import Toolchain, find_toolchain
+
+if TYPE_CHECKING:
+    from compiler_core.loop_ir.ir import Program
+
+LIBRARY = "kernels.so"
+CONSTANTS = "constants.bin"
+
+
+class NativeBackend:
+    """Backend "codegen". Stateless: what it makes is kept in the artefact cache."""
+
+    name = "codegen"
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
+        """Executables of `graphs`, in order. `name` goes into log and dump."""
+        toolchain = find_toolchain()
+        threads = config.num_threads > 1
+        entry = load_or_build(
+            artefact_key(graphs, toolchain, threads=threads),
+            lambda folder: _build(folder, graphs, name, toolchain, threads),
+        )
+        return _load(entry, threads)
+
+
+def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool) -> str:
+    """The cache key of `graphs` compiled together. Computed from text; needs no lowering."""
+    return make_key(
+        {
+            "graphs": "\n".join(print_graph(graph) for graph in graphs),
+            "knobs": repr(config.codegen_key()),
+            "threads": str(threads),
+            "toolchain": toolchain.key(),
+            "generator": generator_fingerprint(),
+        }
+    )
+
+
+def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, threads: bool) -> Manifest:
+    """Everything that a cache hit skips. The heavy imports are here."""
+    from compiler_core.codegen.cpp.program import print_source
+    from compiler_core.runtime.build import build_library
+    from compiler_core.schedule import lower_and_schedule
+
+    programs = _with_symbols(lower_and_schedule(graphs))
+    source = print_source(programs, threads=threads)
+    for stem, text in source.units.items():
+        log.emit("code", text)
+        log.dump(name, 90, f"cpp_{stem}", text)
+        (folder / f"{stem}.cpp").write_text(text)
+    build_library(source.units, folder / LIBRARY, _with_threads(toolchain) if threads else toolchain)
+    offsets = _write_constants(folder / CONSTANTS, programs)
+    pairs = zip(programs, graphs, offsets, strict=True)
+    return {"entries": [_describe(p, g, source.messages).to_json() | {"constants": at} for p, g, at in pairs]}
+
+
+def _with_symbols(programs: Sequence[Program]) -> list[Program]:
+    """The programs under names that are C++ identifiers, all different, and clash with nothing."""
+    stems = ["".join(c if c.isalnum() else "_" for c in program.name) for program in programs]
+    return [replace(p, name=f"run{k}_{stem}") for k, (p, stem) in enumerate(zip(programs, stems, strict=True))]
+
+
+def _with_threads(toolchain: Toolchain) -> Toolchain:
+    return replace(toolchain, flags=(*toolchain.flags, "-fopenmp"))
+
+
+def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
+    inputs = tuple(node.meta for node in graph.inputs)
+    outputs = tuple(node.meta for node in graph.outputs)
+    return EntryPoint(program.name, inputs, outputs, program.arena_nbytes, messages)
+
+
+def _write_constants(path: Path, programs: Sequence[Program]) -> list[list[Any]]:
+    """All constants' bytes in one file. Returns per program a list of [dtype, shape, first byte]."""
+    chunks: list[bytes] = []
+    table: list[list[Any]] = []
+    position = 0
+    for program in programs:
+        rows: list[Any] = []
+        for buffer in program.buffers:
+            if buffer.kind == "constant" and buffer.array is not None:
+                rows.append([buffer.dtype.short, int(buffer.numel), position])
+                chunks.append(np.ascontiguousarray(buffer.array).tobytes())
+                position += len(chunks[-1])
+        table.append(rows)
+    path.write_bytes(b"".join(chunks))
+    return table
+
+
+def _read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
+    return [np.frombuffer(data, by_name(d).numpy, count, offset).copy() for d, count, offset in rows]
+
+
+def _load(entry: Entry, threads: bool) -> list[NativeExecutable]:
+    library = load_library(entry.file(LIBRARY))
+    if threads:
+        ctypes.c_int32.in_dll(library, "dc_num_threads").value = config.num_threads
+    data = entry.file(CONSTANTS).read_bytes()
+    return [
+        NativeExecutable(EntryPoint.from_json(row), library, _read_constants(data, row["constants"]))
+        for row in entry.manifest["entries"]
+    ]

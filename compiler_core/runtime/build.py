@@ -1,0 +1,90 @@
+"""Source text to shared object: one compiler process per translation unit, side by side, then the link.
+
+In: named translation units and the place of the result. Out: a shared object, there and complete, or an error.
+Invariants: the result appears by `os.replace`, never half-written; a failed build keeps its sources and names them.
+Limits: as many compiler processes at once as there are units; the code generator makes one or two.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from compiler_core import log
+from compiler_core.errors import CompilerFailedError
+from compiler_core.runtime.toolchain import Toolchain
+
+_ERROR_LINES = 12
+
+
+def build_library(
+    units: Mapping[str, str], destination: Path, toolchain: Toolchain, *, defines: Sequence[str] = ()
+) -> None:
+    """Compile `units` (file stem -> C++ text) and link them into `destination`.
+
+    Raises CompilerFailedError with the compiler's first lines and the path of the kept source.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="distcompile-build-"))
+    sources = [_write(folder / f"{stem}.cpp", text) for stem, text in units.items()]
+    flags = [*toolchain.flags, *(f"-D{define}" for define in defines)]
+    if len(sources) == 1:
+        result = _compile_and_link(toolchain, flags, sources[0])
+    else:
+        result = _compile_apart(toolchain, flags, sources)
+    temporary = destination.with_name(f".{destination.name}.{os.getpid()}")
+    shutil.move(result, temporary)
+    os.replace(temporary, destination)
+    shutil.rmtree(folder)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def _compile_and_link(toolchain: Toolchain, flags: Sequence[str], source: Path) -> Path:
+    result = source.with_suffix(".so")
+    process = _start(toolchain, [*flags, "-shared", str(source), "-o", str(result), "-lm"])
+    _finish(process, source)
+    return result
+
+
+def _compile_apart(toolchain: Toolchain, flags: Sequence[str], sources: Sequence[Path]) -> Path:
+    objects = [source.with_suffix(".o") for source in sources]
+    processes = [_start(toolchain, [*flags, "-c", str(s), "-o", str(o)]) for s, o in zip(sources, objects, strict=True)]
+    failure: CompilerFailedError | None = None
+    for process, source in zip(processes, sources, strict=True):  # every process is waited for, also after a failure
+        try:
+            _finish(process, source)
+        except CompilerFailedError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    result = sources[0].with_name("linked.so")
+    _finish(_start(toolchain, [*flags, "-shared", *map(str, objects), "-o", str(result), "-lm"]), sources[0])
+    return result
+
+
+def _start(toolchain: Toolchain, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    command = [toolchain.path, *arguments]
+    log.emit("code", " ".join(command))
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+
+
+def _finish(process: subprocess.Popen[str], source: Path) -> None:
+    _, messages = process.communicate()
+    if process.returncode == 0:
+        return
+    lines = messages.strip().splitlines()
+    first = next((i for i, line in enumerate(lines) if "error" in line), 0)
+    shown = "\n    ".join(lines[first : first + _ERROR_LINES]) or "(no message)"
+    raise CompilerFailedError(
+        f"the C++ compiler failed (exit code {process.returncode}) on generated code",
+        where=str(source),
+        got=shown,
+        remedy='report this with the source file above; compile(..., backend="aot_eager") runs without native code',
+    )

@@ -1,0 +1,232 @@
+"""Calls one entry point of a compiled shared object: arrays in, arrays out, the GIL released in between.
+
+In: an `EntryPoint` (what the generated function expects), a loaded shared object, the constants of its graph.
+Out: `NativeExecutable`, the backend's `Executable`.
+
+    int32_t ENTRY(void** args, char* arena, const void* const* lib)      args: inputs, constants, outputs
+    int32_t dc_call(ENTRY, spec, inputs, outputs, arena, lib)            reads array objects, checks, calls ENTRY
+
+Invariants: no array reaches native code before its type, dtype, shape and contiguity were compared with the entry
+point's: in C by `dc_call` (its source is `CALL_HELPER`), in Python where the array does not fit as it is. Outputs that
+the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input.
+Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import by_name, of
+from compiler_core.errors import BackendError, DTypeError, IndexError_, ShapeError
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array
+from compiler_core.runtime.blas import routine_table
+from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
+from compiler_core.runtime.memory import OutputPool, arena_address
+
+# C++ source of the calling helper, part of every generated shared object. `spec` is what `_make_spec` packs.
+CALL_HELPER = """\
+typedef int32_t (*dc_entry)(void** args, char* arena, const void* const* lib);
+
+// Reads the addresses out of NumPy's array objects; says which one is not of the expected type, dtype, shape or layout.
+static const int64_t* dc_unpack(char* const* objects, int64_t count, int64_t want, const int64_t* spec,
+                                const int64_t* expected, void** args, int64_t* misfit) {
+  for (int64_t k = 0; k < count; ++k) {
+    const char* array = objects[k];
+    const int64_t rank = expected[1];
+    bool fits = *(const int64_t*)(array + spec[0]) == spec[6];  // an ndarray: only then there are fields to read
+    if (fits) {
+      const int64_t* shape = *(const int64_t* const*)(array + spec[3]);
+      fits = *(const int64_t*)(array + spec[4]) == expected[0] && *(const int32_t*)(array + spec[2]) == rank &&
+             (*(const int32_t*)(array + spec[5]) & want) == want;
+      for (int64_t d = 0; fits && d < rank; ++d) fits = shape[d] == expected[2 + d];
+      args[k] = *(void* const*)(array + spec[1]);
+    }
+    if (!fits && *misfit < 0) *misfit = k;
+    expected += 2 + rank;
+  }
+  return expected;
+}
+
+extern "C" __attribute__((visibility("default"))) int32_t dc_call(
+    dc_entry entry, const int64_t* spec, char* const* inputs, char* const* outputs, char* arena,
+    const void* const* lib) {
+  void** args = (void**)__builtin_alloca((spec[9] + spec[10] + 1) * sizeof(void*));
+  int64_t misfit = -1, misfit_out = -1;
+  const int64_t* rest = dc_unpack(inputs, spec[9], spec[7], spec, spec + 11, args, &misfit);
+  dc_unpack(outputs, spec[10], spec[7] | spec[8], spec, rest, args + spec[9], &misfit_out);
+  if (misfit >= 0) return (int32_t)(-misfit - 1);
+  if (misfit_out >= 0) return (int32_t)(-(spec[9] + misfit_out) - 1);
+  return entry(args, arena, lib);
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """What one generated function expects. messages[k]: what to say when check k fails."""
+
+    symbol: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    arena_nbytes: int
+    messages: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "symbol": self.symbol,
+            "inputs": [_meta_to_json(m) for m in self.inputs],
+            "outputs": [_meta_to_json(m) for m in self.outputs],
+            "arena_nbytes": self.arena_nbytes,
+            "messages": list(self.messages),
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> EntryPoint:
+        return EntryPoint(
+            data["symbol"],
+            tuple(_meta_from_json(m) for m in data["inputs"]),
+            tuple(_meta_from_json(m) for m in data["outputs"]),
+            data["arena_nbytes"],
+            tuple(data["messages"]),
+        )
+
+
+def _meta_to_json(meta: TensorMeta) -> list[Any]:
+    return [meta.dtype.short, *meta.shape]
+
+
+def _meta_from_json(data: list[Any]) -> TensorMeta:
+    return TensorMeta(tuple(data[1:]), by_name(data[0]))
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """Load a generated shared object. Raises BackendError if the dynamic loader refuses it."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BackendError("a compiled artefact cannot be loaded", where=str(path), got=str(error)) from error
+    return library
+
+
+class NativeExecutable:
+    """One compiled graph. Call it with the graph's inputs; safe to call from several threads at once.
+
+    entry: what the function expects. constants: the graph's constant arrays, in order, passed after the inputs.
+    """
+
+    def __init__(self, entry: EntryPoint, library: ctypes.CDLL, constants: Sequence[Array] = ()) -> None:
+        self.entry = entry
+        self.library = library  # kept alive as long as its code may run
+        self.constants = tuple(np.ascontiguousarray(c) for c in constants)
+        self._metas = (*entry.inputs, *(TensorMeta(c.shape, of(c.dtype)) for c in self.constants))
+        self._function = ctypes.cast(getattr(library, entry.symbol), ctypes.c_void_p).value or 0
+        self._pools = tuple(OutputPool(meta) for meta in entry.outputs)
+        self._lock = Lock()
+        self._routines = ctypes.addressof(routine_table())
+        self._layout = array_layout()
+        self._items = self._layout.items if self._layout else 0
+        self._spec = self._make_spec()
+        self._spec_address = ctypes.addressof(self._spec)
+        self._call = library.dc_call
+        self._call.argtypes = [ctypes.c_void_p] * 6
+        self._call.restype = ctypes.c_int32
+
+    def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+        """Run on `inputs`. outs[i], where given, receives output i and is returned in its place.
+
+        Raises ShapeError or DTypeError for an array unlike the entry point's, IndexError_ for an index out of bounds.
+        """
+        results = self._destinations(outs)
+        if len(inputs) != len(self.entry.inputs):
+            raise BackendError(f"{self.entry.symbol} takes {len(self.entry.inputs)} inputs, got {len(inputs)}")
+        if self._layout is None:
+            return self._call_by_address(inputs, results)
+        given, places = (*inputs, *self.constants), tuple(results)
+        code = self._call(
+            self._function,
+            self._spec_address,
+            id(given) + self._items,
+            id(places) + self._items,
+            arena_address(self.entry.arena_nbytes),
+            self._routines,
+        )
+        if code < 0:
+            return self._call_by_address(inputs, results)
+        if code > 0:
+            self._fail(code)
+        return results
+
+    def _destinations(self, outs: Sequence[Array | None] | None) -> list[Array]:
+        if outs is None:
+            with self._lock:
+                return [pool.take() for pool in self._pools]
+        if len(outs) != len(self._pools):
+            raise BackendError(f"{self.entry.symbol} has {len(self._pools)} outputs, got {len(outs)} places for them")
+        with self._lock:
+            return [pool.take() if out is None else out for pool, out in zip(self._pools, outs)]
+
+    def _make_spec(self) -> ctypes.Array[ctypes.c_int64]:
+        """What `dc_call` compares arrays with: offsets, flags, counts, then (dtype object, rank, sizes) per array."""
+        words: list[int] = [0] * 9
+        if self._layout is not None:
+            at = self._layout
+            words = [at.type, at.data, at.ndim, at.shape, at.descr, at.flags]
+            words += [id(np.ndarray), C_CONTIGUOUS_ALIGNED, WRITEABLE]
+        words += [len(self._metas), len(self.entry.outputs)]
+        for meta in (*self._metas, *self.entry.outputs):
+            words += [id(meta.dtype.numpy), meta.ndim, *meta.shape]
+        return (ctypes.c_int64 * len(words))(*words)
+
+    def _call_by_address(self, inputs: Sequence[Array], results: list[Array]) -> list[Array]:
+        """The careful way, for arrays that `dc_call` turned down: strided, of another type, or plainly wrong."""
+        given = [
+            _fit(a, m, f"input {k} of {self.entry.symbol}") for k, (a, m) in enumerate(zip(inputs, self.entry.inputs))
+        ]
+        for k, (out, meta) in enumerate(zip(results, self.entry.outputs)):
+            _check_like(out, meta, f"the place for output {k} of {self.entry.symbol}")
+        places = [out if _is_writable_in_place(out) else np.empty(out.shape, out.dtype) for out in results]
+        addresses = [array.ctypes.data for array in (*given, *self.constants, *places)]
+        entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(self._function)
+        args = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
+        code = entry(ctypes.addressof(args), arena_address(self.entry.arena_nbytes), self._routines)
+        if code > 0:
+            self._fail(code)
+        for out, place in zip(results, places):
+            if out is not place:
+                np.copyto(out, place)
+        return results
+
+    def _fail(self, code: int) -> None:
+        raise IndexError_(self.entry.messages[code - 1], where=f"compiled graph {self.entry.symbol}")
+
+
+def _check_like(array: Array, meta: TensorMeta, what: str) -> None:
+    if array.dtype != meta.dtype.numpy:
+        raise DTypeError(
+            f"{what} has another dtype than the graph was compiled for", expected=str(meta), got=str(array.dtype)
+        )
+    if array.shape != meta.shape:
+        raise ShapeError(
+            f"{what} has another shape than the graph was compiled for", expected=str(meta), got=str(array.shape)
+        )
+
+
+def _fit(array: Array, meta: TensorMeta, what: str) -> Array:
+    """`array` as a C-contiguous, aligned array of `meta`; itself if it is one."""
+    array = np.asarray(array)
+    _check_like(array, meta, what)
+    return np.require(array, requirements=["C", "A"])
+
+
+def _is_writable_in_place(array: Array) -> bool:
+    if not array.flags.writeable:
+        raise BackendError("the place given for an output is read-only")
+    return bool(array.flags.c_contiguous and array.flags.aligned)

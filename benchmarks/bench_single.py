@@ -1,0 +1,62 @@
+"""One process, one thread: the first step (compilation included) and the median training step. Prints one JSON line.
+
+    [BENCH_FRAMEWORK=torch] python bench_single.py MODEL eager|compile [--repeats N] [--first-only]
+
+MODEL: mlp, gpt, gptbig, or chain10k, chain10m (sin(cos(x)), forward only).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+
+from framework import NAME, torch
+from models import chain, make
+from timing import repeat_ms, seconds, summary
+
+
+def chain_step(name: str, mode: str) -> tuple[Callable[[], object], int]:
+    """The pointwise case's step, and how many to time together."""
+    numel = {"chain10k": 10_000, "chain10m": 10_000_000}[name]
+    x = torch.randn(numel)
+    function = torch.compile(chain) if mode == "compile" else chain
+    return lambda: function(x), 200 if numel == 10_000 else 1
+
+
+def training_step(name: str, mode: str) -> Callable[[], object]:
+    """zero_grad, forward, backward, optimizer step; returns the loss."""
+    case = make(name)
+    optimizer = case.optimizer(case.model.parameters())
+    function = torch.compile(case.model) if mode == "compile" else case.model
+
+    def step() -> object:
+        optimizer.zero_grad(set_to_none=True)
+        loss = function(*case.batch)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("mode", choices=("eager", "compile"))
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--first-only", action="store_true")
+    options = parser.parse_args()
+    if options.model.startswith("chain"):
+        step, inner = chain_step(options.model, options.mode)
+    else:
+        step, inner = training_step(options.model, options.mode), 1
+    result: dict[str, object] = {"framework": NAME, "model": options.model, "mode": options.mode}
+    result["first_s"] = round(seconds(step), 3)
+    if not options.first_only:
+        result |= summary(repeat_ms(step, options.repeats, inner=inner), "step")
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

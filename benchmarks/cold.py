@@ -1,0 +1,51 @@
+"""Whole-process time of a first training step: cold (empty caches) and warm (the caches just filled). One JSON line.
+
+    python cold.py [MODEL] [--python INTERPRETER] [--framework torch]
+
+Measured from outside, process start and imports included. Every cache gets an empty folder: ours, Inductor's, Triton's
+and TMPDIR, where Inductor keeps a precompiled header.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_SCRIPT = Path(__file__).with_name("bench_single.py")
+_CACHES = ("DISTCOMPILE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "XDG_CACHE_HOME")
+
+
+def measure(model: str, python: str, framework: str) -> dict[str, object]:
+    """Cold, then warm, in one pair of fresh processes."""
+    result: dict[str, object] = {"framework": framework, "model": model}
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "BENCH_FRAMEWORK": framework, "OMP_NUM_THREADS": "1"}
+        for name in _CACHES:
+            environment[name] = os.path.join(folder, name)
+            os.mkdir(environment[name])
+        for temperature in ("cold", "warm"):
+            begun = time.perf_counter()
+            command = [python, str(_SCRIPT), model, "compile", "--first-only"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
+            result[f"{temperature}_process_s"] = round(time.perf_counter() - begun, 2)
+            result[f"{temperature}_step_s"] = json.loads(done.stdout.splitlines()[-1])["first_s"]
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", nargs="?", default="gpt")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--framework", default="distcompile")
+    options = parser.parse_args()
+    print(json.dumps(measure(options.model, options.python, options.framework)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

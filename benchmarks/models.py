@@ -1,0 +1,111 @@
+"""The models that are measured: an MLP and GPTs of two sizes, written once for both frameworks.
+
+In: a name. Out: `make(name)` -> Case(model, batch, optimizer factory); `chain` for the pointwise case.
+The sizes are those of the project's recorded torch numbers. A model called on its batch returns its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from framework import F, nn, torch
+
+
+class MLP(nn.Module):
+    """784-1024-1024-10 with ReLU and cross entropy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l1 = nn.Linear(784, 1024)
+        self.l2 = nn.Linear(1024, 1024)
+        self.l3 = nn.Linear(1024, 10)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        h = F.relu(self.l1(x))  # (N, 1024)
+        h = F.relu(self.l2(h))  # (N, 1024)
+        return F.cross_entropy(self.l3(h), y)
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.n1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.n2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        batch, time, width = x.shape
+        parts = self.qkv(self.n1(x)).split(width, dim=2)
+        q, k, v = (t.view(batch, time, self.heads, width // self.heads).transpose(1, 2) for t in parts)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, heads, T, width / heads)
+        x = x + self.out(a.transpose(1, 2).reshape(batch, time, width))
+        return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    """Decoder-only transformer with learned positions; the loss is the mean cross entropy of the next token."""
+
+    def __init__(self, layers: int, width: int, heads: int, time: int, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Parameter(torch.randn(time, width) * 0.02)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.vocabulary = vocabulary
+
+    def forward(self, x: Any, y: Any) -> Any:
+        h = self.tokens(x) + self.positions  # (B, T, width)
+        for block in self.blocks:
+            h = block(h)
+        return F.cross_entropy(self.head(self.norm(h)).view(-1, self.vocabulary), y.view(-1))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training step's ingredients."""
+
+    model: Any
+    batch: tuple[Any, Any]
+    optimizer: Callable[[Any], Any]
+
+    @property
+    def gradient_nbytes(self) -> int:
+        return 4 * sum(p.numel() for p in self.model.parameters())
+
+
+def _adamw(parameters: Any) -> Any:
+    return torch.optim.AdamW(parameters, lr=3e-4)
+
+
+def _sgd(parameters: Any) -> Any:
+    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
+
+
+def _tokens(batch: int, time: int, vocabulary: int) -> tuple[Any, Any]:
+    return torch.randint(0, vocabulary, (batch, time)), torch.randint(0, vocabulary, (batch, time))
+
+
+def make(name: str) -> Case:
+    """The case called `name`: "mlp", "gpt" (3.4 M parameters), "gptbig" (21 M). Raises SystemExit for another name."""
+    torch.manual_seed(0)
+    if name == "mlp":
+        return Case(MLP(), (torch.randn(128, 784), torch.randint(0, 10, (128,))), _sgd)
+    if name == "gpt":
+        return Case(GPT(4, 256, 4, 128, 512), _tokens(8, 128, 512), _adamw)
+    if name == "gptbig":
+        return Case(GPT(6, 512, 8, 128, 2048), _tokens(4, 128, 2048), _adamw)
+    raise SystemExit(f"no model {name!r}: mlp, gpt or gptbig")
+
+
+def chain(x: Any) -> Any:
+    """The pointwise case."""
+    return torch.sin(torch.cos(x))

@@ -52,6 +52,7 @@ class Rank:
         identity = ranks.identify(self.options.mpi, self.options.size, os.environ)
         if self.options.socket and os.path.exists(self.options.socket):  # absent on another host
             self.channel = Channel(self.options.socket, identity.rank)
+        sys.excepthook = shown_by_the_launcher
         faulthandler.enable(self.channel.fileno() if self.channel else 2)
         binding.apply(binding.local_share(identity.local_rank, identity.local_size, self.options.bind))
         for stream in (sys.stdout, sys.stderr):
@@ -72,7 +73,7 @@ class Rank:
 
     def fail(self, error: BaseException) -> NoReturn:
         """Report, let the user's excepthook see an exception, flush, and leave without MPI_Finalize."""
-        code, text = exit_code_of(error), "".join(strip_own_frames(error).format())
+        code, text = exit_code_of(error), "".join(traceback.format_exception(type(error), error, users_frames(error)))
         summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
         if isinstance(error, SystemExit):
             text = "" if isinstance(error.code, int) else f"{error.code}\n"
@@ -81,8 +82,8 @@ class Rank:
             self.channel.failed(code, summary, text)
         else:
             sys.stderr.write(text)
-        if sys.excepthook is not sys.__excepthook__ and not isinstance(error, SystemExit):
-            sys.excepthook(type(error), error, error.__traceback__)
+        if not isinstance(error, SystemExit):
+            sys.excepthook(type(error), error, users_frames(error))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -99,12 +100,16 @@ def is_success(error: SystemExit) -> bool:
     return error.code is None or error.code == 0
 
 
-def strip_own_frames(error: BaseException) -> traceback.TracebackException:
+def users_frames(error: BaseException) -> types.TracebackType | None:
     """The error's traceback from the user's first frame on."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
         frame = frame.tb_next
-    return traceback.TracebackException(type(error), error, frame)
+    return frame
+
+
+def shown_by_the_launcher(*_: object) -> None:
+    """The excepthook that a program finds and may chain to: its traceback is on its way already."""
 
 
 def new_main(path: str, loader_spec: object) -> types.ModuleType:

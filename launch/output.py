@@ -9,15 +9,21 @@ elsewhere it is written once it is finished. Limit: cursor movement over several
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+_ERASES = re.compile(rb"\x1b\[[0-2]?K")
 _ERASE_LINE = b"\r\x1b[2K"
 
 
 def visible(line: bytes) -> bytes:
-    """What a terminal would show of `line`, which has no newline: the last text after a carriage return."""
-    return next((part for part in reversed(line.split(b"\r")) if part), b"")
+    """What a terminal would show of `line`, which has no newline: the last text after a carriage return.
+
+    Requests to erase the line are dropped: they would erase the prefix, and the screen erases by itself.
+    """
+    parts = (_ERASES.sub(b"", part) for part in reversed(line.split(b"\r")))
+    return next((part for part in parts if part), b"")
 
 
 @dataclass

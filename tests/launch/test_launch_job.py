@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
+import subprocess
 import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
-from launch_jobs import TIMEOUT_S, processes_with, program, run, start, wait_until
+from launch_jobs import TIMEOUT_S, environment, processes_with, program, run, start, wait_until
 
 HELLO = """
 import os, sys
@@ -228,6 +230,27 @@ def test_much_output_arrives_whole_and_in_order(tmp_path: Path) -> None:
     for rank in range(2):
         lines = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}]")]
         assert lines == [f"[{rank}] line {i}" for i in range(20000)]
+
+
+@linux
+def test_on_a_terminal_a_bar_is_rewritten_in_place(tmp_path: Path) -> None:
+    text = """
+import os, sys, time
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 0:
+    for part in ("\\r10%", "\\r" + os.environ["DISTCOMPILE_RUN_COLUMNS"], "\\n"):
+        sys.stdout.write(part)
+        sys.stdout.flush()
+        time.sleep(0.3)
+"""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "launch", "-n", "2", program(tmp_path, text)]
+    environ = environment(COLUMNS="80")
+    job = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    assert job.wait(timeout=TIMEOUT_S) == 0
+    assert os.read(ours, 1000) == b"[0] 10%\r\x1b[2K[0] 75\r\x1b[2K[0] 75\r\n"
+    os.close(ours)
 
 
 def test_a_missing_module_is_the_ranks_failure() -> None:

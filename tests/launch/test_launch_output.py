@@ -28,6 +28,7 @@ class Recorder:
         ([b"dos\r\n"], [b"dos"]),
         ([b"10%\r20%\r100%\n"], [b"100%"]),
         ([b"10%", b"\r20%", b"\r\n"], [b"20%"]),
+        ([b"10%\r\x1b[2K20%\r\x1b[2K\n"], [b"20%"]),
         ([b"\n"], [b""]),
         ([b"caf\xc3", b"\xa9\n"], [b"caf\xc3\xa9"]),
     ],
@@ -83,7 +84,7 @@ def test_on_a_terminal_the_bar_stays_below_other_ranks_lines() -> None:
     screen.feed(1, 1, b"hello\n")
     screen.feed(0, 1, b"\r\x1b[2K20%")
     shown = record.text()
-    assert shown == b"[0] 10%" + b"\r\x1b[2K" + b"[1] hello\n" + b"[0] 10%" + b"\r\x1b[2K" + b"[0] \x1b[2K20%"
+    assert shown == b"[0] 10%" + b"\r\x1b[2K" + b"[1] hello\n" + b"[0] 10%" + b"\r\x1b[2K" + b"[0] 20%"
 
 
 def test_the_launchers_words_replace_the_bar() -> None:

@@ -1,1 +1,9 @@
+"""Distributed data parallelism: bucket plan, splitter, reducers, ledger, agreement, overlap report.
 
+In: a module and a communicator. Out: `DistributedDataParallel`. `ddp.py` is the place to start reading.
+"""
+
+from distcompile.ddp.ddp import DistributedDataParallel
+from distcompile.ddp.overlap import OverlapReport
+
+__all__ = ["DistributedDataParallel", "OverlapReport"]

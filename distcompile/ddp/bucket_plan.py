@@ -111,6 +111,11 @@ class BucketPlan:
         """Every planned parameter, in launch order."""
         return tuple(name for bucket in self.buckets for name in bucket.names)
 
+    def fits(self, parameters: Iterable[ReadyParameter]) -> bool:
+        """Whether the plan is for exactly these parameters: names, shapes and dtypes."""
+        planned = {(slot.name, slot.shape, bucket.dtype) for bucket in self.buckets for slot in bucket.slots}
+        return planned == {(p.name, p.shape, p.dtype.name) for p in parameters}
+
     def with_segments(self, segments: Sequence[int]) -> BucketPlan:
         """The plan with the segment of each bucket filled in."""
         buckets = tuple(replace(b, segment=s) for b, s in zip(self.buckets, segments, strict=True))

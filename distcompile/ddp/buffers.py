@@ -1,0 +1,79 @@
+"""Bucket buffers: the flat arrays in which gradients live, are reduced, and are seen through `.grad`.
+
+In: a Bucket and its parameters. Out: for each backward pass a buffer that may be written, with one view a slot.
+Invariants: a buffer is 64-byte aligned and its padding stays zero; a buffer is written only while nobody else can see
+it (array values are immutable for everyone else): the reference counts of the flat array and of its views say whether
+somebody still holds one. If so, the next buffer of the bucket's small pool is taken, and the old one is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler_core import dtype as dtypes
+from compiler_core import log
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.tensor import Tensor
+from distcompile.ddp.bucket_plan import ALIGNMENT_NBYTES, Bucket
+
+
+def aligned_zeros(numel: int, dtype: dtypes.DType) -> Array:
+    """A flat array whose data starts at a multiple of 64 bytes."""
+    raw = np.zeros(numel * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_NBYTES
+    return raw[start : start + numel * dtype.itemsize].view(dtype.numpy)
+
+
+class BucketBuffer:
+    """One flat array and its views, in slot order."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.flat = aligned_zeros(bucket.numel, dtypes.by_name(bucket.dtype))
+        self.views: list[Array] = [
+            self.flat[slot.offset : slot.offset + slot.numel].reshape(slot.shape) for slot in bucket.slots
+        ]
+        self.owner_references = self._owner_references()
+
+    def _owner_references(self) -> int:
+        """References to the memory's owner: one for `flat` and each view, as NumPy collapses chains of views."""
+        return sys.getrefcount(self.flat.base)
+
+    def is_free(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether only this buffer, and the parameters' own `.grad`, refer to the memory."""
+        if self._owner_references() != self.owner_references or sys.getrefcount(self.flat) > 2:
+            return False
+        for index in range(len(self.views)):
+            grad = parameters[index].grad
+            holds = grad is not None and grad._cell.value is self.views[index]
+            if sys.getrefcount(self.views[index]) > 2 + holds:
+                return False
+        return True
+
+    def is_shown_by(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether some parameter's `.grad` is a view of this buffer."""
+        grads = [parameter.grad for parameter in parameters]
+        return any(g is not None and g._cell.value is view for g, view in zip(grads, self.views))
+
+
+class BufferPool:
+    """The buffers of one bucket: usually one; two or three if gradients are kept from step to step."""
+
+    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], label: str) -> None:
+        self.bucket, self.parameters, self.label = bucket, tuple(parameters), label
+        self.buffers: list[BucketBuffer] = []
+
+    def acquire(self) -> BucketBuffer:
+        """A buffer to write this pass's gradients to: the one that `.grad` shows, if it may be written."""
+        free = [buffer for buffer in self.buffers if buffer.is_free(self.parameters)]
+        shown = next((buffer for buffer in free if buffer.is_shown_by(self.parameters)), None)
+        if shown is not None:
+            return shown
+        if free:
+            return free[0]
+        buffer = BucketBuffer(self.bucket)
+        self.buffers = [*self.buffers[-1:], buffer]  # older ones belong to whoever holds them
+        log.emit("memory", f"{self.label}: new buffer of {self.bucket.nbytes} bytes")
+        return buffer

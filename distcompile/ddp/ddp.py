@@ -1,0 +1,175 @@
+"""DistributedDataParallel: a module whose gradients are averaged over all ranks, eager or compiled.
+
+In: a module, built alike on every rank, and the default process group. Out: a module with torch's DDP interface
+(`module.` prefix of state_dict keys, `no_sync`), whose backward leaves averaged gradients in `.grad`, as bucket views.
+`compile(DDP(model))` is the order: capture finds `__gradient_strategy__` and cuts the backward by one bucket plan
+(strategy.py). Called uncompiled, hooks on the leaves fill buckets (eager.py). Reference: Li et al., "PyTorch
+Distributed", VLDB 2020. In forward, random draws are this rank's part of the joint batch's: N ranks drop out what one
+rank would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from collectives import Communicator
+from compiler_core import log
+from compiler_core.aot.strategy import GradientStrategy
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.grad_mode import is_grad_enabled
+from compiler_core.tensor.random import set_shard
+from compiler_core.tensor.tensor import Tensor
+from distcompile.ddp.agreement import Subject, agree
+from distcompile.ddp.books import Books, Settings
+from distcompile.ddp.bucket_plan import BucketPlan, Caps
+from distcompile.ddp.eager import EagerReducer
+from distcompile.ddp.errors import LedgerError, NoGradientsError
+from distcompile.ddp.ledger import shorten
+from distcompile.ddp.model_state import BufferSync, broadcast_tensors, check_same_model
+from distcompile.ddp.overlap import OverlapReport, make_report
+from distcompile.ddp.strategy import BucketStrategy
+from distcompile.nn.module import Module
+
+DEFAULT_CAP_MB = 25.0
+
+
+class DistributedDataParallel(Module):
+    """Data parallelism over the ranks of `process_group` (default: the one of init_process_group).
+
+    bucket_cap_mb: size of gradient buckets in MiB; None: 25. The first bucket is at most 1 MiB.
+    broadcast_buffers: send rank 0's buffers before each training forward.
+    find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error.
+    gradient_as_bucket_view: always so here; False is accepted, with a warning. device_ids, output_device: CPU only,
+    None. Raises ModelMismatchError if ranks built different modules, NoGradientsError if nothing is to be trained.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: list[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Communicator | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = True,
+        static_graph: bool = False,
+    ) -> None:
+        super().__init__()
+        if not gradient_as_bucket_view:
+            log.warn_once(
+                "ddp: gradient_as_bucket_view",
+                "gradient_as_bucket_view=False has no effect: gradients are bucket views",
+            )
+        self.module = module
+        self.process_group = process_group or default_communicator()
+        cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
+        settings = Settings(Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph)
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not trained:
+            raise NoGradientsError(
+                "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
+                where=type(module).__name__,
+                remedy="use the module itself",
+            )
+        self._books = Books(self.process_group, trained, settings)
+        self._buffer_sync = BufferSync(self.process_group)
+        self._join_ranks(settings, init_sync)
+        self._eager = EagerReducer(self._books)
+        self._strategy = BucketStrategy(self._books, self._before_forward)
+
+    def _join_ranks(self, settings: Settings, init_sync: bool) -> None:
+        """Check that all ranks wrap the same module in the same way, and give them rank 0's state."""
+        group = self.process_group
+        log.set_rank(group.rank)
+        parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
+        agree(
+            group, [Subject("settings of DistributedDataParallel", (str(settings),))], label="DistributedDataParallel"
+        )
+        check_same_model(group, parameters, buffers)
+        if init_sync:
+            broadcast_tensors(group, {**parameters, **buffers})
+
+    # --- forward --------------------------------------------------------------------------------------------------
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The wrapped module's forward."""
+        if current_trace() is None:
+            self._before_forward()
+            self._eager.on_forward()
+        with set_shard(self.process_group.rank):
+            return self.module(*inputs, **kwargs)
+
+    def _before_forward(self) -> None:
+        """Before every forward, eager or compiled: check the books, send buffers."""
+        books = self._books
+        books.handled.clear()
+        if not is_grad_enabled():
+            return
+        self._check_parameters()
+        if not books.is_synchronising:
+            return
+        books.ledger.check_optimizer()
+        if books.settings.broadcast_buffers:
+            buffers: dict[str, Tensor] = dict(self.module.named_buffers())
+            if buffers:
+                self._buffer_sync.run(buffers)
+
+    def _check_parameters(self) -> None:
+        """Raise LedgerError if the module trains parameters that this instance does not reduce."""
+        ours = set(map(id, self._books.parameters.values()))
+        strangers = [name for name, p in self.module.named_parameters() if id(p) not in ours and p.requires_grad]
+        if strangers:
+            raise LedgerError(
+                f"parameters that would be trained but not reduced: {shorten(strangers)}",
+                got="replaced, added, or unfrozen after DistributedDataParallel was made",
+                remedy="change the module first, then wrap it in DistributedDataParallel",
+            )
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within the block, forwards are meant for accumulation: their backwards add to `.grad` on this rank only.
+
+        The first backward whose forward ran outside reduces the whole sum.
+        """
+        before, self._books.is_synchronising = self._books.is_synchronising, False
+        try:
+            yield
+        finally:
+            self._books.is_synchronising = before
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """False inside no_sync(). May be assigned, as in torch."""
+        return self._books.is_synchronising
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self._books.is_synchronising = value
+
+    # --- the compiler's side ----------------------------------------------------------------------------------------
+
+    def __gradient_strategy__(self) -> GradientStrategy:
+        """What capture asks for: who cuts the backward and owns the gradients."""
+        return self._strategy
+
+    @property
+    def bucket_plan(self) -> BucketPlan:
+        """The compiled backward's plan once there is one, else the eager one's."""
+        return self._strategy.plan_made or self._eager.plan
+
+    def overlap_report(self) -> OverlapReport:
+        """Per bucket bytes, ready, launch, start, end, wait; exposed time and why. Medians of the last 32 steps."""
+        return make_report(self.process_group.rank, list(self._books.steps))
+
+
+def default_communicator() -> Communicator:
+    """The communicator of init_process_group(). Raises NotInitializedError."""
+    from distcompile.distributed import group_or_default
+
+    return group_or_default(None)

@@ -1,0 +1,58 @@
+"""Flight: one backward pass's buckets on their way: launched in plan order, waited for at the end, timed throughout.
+
+In: the bucket buffers of this pass, and the news that a bucket is ready. Out: reduced buffers, and `StepTimes`.
+Invariants: bucket k is launched after bucket k-1 on every rank, whatever became ready first; every wait has the
+communicator's time limit; gradients carry the factor 1/world_size already, so buckets are summed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from collectives import Communicator, Work
+from distcompile.ddp.bucket_plan import BucketPlan
+from distcompile.ddp.buffers import BucketBuffer
+from distcompile.ddp.overlap import BucketTimes, StepTimes
+
+
+class Flight:
+    """The buckets of one synchronised backward pass."""
+
+    def __init__(self, communicator: Communicator, plan: BucketPlan, buffers: Sequence[BucketBuffer]) -> None:
+        self.communicator, self.plan, self.buffers = communicator, plan, buffers
+        self.began_s = time.perf_counter()
+        self.ready_s: dict[int, float] = {}
+        self.works: list[Work] = []
+
+    def ready(self, k: int) -> None:
+        """Bucket `k` is complete: launch it, and those after it that waited for it."""
+        self.ready_s[k] = time.perf_counter()
+        while len(self.works) in self.ready_s:
+            number = len(self.works)
+            label = f"bucket {number} of {len(self.plan.buckets)}"
+            self.works.append(self.communicator.all_reduce_async(self.buffers[number].flat, "sum", label=label))
+
+    def wait(self) -> StepTimes:
+        """Wait for all buckets. Raises what the collectives raise (time-out, mismatch, failed rank)."""
+        ended_s = time.perf_counter()
+        rows = []
+        for k, work in enumerate(self.works):
+            wait_s = time.perf_counter()
+            work.wait()
+            rows.append(self._row(k, work, time.perf_counter() - wait_s))
+        return StepTimes(self.communicator.rank, self.began_s, ended_s, time.perf_counter(), tuple(rows))
+
+    def _row(self, k: int, work: Work, waited_s: float) -> BucketTimes:
+        bucket, times = self.plan.buckets[k], work.times
+        return BucketTimes(
+            bucket=k,
+            segment=bucket.segment,
+            parameters=len(bucket.slots),
+            nbytes=bucket.nbytes,
+            ready_s=self.ready_s[k],
+            launched_s=times.launched_s,
+            started_s=times.started_s,
+            ended_s=times.ended_s,
+            waited_s=waited_s,
+        )

@@ -1,0 +1,180 @@
+"""The overlap report: for each bucket when it was ready, launched, moving, done; what was exposed, and why.
+
+In: `StepTimes` of the last steps (perf_counter seconds of this rank). Out: `OverlapReport`: rows, a dict, a rich table.
+Exposed time is what the rank spent waiting after its backward computation had ended; idle gaps between buckets do not
+count as overlap. Times in the report are medians over the recorded steps, in milliseconds after the backward began.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NEGLIGIBLE_S = 50e-6  # a wait this short is a thread switch, not communication
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTimes:
+    """One bucket in one backward. Seconds of perf_counter; `waited_s` is a duration."""
+
+    bucket: int
+    segment: int
+    parameters: int
+    nbytes: int
+    ready_s: float
+    launched_s: float
+    started_s: float
+    ended_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One synchronised backward on one rank: computation from began_s to ended_s, all buckets there at done_s."""
+
+    rank: int
+    began_s: float
+    ended_s: float
+    done_s: float
+    buckets: tuple[BucketTimes, ...]
+
+    @property
+    def exposed_s(self) -> float:
+        return self.done_s - self.ended_s
+
+    @property
+    def moving_s(self) -> float:
+        """Time in which data moved (buckets move one after the other)."""
+        return sum(b.ended_s - b.started_s for b in self.buckets)
+
+
+def why_not_overlapped(step: StepTimes, k: int) -> str:
+    """What kept bucket `k` from ending before the backward did; empty if nothing did."""
+    row = step.buckets[k]
+    if row.ended_s <= step.ended_s + NEGLIGIBLE_S:
+        return ""
+    previous_s = step.buckets[k - 1].ended_s if k else row.launched_s
+    late_s = row.started_s - max(row.launched_s, previous_s)
+    moving_s = row.ended_s - row.started_s
+    if late_s > max(moving_s, NEGLIGIBLE_S):
+        return "waited for a slower rank"
+    if row.ready_s >= step.ended_s - NEGLIGIBLE_S:
+        return "ready when the backward ended: nothing left to compute"
+    if previous_s > max(row.launched_s, step.ended_s):
+        return f"queued behind bucket {k - 1}"
+    return "longer than the computation after it"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRow:
+    """One line of the report. Times in ms after the backward began; wait and moving are durations."""
+
+    bucket: int
+    segment: int
+    parameters: int
+    nbytes: int
+    ready_ms: float
+    launch_ms: float
+    start_ms: float
+    end_ms: float
+    moving_ms: float
+    wait_ms: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapReport:
+    """Medians over `steps` steps of one rank; milliseconds."""
+
+    rank: int
+    steps: int
+    backward_ms: float
+    moving_ms: float
+    exposed_ms: float
+    rows: tuple[BucketRow, ...]
+
+    @property
+    def hidden_share(self) -> float:
+        """The share of the moving time that computation hid, 0..1; NaN without communication."""
+        if self.moving_ms <= 0:
+            return math.nan
+        return max(0.0, 1.0 - self.exposed_ms / self.moving_ms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**asdict(self), "hidden_share": self.hidden_share}
+
+    def table(self) -> Table:
+        """For `rich.print`."""
+        from rich.table import Table
+
+        table = Table(title=f"Overlap on rank {self.rank} (medians of {self.steps} steps, ms after the backward began)")
+        for name in ("bucket", "segment", "params", "KiB", "ready", "launch", "start", "end", "moving", "wait"):
+            table.add_column(name, justify="right")
+        table.add_column("why exposed")
+        for r in self.rows:
+            times = (r.ready_ms, r.launch_ms, r.start_ms, r.end_ms, r.moving_ms, r.wait_ms)
+            cells = (r.bucket, r.segment, r.parameters, f"{r.nbytes / 1024:.1f}", *(f"{t:.2f}" for t in times), r.why)
+            table.add_row(*map(str, cells))
+        table.caption = self.summary()
+        return table
+
+    def summary(self) -> str:
+        """One sentence."""
+        hidden = "" if math.isnan(self.hidden_share) else f", {self.hidden_share:.0%} hidden"
+        parts = (("backward", self.backward_ms), ("communication", self.moving_ms), ("exposed", self.exposed_ms))
+        return ", ".join(f"{name} {value:.2f} ms" for name, value in parts) + hidden
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=140, no_color=True)
+        with console.capture() as capture:
+            console.print(self.table())
+        return capture.get()
+
+
+def make_report(rank: int, steps: Sequence[StepTimes]) -> OverlapReport:
+    """The report over `steps` that all have the same buckets; of none, an empty report."""
+    if not steps:
+        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, ())
+
+    def middle(values: Sequence[float]) -> float:
+        return 1e3 * median(values)
+
+    return OverlapReport(
+        rank,
+        len(steps),
+        middle([s.ended_s - s.began_s for s in steps]),
+        middle([s.moving_s for s in steps]),
+        middle([s.exposed_s for s in steps]),
+        tuple(_row(steps, k) for k in range(len(steps[-1].buckets))),
+    )
+
+
+def _row(steps: Sequence[StepTimes], k: int) -> BucketRow:
+    last = steps[-1].buckets[k]
+
+    def after(name: str) -> float:
+        return 1e3 * median([float(getattr(s.buckets[k], name)) - s.began_s for s in steps])
+
+    reasons = [why_not_overlapped(step, k) for step in steps]
+    return BucketRow(
+        last.bucket,
+        last.segment,
+        last.parameters,
+        last.nbytes,
+        after("ready_s"),
+        after("launched_s"),
+        after("started_s"),
+        after("ended_s"),
+        1e3 * median([s.buckets[k].ended_s - s.buckets[k].started_s for s in steps]),
+        1e3 * median([s.buckets[k].waited_s for s in steps]),
+        max(reasons, key=reasons.count),
+    )

@@ -1,0 +1,116 @@
+"""How loose operands become strict ones: broadcasting, promotion, weak scalars, negative dims.
+
+In: values and Python scalars, as a user passes them. Out: values that primitives accept, with no node added that is not
+needed: an operand that already has the common shape and dtype is returned as it is.
+A Python scalar is weak: it takes the others' dtype (dtype.promote) and becomes one `full` of the common shape.
+Dims may be negative; a bad one raises IndexError_, as in torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.dtype import DType
+from compiler_core.errors import IndexError_, ShapeError
+from compiler_core.meta import Shape
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+
+Scalar = bool | int | float
+Dim = int | Sequence[int] | None
+
+
+def is_scalar(x: object) -> TypeGuard[Scalar]:
+    """Whether x is a weak Python scalar."""
+    return isinstance(x, (bool, int, float))
+
+
+def as_value(x: object) -> Value:
+    """x itself if it is a value; a NumPy scalar or nested list as an array."""
+    return x if hasattr(x, "shape") and not isinstance(x, np.generic) else np.asarray(x)
+
+
+def shape_of(x: Value) -> Shape:
+    """The shape as a plain tuple; () for a scalar."""
+    return () if is_scalar(x) else tuple(x.shape)
+
+
+def dtype_of(x: Value) -> DType:
+    """The dtype of a value."""
+    return dt.of(x.dtype)
+
+
+def cast(x: Value, dtype: DType | None) -> Value:
+    """x in `dtype` (None: as it is)."""
+    return x if dtype is None or dtype_of(x) is dtype else prims.cast(x, dtype)
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape by NumPy's rule. Raises ShapeError where there is none."""
+    ndim = max(map(len, shapes), default=0)
+    result = [1] * ndim
+    for shape in shapes:
+        for d, n in enumerate(shape, ndim - len(shape)):
+            if n != 1 and result[d] not in (1, n):
+                raise ShapeError(
+                    "shapes do not broadcast", expected="equal sizes, or 1", got=" and ".join(map(str, shapes))
+                )
+            result[d] = n if n != 1 else result[d]
+    return tuple(result)
+
+
+def broadcast_to(x: Value, shape: Shape) -> Value:
+    """x expanded to `shape`, if it is not that already."""
+    return x if tuple(x.shape) == shape else prims.expand(x, shape)
+
+
+def strict(x: Value | Scalar, shape: Shape, dtype: DType) -> Value:
+    """x as a value of exactly this shape and dtype."""
+    return prims.full(shape, x, dtype) if is_scalar(x) else broadcast_to(cast(as_value(x), dtype), shape)
+
+
+def operands(*xs: Value | Scalar, dtype: DType | None = None) -> tuple[Value, ...]:
+    """The operands, broadcast and promoted to a common dtype (or cast to `dtype`)."""
+    loose = [x if is_scalar(x) else as_value(x) for x in xs]
+    shape = broadcast_shapes(*map(shape_of, loose))
+    target = dtype or dt.promote(*loose)
+    return tuple(strict(x, shape, target) for x in loose)
+
+
+def floating(x: Value) -> Value:
+    """x if it is floating, else x in the default dtype."""
+    x = as_value(x)
+    return x if dtype_of(x).is_floating_point else prims.cast(x, dt.get_default_dtype())
+
+
+def widened(x: Value) -> Value:
+    """x in the dtype that sums and exponentials are computed in: f32 for the 16-bit floats."""
+    x = floating(x)
+    return cast(x, dtype_of(x).compute)
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` in 0..ndim-1; a 0-d array has one virtual dim. Raises IndexError_."""
+    extent = max(ndim, 1)
+    if not -extent <= dim < extent:
+        raise IndexError_(f"dim {dim} is out of range", expected=f"{-extent} <= dim < {extent}", got=str(dim))
+    return dim % extent
+
+
+def normalize_dims(dim: Dim, ndim: int) -> tuple[int, ...]:
+    """The dims to reduce, ascending; None and () mean all. Raises IndexError_ on a bad or repeated dim."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(ndim))
+    dims = sorted(normalize_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim))
+    if len(set(dims)) != len(dims):
+        raise IndexError_(f"a dim appears twice in {dim}", expected="distinct dims", got=str(dim))
+    return tuple(dims) if ndim else ()
+
+
+def kept_shape(shape: Shape, dims: Sequence[int]) -> Shape:
+    """`shape` with 1 in place of `dims`: what keepdim=True gives."""
+    return tuple(1 if d in dims else n for d, n in enumerate(shape))

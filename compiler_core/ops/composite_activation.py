@@ -1,0 +1,204 @@
+"""Activations, softmax and dropout over any Value, with torch's names, arguments and derivatives at corners.
+
+In: values; dropout also `rng = (key: u64[3], stream)`, see random.py. Out: one value of input's shape.
+Softmax subtracts the detached maximum. 16-bit floats are widened to f32 inside and rounded once at the end.
+The rectifiers are written with `where`, so that their derivative at 0 is torch's and NaN passes through.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler_core.dtype import DType, uint32
+from compiler_core.errors import ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    as_value,
+    broadcast_to,
+    cast,
+    dtype_of,
+    floating,
+    kept_shape,
+    normalize_dim,
+    shape_of,
+    widened,
+)
+from compiler_core.ops.composite_movement import chunk
+from compiler_core.ops.composite_pointwise import add, mul, sigmoid, where
+from compiler_core.ops.composite_reduction import stable_shift
+from compiler_core.ops.registry import Value
+
+Rng = tuple[Value, int]
+
+
+def relu(input: Value) -> Value:
+    """max(input, 0)."""
+    x = as_value(input)
+    zero = prims.full_like(x, 0)
+    return prims.where(prims.le(x, zero), zero, x)
+
+
+def relu6(input: Value) -> Value:
+    """input limited to [0, 6]."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
+    """input limited to [min_val, max_val], with derivative 0 at both."""
+    x = as_value(input)
+    low, high = prims.full_like(x, min_val), prims.full_like(x, max_val)
+    return prims.where(prims.le(x, low), low, prims.where(prims.ge(x, high), high, x))
+
+
+def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
+    """input, times negative_slope where not positive."""
+    x = as_value(input)
+    return prims.where(prims.gt(x, prims.full_like(x, 0)), x, mul(x, negative_slope))
+
+
+def elu(input: Value, alpha: float = 1.0) -> Value:
+    """input where positive, else alpha * (exp(input) - 1)."""
+    x = floating(input)
+    zero = prims.full_like(x, 0.0)
+    positive = prims.gt(x, zero)
+    return prims.where(positive, x, mul(prims.expm1(prims.where(positive, zero, x)), alpha))
+
+
+def selu(input: Value) -> Value:
+    """Klambauer et al., "Self-normalizing neural networks", 2017."""
+    return mul(elu(input, 1.6732632423543772), 1.0507009873554805)
+
+
+def silu(input: Value) -> Value:
+    """input * sigmoid(input)."""
+    x = floating(input)
+    return prims.mul(x, prims.sigmoid(x))
+
+
+def gelu(input: Value, approximate: str = "none") -> Value:
+    """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
+    x = floating(input)
+    if approximate == "none":
+        phi = mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5)
+    elif approximate == "tanh":
+        inner = mul(add(prims.mul(mul(prims.mul(x, x), 0.044715), x), x), math.sqrt(2.0 / math.pi))
+        phi = mul(add(prims.tanh(inner), 1.0), 0.5)
+    else:
+        raise ShapeError("gelu: unknown approximation", expected="'none' or 'tanh'", got=repr(approximate))
+    return prims.mul(x, phi)
+
+
+def log1p_exp(x: Value) -> Value:
+    """log(1 + exp(x)), without overflow; above 40 it is x to the last bit in every dtype."""
+    limit = prims.full_like(x, 40.0)
+    large = prims.gt(x, limit)
+    small = prims.where(large, limit, x)
+    return prims.where(large, x, prims.log1p(prims.exp(small)))
+
+
+def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
+    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
+    x = floating(input)
+    scaled = x if beta == 1 else mul(x, beta)
+    soft = log1p_exp(scaled)
+    return where(prims.gt(scaled, prims.full_like(scaled, threshold)), x, soft if beta == 1 else mul(soft, 1.0 / beta))
+
+
+def logsigmoid(input: Value) -> Value:
+    """log(sigmoid(input))."""
+    return prims.neg(log1p_exp(prims.neg(floating(input))))
+
+
+def mish(input: Value) -> Value:
+    """input * tanh(softplus(input))."""
+    x = floating(input)
+    return prims.mul(x, prims.tanh(softplus(x)))
+
+
+def hardsigmoid(input: Value) -> Value:
+    """input / 6 + 1/2, limited to [0, 1]."""
+    return hardtanh(add(mul(floating(input), 1.0 / 6.0), 0.5), 0.0, 1.0)
+
+
+def hardswish(input: Value) -> Value:
+    """input * hardsigmoid(input)."""
+    x = floating(input)
+    return prims.mul(x, hardsigmoid(x))
+
+
+def softsign(input: Value) -> Value:
+    """input / (1 + |input|)."""
+    x = floating(input)
+    return prims.div(x, add(prims.abs(x), 1.0))
+
+
+def glu(input: Value, dim: int = -1) -> Value:
+    """The first half along `dim` times the sigmoid of the second."""
+    d = normalize_dim(dim, len(input.shape))
+    if input.shape[d] % 2:
+        raise ShapeError("glu halves a dim of odd size", expected="an even size", got=str(input.shape[d]))
+    a, b = chunk(input, 2, d)
+    return mul(a, sigmoid(b))
+
+
+# ---- softmax
+
+
+def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
+    """exp(input) / sum(exp(input)) along `dim`."""
+    x = floating(cast(as_value(input), dtype))
+    wide = widened(x)
+    shape, dims = shape_of(x), _one_dim(x, dim)
+    if not dims:
+        return prims.full_like(x, 1.0)
+    e = prims.exp(stable_shift(wide, dims)[1])
+    total = prims.reshape(prims.sum(e, dims), kept_shape(shape, dims))
+    return cast(prims.div(e, broadcast_to(total, shape)), dtype_of(x))
+
+
+def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
+    """softmax of -input."""
+    return softmax(prims.neg(input), dim, dtype)
+
+
+def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
+    """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
+    x = floating(cast(as_value(input), dtype))
+    shape, dims = shape_of(x), _one_dim(x, dim)
+    if not dims:
+        return prims.full_like(x, 0.0)
+    _, shifted = stable_shift(widened(x), dims)
+    log_total = prims.reshape(prims.log(prims.sum(prims.exp(shifted), dims)), kept_shape(shape, dims))
+    return cast(prims.sub(shifted, broadcast_to(log_total, shape)), dtype_of(x))
+
+
+def _one_dim(x: Value, dim: int) -> tuple[int, ...]:
+    d = normalize_dim(dim, len(x.shape))
+    return (d,) if x.shape else ()
+
+
+# ---- dropout
+
+
+def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | None = None) -> Value:
+    """input with each element zeroed with probability p, the rest scaled by 1/(1-p).
+
+    rng: (key, stream); needed when training with 0 < p < 1. Kept: philox bits >= p * 2**32.
+    """
+    x = as_value(input)
+    if not 0.0 <= p <= 1.0:
+        raise ShapeError("dropout: p is no probability", expected="0 <= p <= 1", got=str(p))
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return mul(x, 0.0)
+    return prims.where(keep_mask(shape_of(x), p, rng), mul(x, 1.0 / (1.0 - p)), prims.full_like(x, 0.0))
+
+
+def keep_mask(shape: tuple[int, ...], p: float, rng: Rng | None) -> Value:
+    """bool[shape], True with probability 1 - p, decided in integers so that it is the same everywhere."""
+    if rng is None:
+        raise ShapeError("dropout: no generator key", remedy="pass rng=(key, stream)")
+    key, stream = rng
+    bits = prims.philox(key, shape, stream)
+    return prims.ge(bits, prims.full(shape, min(round(p * 2**32), 2**32 - 1), uint32))

@@ -1,0 +1,321 @@
+"""Indexing over any Value: x[...] as NumPy and torch spell it, its functional assignment, and torch's index functions.
+
+In: a value and an index: ints, slices, None, Ellipsis, integer arrays or lists; bool masks where their data is known.
+Out: a value; `setitem` gives the changed copy, the handle (Tensor) puts it in place.
+A basic index is at most one `slice` and one `reshape`. Integer arrays are broadcast, folded into one row number, and
+read by one `take` (written by `index_copy` or `index_add`). An int beside arrays is taken first, as torch does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import GraphBreak, IndexError_
+from compiler_core.meta import Shape
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    Scalar,
+    as_value,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    dtype_of,
+    is_scalar,
+    normalize_dim,
+    shape_of,
+    strict,
+)
+from compiler_core.ops.composite_movement import movedim, permute, reshape
+from compiler_core.ops.composite_pointwise import masked_fill
+from compiler_core.ops.registry import Value
+
+
+@dataclass(frozen=True, slots=True)
+class BasicIndex:
+    """The part of an index that needs no data: one slice per dim of x, then the shape with ints dropped, Nones added.
+
+    arrays: (dim of the sliced and reshaped value, index array) for what is left.
+    """
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    steps: tuple[int, ...]
+    shape: Shape
+    arrays: tuple[tuple[int, Value], ...]
+
+    def is_whole(self, shape: Shape) -> bool:
+        """Whether the slices take everything."""
+        return all(a == 0 and b == n and s == 1 for a, b, s, n in zip(self.starts, self.stops, self.steps, shape))
+
+
+def as_tuple(index: Any) -> tuple[Any, ...]:
+    """The index as a tuple of entries, lists as arrays."""
+    entries = index if isinstance(index, tuple) else (index,)
+    return tuple(np.asarray(e) if isinstance(e, (list, range)) else e for e in entries)
+
+
+def parse_index(index: Any, shape: Shape) -> BasicIndex:
+    """Split `index` of a value of `shape`. Raises IndexError_ for too many or bad entries."""
+    entries = _expand_masks(as_tuple(index))
+    used = sum(e is not None and e is not Ellipsis for e in entries)
+    if used > len(shape) or sum(e is Ellipsis for e in entries) > 1:
+        raise IndexError_("too many indices", expected=f"at most {len(shape)}, one Ellipsis", got=str(index))
+    full = [slice(None)] * (len(shape) - used)
+    place = next((k for k, e in enumerate(entries) if e is Ellipsis), len(entries))
+    entries = (*entries[:place], *full, *entries[place + 1 :])
+    slices: list[tuple[int, int, int]] = []
+    out: list[int] = []
+    arrays: list[tuple[int, Value]] = []
+    for entry in entries:
+        if entry is None:
+            out.append(1)
+            continue
+        n = shape[len(slices)]
+        if isinstance(entry, slice):
+            slices.append(_clip(entry, n))
+            out.append(len(range(*slices[-1])))
+        elif _is_int(entry):
+            at = _check_int(int(entry), n)
+            slices.append((at, at + 1, 1))
+        else:
+            slices.append((0, n, 1))
+            arrays.append((len(out), entry))
+            out.append(n)
+    starts, stops, steps = zip(*slices) if slices else ((), (), ())
+    return BasicIndex(starts, stops, steps, tuple(out), tuple(arrays))
+
+
+def _is_int(entry: Any) -> bool:
+    return isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_))
+
+
+def _clip(entry: slice, n: int) -> tuple[int, int, int]:
+    """(start, stop, step) of a Python slice of n elements, with an empty one spelt start:start."""
+    start, stop, step = entry.indices(n)
+    if not len(range(start, stop, step)):
+        return (0, 0, 1)
+    return start, stop, step
+
+
+def _check_int(index: int, n: int) -> int:
+    if not -n <= index < n:
+        raise IndexError_(f"index {index} is out of range", expected=f"{-n} <= index < {n}", got=str(index))
+    return index % n
+
+
+def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Bool arrays replaced by the index arrays of their True places, which needs their data."""
+    result: list[Any] = []
+    for e in entries:
+        if isinstance(e, (bool, np.bool_)):
+            raise IndexError_("indexing by a bare bool is not supported", remedy="use None, or a mask array")
+        if hasattr(e, "dtype") and hasattr(e, "shape") and dtype_of(e) is dt.bool_:
+            if not isinstance(e, np.ndarray):
+                raise GraphBreak("indexing by a bool mask needs its data", remedy="use where or masked_fill")
+            result.extend(np.nonzero(e))
+        else:
+            result.append(e)
+    return tuple(result)
+
+
+def getitem(input: Value, index: Any) -> Value:
+    """input[index]."""
+    x = as_value(input)
+    basic = parse_index(index, shape_of(x))
+    if not basic.is_whole(shape_of(x)):
+        x = prims.slice(x, basic.starts, basic.stops, basic.steps)
+    x = reshape(x, basic.shape)
+    return _Rows(x, basic.arrays).read() if basic.arrays else x
+
+
+def setitem(input: Value, index: Any, value: Value | Scalar, *, accumulate: bool = False) -> Value:
+    """input with input[index] = value (or += value): a new value of input's shape and dtype."""
+    x = as_value(input)
+    basic = parse_index(index, shape_of(x))
+    whole = basic.is_whole(shape_of(x))
+    part = x if whole else prims.slice(x, basic.starts, basic.stops, basic.steps)
+    kept = shape_of(part)
+    if basic.arrays:
+        new = _Rows(reshape(part, basic.shape), basic.arrays).write(value, accumulate)
+    else:
+        new = _fit(value, basic.shape, x)
+        new = prims.add(reshape(part, basic.shape), new) if accumulate else new
+    new = reshape(new, kept)
+    return new if whole else prims.slice_scatter(x, new, basic.starts, basic.stops, basic.steps)
+
+
+def _fit(value: Value | Scalar, shape: Shape, x: Value) -> Value:
+    """`value` as something that can be assigned to `shape` elements of x: leading 1s may go, as in NumPy."""
+    if not is_scalar(value):
+        value = as_value(value)
+        while len(value.shape) > len(shape) and value.shape[0] == 1:
+            value = reshape(value, value.shape[1:])
+    return strict(value, shape, dtype_of(x))
+
+
+class _Rows:
+    """Integer arrays at some dims of x: the dims go to the front, become one, and are addressed by one row number."""
+
+    def __init__(self, x: Value, arrays: Sequence[tuple[int, Value]]) -> None:
+        self.x = x
+        self.dims = [d for d, _ in arrays]
+        self.rest = [d for d in range(len(x.shape)) if d not in self.dims]
+        self.order = [*self.dims, *self.rest]
+        sizes = [x.shape[d] for d in self.dims]
+        self.index_shape = broadcast_shapes(*(shape_of(a) for _, a in arrays))
+        self.front = (math.prod(sizes), *(x.shape[d] for d in self.rest))
+        self.row = self._row_number([a for _, a in arrays], sizes)
+        adjacent = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
+        self.place = self.dims[0] if adjacent else 0
+
+    def _row_number(self, arrays: list[Value], sizes: list[int]) -> Value:
+        """sum of index_k * stride_k, negative indices counted from the end."""
+        row: Value = None
+        for k, (array, size) in enumerate(zip(arrays, sizes)):
+            index = wrap_negative(array, size)
+            if len(arrays) > 1:
+                index = prims.check_index(index, size)
+            index = broadcast_to(index, self.index_shape)
+            stride = math.prod(sizes[k + 1 :])
+            term = index if stride == 1 else prims.mul(index, prims.full_like(index, stride))
+            row = term if row is None else prims.add(row, term)
+        return row
+
+    def _rows(self) -> Value:
+        return reshape(permute(self.x, self.order), self.front)
+
+    def _places(self) -> tuple[list[int], list[int]]:
+        k = len(self.index_shape)
+        return list(range(k)), list(range(self.place, self.place + k))
+
+    def read(self) -> Value:
+        taken = prims.take(self._rows(), self.row)  # (*index, *rest)
+        return movedim(taken, *self._places())
+
+    def write(self, value: Value | Scalar, accumulate: bool) -> Value:
+        rest = [self.x.shape[d] for d in self.rest]
+        shape = (*rest[: self.place], *self.index_shape, *rest[self.place :])
+        front, home = self._places()
+        src = movedim(_fit(value, shape, self.x), home, front)
+        put = prims.index_add if accumulate else prims.index_copy
+        rows = put(self._rows(), self.row, src)
+        moved = reshape(rows, [self.x.shape[d] for d in self.order])
+        return permute(moved, [self.order.index(d) for d in range(len(self.order))])
+
+
+def wrap_negative(index: Value, size: int) -> Value:
+    """index as i64, with `size` added where it is negative. Arrays known to be non-negative pass unchanged."""
+    index = as_value(index)
+    if dtype_of(index).kind not in "iu":
+        raise IndexError_("an index array must hold integers", expected="int64", got=dtype_of(index).name)
+    index = cast(index, dt.int64)
+    if isinstance(index, np.ndarray) and (index.size == 0 or index.min() >= 0):
+        return index
+    negative = prims.lt(index, prims.full_like(index, 0))
+    return prims.where(negative, prims.add(index, prims.full_like(index, size)), index)
+
+
+# ---- torch's functions
+
+
+def index_select(input: Value, dim: int, index: Value) -> Value:
+    """The slices of input along `dim` at places `index`: i64[K]."""
+    d = normalize_dim(dim, len(input.shape))
+    return getitem(input, (*[slice(None)] * d, index))
+
+
+def gather(input: Value, dim: int, index: Value) -> Value:
+    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on."""
+    x = as_value(input)
+    return prims.gather(x, cast(as_value(index), dt.int64), normalize_dim(dim, len(x.shape)))
+
+
+def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
+    """gather, with input and indices broadcast in the other dims; without dim, of the flattened input."""
+    if dim is None:
+        return prims.take(reshape(input, -1), reshape(indices, -1))
+    d = normalize_dim(dim, len(input.shape))
+    a, b = list(shape_of(input)), list(shape_of(indices))
+    common = list(broadcast_shapes((*a[:d], 1, *a[d + 1 :]), (*b[:d], 1, *b[d + 1 :])))
+    x = broadcast_to(as_value(input), (*common[:d], a[d], *common[d + 1 :]))
+    return gather(x, d, broadcast_to(as_value(indices), (*common[:d], b[d], *common[d + 1 :])))
+
+
+def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
+    """input with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
+    return _scatter(prims.scatter_add, input, dim, index, src)
+
+
+def scatter(input: Value, dim: int, index: Value, src: Value | Scalar) -> Value:
+    """input with src[i][j] put at [index[i][j]][j] for dim 0, and so on."""
+    return _scatter(prims.scatter, input, dim, index, src)
+
+
+def _scatter(
+    primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Value | Scalar
+) -> Value:
+    x, idx = as_value(input), cast(as_value(index), dt.int64)
+    shape = shape_of(idx)
+    if is_scalar(src):
+        src = prims.full(shape, src, dtype_of(x))
+    elif tuple(src.shape) != shape:  # torch reads only as much of src as there are indices
+        src = getitem(src, tuple(slice(n) for n in shape))
+    return primitive(x, idx, src, normalize_dim(dim, len(x.shape)))
+
+
+def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:
+    """input with alpha * source's slices added at places `index` along `dim`."""
+    d = normalize_dim(dim, len(input.shape))
+    scaled = source if alpha == 1 else prims.mul(source, prims.full_like(source, alpha))
+    return setitem(input, (*[slice(None)] * d, index), scaled, accumulate=True)
+
+
+def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
+    """input with source's slices put at places `index` along `dim`."""
+    d = normalize_dim(dim, len(input.shape))
+    return setitem(input, (*[slice(None)] * d, index), source)
+
+
+def index_put(input: Value, indices: tuple[Value, ...], values: Value | Scalar, accumulate: bool = False) -> Value:
+    """input with values put (or added) at input[indices]."""
+    return setitem(input, tuple(indices), values, accumulate=accumulate)
+
+
+def masked_select(input: Value, mask: Value) -> Value:
+    """The elements where mask holds, flat. Needs the mask's data."""
+    shape = broadcast_shapes(shape_of(input), shape_of(mask))
+    return getitem(broadcast_to(as_value(input), shape), broadcast_to(mask, shape))
+
+
+def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Value:
+    """weight[input]: rows of weight: T[V, D] at input: i64[*] -> T[*, D]. padding_idx: a row that gets no gradient."""
+    index = as_value(input)
+    if dtype_of(index) not in (dt.int64, dt.int32):
+        raise IndexError_("embedding indices must be int64 or int32", got=dtype_of(index).name)
+    rows = prims.take(weight, index)
+    if padding_idx is None:
+        return rows
+    padding = prims.eq(index, prims.full_like(index, padding_idx % weight.shape[0]))
+    padding = broadcast_to(reshape(padding, (*index.shape, 1)), shape_of(rows))
+    return prims.where(padding, prims.detach(rows), rows)
+
+
+def diagonal_mask(n: int, m: int) -> Value:
+    """bool[n, m]: row == column."""
+    return prims.eq(prims.iota((n, m), 0, dt.int32), prims.iota((n, m), 1, dt.int32))
+
+
+def diag(input: Value) -> Value:
+    """The matrix with this diagonal, or the diagonal of this matrix."""
+    x = as_value(input)
+    if len(x.shape) == 1:
+        n = x.shape[0]
+        return masked_fill(broadcast_to(x, (n, n)), prims.logical_not(diagonal_mask(n, n)), 0)
+    n = min(x.shape)
+    return getitem(x, (np.arange(n), np.arange(n)))

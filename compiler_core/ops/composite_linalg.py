@@ -1,0 +1,254 @@
+"""Products over any Value, with torch's names and arguments: matmul and its kin, linear, einsum, attention.
+
+In: values. Out: one value, through the one batched GEMM primitive with as few copies as the shapes allow.
+`linear`, and `matmul` by a matrix, flatten the leading dims into one GEMM. Integer products are done in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compiler_core import dtype as dt
+from compiler_core.errors import ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
+from compiler_core.ops.composite_activation import dropout, softmax
+from compiler_core.ops.composite_movement import (
+    below_diagonal,
+    permute,
+    repeat_interleave,
+    reshape,
+    transpose,
+    unsqueeze,
+)
+from compiler_core.ops.composite_pointwise import add, mul, where
+from compiler_core.ops.composite_reduction import sum
+from compiler_core.ops.registry import Value
+
+
+def matmul(input: Value, other: Value) -> Value:
+    """torch.matmul: vectors count as a row on the left, a column on the right; batch dims broadcast."""
+    a, b = as_value(input), as_value(other)
+    if not a.shape or not b.shape:
+        raise ShapeError("matmul of a scalar", expected="at least one dim on both sides", remedy="use mul")
+    dtype = dt.promote(a, b)
+    if not dtype.is_floating_point:
+        return cast(matmul(cast(a, dt.float64), cast(b, dt.float64)), dtype)
+    a, b = cast(a, dtype), cast(b, dtype)
+    if len(a.shape) == 1:
+        return _drop(matmul(unsqueeze(a, 0), b), -1 if len(b.shape) == 1 else -2)
+    if len(b.shape) == 1:
+        return _drop(matmul(a, unsqueeze(b, 1)), -1)
+    return _matmul(a, b)
+
+
+def _drop(x: Value, dim: int) -> Value:
+    shape = list(x.shape)
+    del shape[dim]
+    return reshape(x, shape)
+
+
+def _matmul(a: Value, b: Value) -> Value:
+    """matmul of operands with at least two dims each."""
+    if len(a.shape) > 2 and len(b.shape) == 2:
+        return reshape(prims.matmul(flatten_rows(a), b), (*a.shape[:-1], b.shape[-1]))
+    batch = broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))
+    return prims.matmul(broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:])))
+
+
+def flatten_rows(x: Value) -> Value:
+    """x as a matrix: all dims but the last merged."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def mm(input: Value, mat2: Value) -> Value:
+    """The product of two matrices."""
+    _need_dims("mm", 2, input, mat2)
+    return matmul(input, mat2)
+
+
+def bmm(input: Value, mat2: Value) -> Value:
+    """The products of two equally long batches of matrices."""
+    _need_dims("bmm", 3, input, mat2)
+    if input.shape[0] != mat2.shape[0]:
+        raise ShapeError("bmm: batches differ", expected=str(input.shape[0]), got=str(mat2.shape[0]))
+    return matmul(input, mat2)
+
+
+def mv(input: Value, vec: Value) -> Value:
+    """Matrix times vector."""
+    return matmul(input, vec)
+
+
+def dot(input: Value, tensor: Value) -> Value:
+    """The inner product of two vectors."""
+    _need_dims("dot", 1, input, tensor)
+    return sum(mul(input, tensor))
+
+
+def outer(input: Value, vec2: Value) -> Value:
+    """All products of two vectors' elements."""
+    return mul(unsqueeze(input, 1), vec2)
+
+
+def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
+    """beta * input + alpha * mat1 @ mat2."""
+    product = mm(mat1, mat2)
+    product = product if alpha == 1 else mul(product, alpha)
+    return add(product, input if beta == 1 else mul(input, beta))
+
+
+def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
+    """beta * input + alpha * batch1 @ batch2."""
+    product = bmm(batch1, batch2)
+    product = product if alpha == 1 else mul(product, alpha)
+    return add(product, input if beta == 1 else mul(input, beta))
+
+
+def _need_dims(name: str, ndim: int, *xs: Value) -> None:
+    for x in xs:
+        if len(x.shape) != ndim:
+            raise ShapeError(f"{name} takes {ndim}-d operands", expected=f"{ndim} dims", got=str(tuple(x.shape)))
+
+
+def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """input @ weight.T + bias. input: T[*, in], weight: T[out, in] (or T[in]), bias: T[out]. One GEMM."""
+    x = as_value(input)
+    if len(weight.shape) == 1:
+        product = matmul(x, weight)
+        return product if bias is None else add(product, bias)
+    if x.shape[-1:] != tuple(weight.shape[1:]):
+        raise ShapeError(
+            "linear: sizes do not fit", expected=f"(*, {weight.shape[1]})", got=str(tuple(x.shape)),
+            remedy="the last size of the input must be the layer's in_features",
+        )  # fmt: skip
+    dtype = dt.promote(x, weight)
+    rows = x if len(x.shape) == 2 else flatten_rows(x)  # (M, in)
+    out = prims.matmul(cast(rows, dtype), transpose(cast(weight, dtype), 0, 1))  # (M, out)
+    if bias is not None:
+        out = add(out, bias)
+    return reshape(out, (*x.shape[:-1], weight.shape[0]))
+
+
+def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
+    """x1^T W_k x2 for each output k. input1: T[*, in1], input2: T[*, in2], weight: T[out, in1, in2]."""
+    out = einsum("...i,kij,...j->...k", input1, weight, input2)
+    return out if bias is None else add(out, bias)
+
+
+# ---- einsum
+
+
+def einsum(equation: str, *operands: Value | Sequence[Value]) -> Value:
+    """Einstein summation, from left to right by batched GEMMs. Letters and `...`; no repeats within an operand."""
+    xs = list(operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
+    inputs, output = parse_einsum(equation, [len(x.shape) for x in xs])
+    labels, value = inputs[0], as_value(xs[0])
+    for k, (other, x) in enumerate(zip(inputs[1:], xs[1:])):
+        later = set(output).union(*inputs[k + 2 :])
+        labels, value = _contract(labels, value, other, as_value(x), later)
+    value = _sum_out(labels, value, [c for c in labels if c not in output])
+    labels = [c for c in labels if c in output]
+    return permute(value, [labels.index(c) for c in output])
+
+
+def parse_einsum(equation: str, ndims: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """(labels of each operand, labels of the result); `...` becomes labels "0", "1", ... aligned on the right."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ndims):
+        raise ShapeError(
+            f"einsum {equation!r}: wrong number of operands", expected=str(len(terms)), got=str(len(ndims))
+        )
+    extra = [n - len(term.replace("...", "")) for term, n in zip(terms, ndims)]
+    if any(n < 0 or (n > 0 and "..." not in term) for n, term in zip(extra, terms)):
+        raise ShapeError(f"einsum {equation!r}: dims do not fit", expected=str(terms), got=f"{list(ndims)} dims")
+    widest = max(extra)
+    ellipsis = [str(k) for k in range(widest)]
+
+    def spell(term: str, n: int) -> list[str]:
+        head, dots, tail = term.partition("...")
+        return [*head, *(ellipsis[widest - n :] if dots else []), *tail]
+
+    inputs = [spell(term, n) for term, n in zip(terms, extra)]
+    if any(len(set(labels)) != len(labels) for labels in inputs):
+        raise ShapeError(
+            f"einsum {equation!r}: an index is repeated within an operand", remedy="take the diagonal first"
+        )
+    letters = "".join(terms).replace("...", "")
+    implicit = [*ellipsis, *sorted(c for c in set(letters) if letters.count(c) == 1)]
+    return inputs, spell(right, widest) if arrow else implicit
+
+
+def _sum_out(labels: list[str], x: Value, drop: Sequence[str]) -> Value:
+    return sum(x, [labels.index(c) for c in drop]) if drop else x
+
+
+def _contract(la: list[str], a: Value, lb: list[str], b: Value, later: set[str]) -> tuple[list[str], Value]:
+    """One product of two labelled values; labels found neither in `later` nor in the other operand are summed."""
+    a, la = _sum_out(la, a, [c for c in la if c not in lb and c not in later]), [c for c in la if c in lb or c in later]
+    b, lb = _sum_out(lb, b, [c for c in lb if c not in la and c not in later]), [c for c in lb if c in la or c in later]
+    batch = [c for c in la if c in lb and c in later]
+    inner = [c for c in la if c in lb and c not in later]
+    rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
+    size = dict(zip(lb, b.shape))
+    for c, n in zip(la, a.shape):
+        size[c] = max(n, size.get(c, n))
+    a = _as_matrices(la, a, batch, rows, inner, size)
+    b = _as_matrices(lb, b, batch, inner, columns, size)
+    out = reshape(matmul(a, b), [size[c] for c in (*batch, *rows, *columns)])
+    return [*batch, *rows, *columns], out
+
+
+def _as_matrices(
+    labels: list[str], x: Value, batch: list[str], rows: list[str], columns: list[str], size: dict[str, int]
+) -> Value:
+    """x: T[*batch, prod(rows), prod(columns)], sizes of 1 repeated where the other operand is longer."""
+    order = [*batch, *rows, *columns]
+    x = broadcast_to(permute(x, [labels.index(c) for c in order]), tuple(size[c] for c in order))
+    shape = [size[c] for c in batch]
+    return reshape(x, (*shape, math.prod(size[c] for c in rows), math.prod(size[c] for c in columns)))
+
+
+# ---- attention
+
+
+def scaled_dot_product_attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    rng: tuple[Value, int] | None = None,
+) -> Value:
+    """softmax(query key^T scale + mask) value.
+
+    query: T[*B, L, E], key: T[*B, S, E], value: T[*B, S, Ev] -> T[*B, L, Ev]. scale: 1/sqrt(E) unless given.
+    attn_mask: bool (True takes part) or additive, broadcast to [*B, L, S]. is_causal: position i sees 0..i.
+    enable_gqa: fewer heads in key and value, each repeated for a group of query heads. rng: (key, stream) for dropout.
+    """
+    if is_causal and attn_mask is not None:
+        raise ShapeError("attention: both attn_mask and is_causal", expected="one of them")
+    if enable_gqa:
+        key, value = _repeat_heads(key, query), _repeat_heads(value, query)
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = mul(matmul(query, transpose(key, -2, -1)), factor)  # (*B, L, S)
+    if is_causal:
+        scores = where(below_diagonal(shape_of(scores), 0), scores, -math.inf)
+    elif attn_mask is not None and dtype_of(attn_mask) is dt.bool_:
+        scores = where(attn_mask, scores, -math.inf)
+    elif attn_mask is not None:
+        scores = add(scores, attn_mask)
+    weights = softmax(scores, -1)
+    if dropout_p > 0.0:
+        weights = dropout(weights, dropout_p, True, rng=rng)
+    return matmul(weights, value)  # (*B, L, Ev)
+
+
+def _repeat_heads(x: Value, query: Value) -> Value:
+    return repeat_interleave(x, query.shape[-3] // x.shape[-3], -3)

@@ -1,0 +1,359 @@
+"""Shape functions over any Value, with torch's names and arguments: views, joining, splitting, triangles.
+
+In: values; sizes as ints or one sequence (`view(x, 2, 3)` or `view(x, (2, 3))`), -1 for "what is left".
+Out: values. A call that changes nothing adds no node.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+
+from compiler_core import dtype as dt
+from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.meta import Shape
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    Scalar,
+    as_value,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    dtype_of,
+    normalize_dim,
+    shape_of,
+)
+from compiler_core.ops.registry import Value
+
+Sizes = int | Sequence[int]
+
+
+def sizes(arguments: Sequence[Sizes]) -> tuple[int, ...]:
+    """(2, 3) from `2, 3` or `(2, 3)`."""
+    if len(arguments) == 1 and not isinstance(arguments[0], int):
+        return tuple(arguments[0])
+    return tuple(arguments)  # type: ignore[arg-type]
+
+
+def infer_size(shape: Sequence[int], numel: int) -> Shape:
+    """`shape` with its -1, if any, replaced by what makes `numel` elements. Raises ShapeError."""
+    known = math.prod(n for n in shape if n != -1)
+    if list(shape).count(-1) == 1 and known and numel % known == 0:
+        return tuple(numel // known if n == -1 else n for n in shape)
+    if -1 in shape or known != numel:
+        raise ShapeError(
+            f"{numel} elements do not fit a shape", expected=f"a shape of {numel} elements", got=str(shape)
+        )
+    return tuple(shape)
+
+
+def reshape(input: Value, *shape: Sizes) -> Value:
+    """input in another shape, row-major order kept; one size may be -1."""
+    x = as_value(input)
+    target = infer_size(sizes(shape), math.prod(x.shape))
+    return x if target == tuple(x.shape) else prims.reshape(x, target)
+
+
+def view(input: Value, *shape: Sizes) -> Value:
+    """reshape: here every reshape is a view, or a copy when it must."""
+    return reshape(input, *shape)
+
+
+def view_as(input: Value, other: Value) -> Value:
+    """input in other's shape."""
+    return reshape(input, tuple(other.shape))
+
+
+reshape_as = view_as
+
+
+def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """Dims start_dim..end_dim merged into one."""
+    shape = shape_of(input)
+    if not shape:
+        return reshape(input, 1)
+    first, last = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
+    if first > last:
+        raise ShapeError("flatten: start_dim is after end_dim", got=f"{start_dim}, {end_dim}")
+    return reshape(input, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+def ravel(input: Value) -> Value:
+    """input as one dim."""
+    return flatten(input)
+
+
+def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
+    """Dim `dim` split into `sizes`, one of which may be -1."""
+    shape = shape_of(input)
+    d = normalize_dim(dim, len(shape))
+    return reshape(input, (*shape[:d], *infer_size(tuple(sizes), shape[d]), *shape[d + 1 :]))
+
+
+def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
+    """input without its dims of size 1 (those among `dim`, if given)."""
+    shape = shape_of(input)
+    if not shape:
+        return input
+    chosen = range(len(shape)) if dim is None else [dim] if isinstance(dim, int) else dim
+    drop = {normalize_dim(d, len(shape)) for d in chosen}
+    return reshape(input, tuple(n for d, n in enumerate(shape) if n != 1 or d not in drop))
+
+
+def unsqueeze(input: Value, dim: int) -> Value:
+    """input with a new dim of size 1 at `dim`."""
+    shape = shape_of(input)
+    d = normalize_dim(dim, len(shape) + 1)
+    return reshape(input, (*shape[:d], 1, *shape[d:]))
+
+
+def permute(input: Value, *dims: Sizes) -> Value:
+    """Dim d of the result is dim dims[d] of input."""
+    x = as_value(input)
+    order = tuple(normalize_dim(d, len(x.shape)) for d in sizes(dims))
+    return x if order == tuple(range(len(x.shape))) else prims.permute(x, order)
+
+
+def transpose(input: Value, dim0: int, dim1: int) -> Value:
+    """Dims dim0 and dim1 exchanged."""
+    ndim = len(input.shape)
+    order = list(range(ndim))
+    a, b = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
+    if ndim:
+        order[a], order[b] = b, a
+    return permute(input, order)
+
+
+swapaxes = swapdims = transpose
+
+
+def t(input: Value) -> Value:
+    """The transpose of a matrix; vectors and scalars stay."""
+    if len(input.shape) > 2:
+        raise ShapeError("t takes at most two dims", remedy="use transpose or mT", got=str(tuple(input.shape)))
+    return transpose(input, 0, 1) if len(input.shape) == 2 else input
+
+
+def movedim(input: Value, source: Sizes, destination: Sizes) -> Value:
+    """Dims `source` moved to places `destination`; the others keep their order."""
+    ndim = len(input.shape)
+    src = [normalize_dim(d, ndim) for d in sizes((source,))]
+    dst = [normalize_dim(d, ndim) for d in sizes((destination,))]
+    order = [d for d in range(ndim) if d not in src]
+    for place, d in sorted(zip(dst, src)):
+        order.insert(place, d)
+    return permute(input, order)
+
+
+moveaxis = movedim
+
+
+def expand(input: Value, *shape: Sizes) -> Value:
+    """Dims of size 1 repeated, and new ones added in front; -1 keeps a size."""
+    x = as_value(input)
+    target = sizes(shape)
+    lead = len(target) - len(x.shape)
+    kept = tuple(x.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(target))
+    return broadcast_to(x, kept)
+
+
+def expand_as(input: Value, other: Value) -> Value:
+    """input expanded to other's shape."""
+    return expand(input, tuple(other.shape))
+
+
+def broadcast_tensors(*tensors: Value) -> tuple[Value, ...]:
+    """All tensors in their common shape."""
+    shape = broadcast_shapes(*map(shape_of, tensors))
+    return tuple(broadcast_to(x, shape) for x in tensors)
+
+
+def repeat(input: Value, *repeats: Sizes) -> Value:
+    """input tiled repeats[d] times along dim d; more repeats than dims add dims in front."""
+    times = sizes(repeats)
+    shape = shape_of(input)
+    if len(times) < len(shape):
+        raise ShapeError("repeat: fewer repeats than dims", expected=f"at least {len(shape)}", got=str(times))
+    shape = (1,) * (len(times) - len(shape)) + shape
+    split = tuple(n for size in shape for n in (1, size))
+    tiled = tuple(n for r, size in zip(times, shape) for n in (r, size))
+    x = broadcast_to(reshape(input, split), tiled)
+    return reshape(x, tuple(r * n for r, n in zip(times, shape)))
+
+
+def tile(input: Value, *dims: Sizes) -> Value:
+    """repeat, with missing leading repeats taken as 1."""
+    times = sizes(dims)
+    return repeat(input, (1,) * (len(input.shape) - len(times)) + times)
+
+
+def repeat_interleave(input: Value, repeats: int, dim: int | None = None) -> Value:
+    """Each element (each slice along `dim`) repeated `repeats` times in place; without dim, of the flattened input."""
+    x = flatten(input) if dim is None else as_value(input)
+    d = 0 if dim is None else normalize_dim(dim, len(x.shape))
+    shape = shape_of(x)
+    x = broadcast_to(unsqueeze(x, d + 1), (*shape[: d + 1], repeats, *shape[d + 1 :]))
+    return reshape(x, (*shape[:d], shape[d] * repeats, *shape[d + 1 :]))
+
+
+def contiguous(input: Value) -> Value:
+    """input: values have no layout of their own."""
+    return input
+
+
+# ---- joining and splitting
+
+
+def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Tensors joined along `dim`; they are promoted, and must agree in the other sizes."""
+    xs = [as_value(x) for x in tensors]
+    if not xs:
+        raise ShapeError("cat of nothing", expected="at least one tensor")
+    dtype = dt.promote(*xs)
+    d = normalize_dim(dim, len(xs[0].shape))
+    xs = [x for x in xs if tuple(x.shape) != (0,)] or xs[:1]  # torch's legacy: a bare empty tensor fits anything
+    return cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
+
+
+concat = concatenate = cat
+
+
+def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Tensors of one shape joined along a new dim."""
+    return cat([unsqueeze(x, dim) for x in tensors], normalize_dim(dim, len(tensors[0].shape) + 1))
+
+
+def narrow(input: Value, dim: int, start: int, length: int) -> Value:
+    """Elements start .. start+length-1 along `dim`."""
+    x = as_value(input)
+    shape = shape_of(x)
+    d = normalize_dim(dim, len(shape))
+    start = start + shape[d] if start < 0 else start
+    if length < 0 or not 0 <= start <= shape[d] - length:
+        raise ShapeError("narrow leaves the dimension", expected=f"within 0..{shape[d]}", got=f"{start}+{length}")
+    if length == shape[d]:
+        return x
+    starts = tuple(start if k == d else 0 for k in range(len(shape)))
+    stops = tuple(start + length if k == d else n for k, n in enumerate(shape))
+    return prims.slice(x, starts, stops, (1,) * len(shape))
+
+
+def split(tensor: Value, split_size_or_sections: Sizes, dim: int = 0) -> tuple[Value, ...]:
+    """Pieces along `dim`: of one size (the last may be smaller), or of the given sizes."""
+    d = normalize_dim(dim, len(tensor.shape))
+    extent = tensor.shape[d]
+    if isinstance(split_size_or_sections, int):
+        size = split_size_or_sections
+        lengths = [builtins.min(size, extent - start) for start in range(0, extent, size)] if extent else [0]
+    else:
+        lengths = list(split_size_or_sections)
+        if sum(lengths) != extent:
+            raise ShapeError("split: sections do not add up", expected=f"a sum of {extent}", got=str(lengths))
+    pieces, start = [], 0
+    for length in lengths:
+        pieces.append(narrow(tensor, d, start, length))
+        start += length
+    return tuple(pieces)
+
+
+def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """At most `chunks` pieces of equal size along `dim`, the last perhaps smaller."""
+    extent = input.shape[normalize_dim(dim, len(input.shape))]
+    return split(input, builtins.max(1, -(-extent // chunks)), dim)
+
+
+def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
+    """The slices along `dim`, without it."""
+    d = normalize_dim(dim, len(input.shape))
+    return tuple(select(input, d, k) for k in range(input.shape[d]))
+
+
+def select(input: Value, dim: int, index: int) -> Value:
+    """The slice at `index` along `dim`, without that dim."""
+    shape = shape_of(input)
+    d = normalize_dim(dim, len(shape))
+    index = normalize_dim(index, shape[d])
+    return reshape(narrow(input, d, index, 1), (*shape[:d], *shape[d + 1 :]))
+
+
+def flip(input: Value, *dims: Sizes) -> Value:
+    """The order along `dims` reversed."""
+    x = as_value(input)
+    chosen = sorted({normalize_dim(d, len(x.shape)) for d in sizes(dims)})
+    return prims.flip(x, chosen) if chosen and x.shape else x
+
+
+def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
+    """Elements moved `shifts` places along `dims`, those that fall off entering at the front."""
+    if dims is None:
+        return reshape(roll(flatten(input), shifts, 0), shape_of(input))
+    x = as_value(input)
+    for shift, dim in zip(sizes((shifts,)), sizes((dims,))):
+        d = normalize_dim(dim, len(x.shape))
+        n = x.shape[d]
+        cut = -shift % n if n else 0
+        if cut:
+            x = prims.cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
+    return x
+
+
+def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None) -> Value:
+    """input with `value` around it. pad: (low, high) pairs from the last dim backwards; negative ones crop."""
+    if mode != "constant":
+        raise ShapeError(f"pad: mode {mode!r} is not supported", expected="'constant'")
+    x = as_value(input)
+    ndim = len(x.shape)
+    if len(pad) % 2 or len(pad) > 2 * ndim:
+        raise ShapeError("pad: needs a (low, high) pair per dim, last dim first", got=str(pad))
+    low, high = [0] * ndim, [0] * ndim
+    for k in range(len(pad) // 2):
+        low[ndim - 1 - k], high[ndim - 1 - k] = pad[2 * k], pad[2 * k + 1]
+    for d in range(ndim):
+        crop = builtins.max(0, -low[d]), builtins.max(0, -high[d])
+        x = narrow(x, d, crop[0], x.shape[d] - crop[0] - crop[1])
+    low, high = [builtins.max(0, n) for n in low], [builtins.max(0, n) for n in high]
+    kind = {"f": float, "b": bool}.get(dtype_of(x).kind, int)
+    return prims.pad(x, low, high, kind(value or 0)) if any(low) or any(high) else x
+
+
+# ---- triangles
+
+
+def below_diagonal(shape: Shape, diagonal: int) -> Value:
+    """bool[shape]: column <= row + diagonal, over the last two dims."""
+    row = prims.iota(shape, len(shape) - 2, dt.int32)
+    column = prims.iota(shape, len(shape) - 1, dt.int32)
+    if diagonal:
+        row = prims.add(row, prims.full(shape, diagonal, dt.int32))
+    return prims.ge(row, column)
+
+
+def _triangle(x: Value, diagonal: int, *, lower: bool) -> Value:
+    if len(x.shape) < 2:
+        raise ShapeError("triangles need at least two dims", got=str(tuple(x.shape)))
+    zero = prims.full_like(x, 0)
+    if lower:
+        return prims.where(below_diagonal(shape_of(x), diagonal), x, zero)
+    return prims.where(below_diagonal(shape_of(x), diagonal - 1), zero, x)
+
+
+def tril(input: Value, diagonal: int = 0) -> Value:
+    """input with zeros above the given diagonal."""
+    return _triangle(as_value(input), diagonal, lower=True)
+
+
+def triu(input: Value, diagonal: int = 0) -> Value:
+    """input with zeros below the given diagonal."""
+    return _triangle(as_value(input), diagonal, lower=False)
+
+
+def one_hot(tensor: Value, num_classes: int) -> Value:
+    """i64[*tensor.shape, num_classes]: 1 at the class. num_classes must be given: data would decide it otherwise."""
+    idx = as_value(tensor)
+    if dtype_of(idx).kind not in "iu":
+        raise DTypeError("one_hot takes integers", expected="int64", got=dtype_of(idx).name)
+    shape = (*idx.shape, num_classes)
+    checked = prims.check_index(cast(idx, dt.int64), num_classes)
+    classes = prims.iota(shape, len(shape) - 1, dt.int64)
+    return prims.cast(prims.eq(broadcast_to(unsqueeze(checked, -1), shape), classes), dt.int64)

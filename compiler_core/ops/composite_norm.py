@@ -1,0 +1,144 @@
+"""Normalisations over any Value, with torch's names and arguments: layer, RMS, group and batch norm.
+
+In: values, and optional weight and bias. Out: one value of input's shape and dtype.
+Statistics of 16-bit floats are taken in f32. The variance is taken about the mean (two passes), divided by n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compiler_core import dtype as dt
+from compiler_core.errors import ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, kept_shape, shape_of, widened
+from compiler_core.ops.composite_movement import reshape
+from compiler_core.ops.composite_pointwise import add, maximum, mul
+from compiler_core.ops.composite_reduction import centered, norm, sum
+from compiler_core.ops.registry import Value
+
+
+def _standardized(wide: Value, dims: tuple[int, ...], eps: float) -> Value:
+    """(wide - mean) / sqrt(var + eps) over dims."""
+    _, deviation = centered(wide, dims)
+    return _over_rms(deviation, prims.mul(deviation, deviation), dims, eps)
+
+
+def _over_rms(x: Value, squares: Value, dims: tuple[int, ...], eps: float) -> Value:
+    """x / sqrt(mean(squares) + eps) over dims."""
+    shape = shape_of(x)
+    total = prims.sum(squares, dims)
+    count = float(math.prod(shape[d] for d in dims))
+    scale = prims.rsqrt(add(prims.div(total, prims.full_like(total, count)), eps))
+    return prims.mul(x, broadcast_to(prims.reshape(scale, kept_shape(shape, dims)), shape))
+
+
+def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
+    """x * weight + bias, broadcast."""
+    x = x if weight is None else mul(x, cast(weight, dtype_of(x)))
+    return x if bias is None else add(x, cast(bias, dtype_of(x)))
+
+
+def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    wanted = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    n = len(x.shape)
+    if not wanted or tuple(x.shape[n - len(wanted) :]) != wanted:
+        raise ShapeError(
+            f"{name}: input does not end in normalized_shape", expected=f"(*, {wanted})", got=str(tuple(x.shape))
+        )
+    return tuple(range(n - len(wanted), n))
+
+
+def layer_norm(
+    input: Value,
+    normalized_shape: int | Sequence[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Value:
+    """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (Ba, Kiros and Hinton, 2016)."""
+    x = floating(input)
+    out = _standardized(widened(x), _last_dims("layer_norm", x, normalized_shape), eps)
+    return cast(_affine(out, weight, bias), dtype_of(x))
+
+
+def rms_norm(
+    input: Value, normalized_shape: int | Sequence[int], weight: Value | None = None, eps: float | None = None
+) -> Value:
+    """input / sqrt(mean(input^2) + eps) * weight over the last dims. eps: the dtype's machine epsilon unless given."""
+    import ml_dtypes
+
+    x = floating(input)
+    wide = widened(x)
+    epsilon = float(ml_dtypes.finfo(dtype_of(x).numpy).eps) if eps is None else eps  # type: ignore[no-untyped-call]
+    out = _over_rms(wide, prims.mul(wide, wide), _last_dims("rms_norm", x, normalized_shape), epsilon)
+    return cast(_affine(out, weight, None), dtype_of(x))
+
+
+def group_norm(
+    input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
+) -> Value:
+    """Standardised within each sample's groups of channels. input: T[N, C, *]; weight, bias: T[C]."""
+    x = floating(input)
+    shape = shape_of(x)
+    if len(shape) < 2 or shape[1] % num_groups:
+        raise ShapeError("group_norm: channels do not divide", expected=f"a multiple of {num_groups}", got=str(shape))
+    groups = reshape(widened(x), (shape[0], num_groups, -1))
+    out = reshape(_standardized(groups, (2,), eps), shape)
+    per_channel = (shape[1],) + (1,) * (len(shape) - 2)
+    weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
+    return cast(_affine(out, weight, bias), dtype_of(x))
+
+
+def batch_norm(
+    input: Value,
+    running_mean: Value | None,
+    running_var: Value | None,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Value:
+    """Standardised per channel (dim 1), by the batch's statistics when training, else by the running ones.
+
+    Pure: the running statistics are not changed here; `batch_statistics` gives what to update them with.
+    """
+    x = floating(input)
+    shape = shape_of(x)
+    per_channel = (shape[1],) + (1,) * (len(shape) - 2)
+    weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
+    wide = widened(x)
+    if training or running_mean is None or running_var is None:
+        out = _standardized(wide, tuple(d for d in range(len(shape)) if d != 1), eps)
+    else:
+        mean, variance = reshape(running_mean, per_channel), reshape(running_var, per_channel)
+        out = mul(add(wide, mean, alpha=-1), prims.rsqrt(add(cast(variance, dtype_of(wide)), eps)))
+    return cast(_affine(out, weight, bias), dtype_of(x))
+
+
+def batch_statistics(input: Value) -> tuple[Value, Value]:
+    """(mean, unbiased variance) per channel (dim 1), detached: what running statistics move towards."""
+    wide = prims.detach(widened(input))
+    shape = shape_of(wide)
+    dims = tuple(d for d in range(len(shape)) if d != 1)
+    average, deviation = centered(wide, dims)
+    total = prims.sum(prims.mul(deviation, deviation), dims)
+    count = math.prod(shape[d] for d in dims)
+    return reshape(average, (shape[1],)), prims.div(total, prims.full_like(total, float(max(count - 1, 1))))
+
+
+def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Value:
+    """input divided by its p-norm along `dim`, the norm being at least eps."""
+    x = floating(input)
+    return prims.div(x, broadcast_to(maximum(norm(x, p, dim, keepdim=True), eps), shape_of(x)))
+
+
+def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    """The cosine of the angle between x1 and x2 along `dim`, each norm being at least eps."""
+
+    dtype = dt.promote(floating(x1), floating(x2))
+    a, b = cast(floating(x1), dtype), cast(floating(x2), dtype)
+    norms = mul(maximum(norm(a, 2, dim), eps), maximum(norm(b, 2, dim), eps))
+    return prims.div(sum(mul(a, b), dim), norms)

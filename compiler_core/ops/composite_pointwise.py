@@ -1,0 +1,480 @@
+"""Pointwise functions over any Value, with torch's names and arguments: arithmetic, comparison, logic, rounding.
+
+In: values and Python scalars, broadcast and promoted (see broadcasting.py). Out: one value.
+Where torch takes integers to floats (exp, true division, sqrt), integers go to the default dtype.
+Derivatives at corners follow torch: clamp passes the cotangent at its bounds, abs and sign give 0 at 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from compiler_core import dtype as dt
+from compiler_core.dtype import DType, bool_
+from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    Scalar,
+    as_value,
+    broadcast_shapes,
+    cast,
+    dtype_of,
+    floating,
+    is_scalar,
+    operands,
+    shape_of,
+    strict,
+)
+from compiler_core.ops.registry import Value
+
+Operand = Value | Scalar
+
+
+# ---- arithmetic
+
+
+def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
+    """input + alpha * other."""
+    return prims.add(*operands(input, other if alpha == 1 else mul(other, alpha)))
+
+
+def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
+    """input - alpha * other."""
+    return prims.sub(*operands(input, other if alpha == 1 else mul(other, alpha)))
+
+
+def rsub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
+    """other - alpha * input."""
+    return sub(other, input, alpha=alpha)
+
+
+def mul(input: Operand, other: Operand) -> Value:
+    """input * other; a logical and for two bools."""
+    a, b = operands(input, other)
+    return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.mul(a, b)
+
+
+def true_divide(input: Operand, other: Operand) -> Value:
+    """input / other; integers become the default dtype first."""
+    dtype = dt.promote(*(x if is_scalar(x) else as_value(x) for x in (input, other)))
+    return prims.div(*operands(input, other, dtype=dtype if dtype.is_floating_point else dt.get_default_dtype()))
+
+
+def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Value:
+    """input / other, rounded if asked. rounding_mode: None, "floor" or "trunc"."""
+    if rounding_mode is None:
+        return true_divide(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise ShapeError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", got=repr(rounding_mode))
+    a, b = operands(input, other)
+    if dtype_of(a).is_floating_point:
+        return prims.trunc(prims.div(a, b))
+    quotient = prims.floor_divide(a, b)  # rounded down: one too low where the signs differ and there is a rest
+    inexact = prims.ne(prims.mul(quotient, b), a)
+    negative = prims.lt(quotient, prims.full_like(quotient, 0))
+    return prims.add(quotient, prims.cast(prims.bitwise_and(inexact, negative), dtype_of(quotient)))
+
+
+def floor_divide(input: Operand, other: Operand) -> Value:
+    """floor(input / other). Integer division by zero gives 0."""
+    return prims.floor_divide(*operands(input, other))
+
+
+def remainder(input: Operand, other: Operand) -> Value:
+    """input - other * floor(input / other): Python's %, with the divisor's sign."""
+    return prims.remainder(*operands(input, other))
+
+
+def fmod(input: Operand, other: Operand) -> Value:
+    """C's %, with the dividend's sign."""
+    a, b = operands(input, other)
+    return prims.sub(a, prims.mul(div(a, b, rounding_mode="trunc"), b))
+
+
+def pow(input: Operand, exponent: Operand) -> Value:
+    """input ** exponent. Small whole exponents become products; integers to a tensor of integers go through float64."""
+    if is_scalar(exponent) and not is_scalar(input):
+        fast = _pow_scalar(as_value(input), exponent)
+        if fast is not None:
+            return fast
+    a, b = operands(input, exponent)
+    dtype = dtype_of(a)
+    if dtype.is_floating_point:
+        return prims.pow(a, b)
+    return prims.cast(prims.pow(prims.cast(a, dt.float64), prims.cast(b, dt.float64)), dtype)
+
+
+def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
+    """x ** exponent without `pow`, if the exponent is one of the usual ones."""
+    if isinstance(exponent, float) and not dtype_of(x).is_floating_point:
+        x = floating(x)
+    if isinstance(exponent, int) and exponent < 0 and not dtype_of(x).is_floating_point:
+        raise DTypeError("integers to a negative power", remedy="convert to a floating dtype first", got=str(exponent))
+    simple: dict[Scalar, Callable[[Value], Value]] = {
+        2: lambda v: prims.mul(v, v),
+        3: lambda v: prims.mul(prims.mul(v, v), v),
+        4: lambda v: square(prims.mul(v, v)),
+        0.5: sqrt,
+        -0.5: rsqrt,
+        -1: reciprocal,
+    }
+    if exponent in simple:
+        return simple[exponent](x)
+    if exponent == 0:
+        return prims.full_like(x, 1)
+    return x if exponent == 1 else None
+
+
+def float_power(input: Operand, exponent: Operand) -> Value:
+    """input ** exponent, in float64."""
+    return prims.pow(*operands(input, exponent, dtype=dt.float64))
+
+
+def maximum(input: Operand, other: Operand) -> Value:
+    """The larger, NaN if either is."""
+    return prims.maximum(*operands(input, other))
+
+
+def minimum(input: Operand, other: Operand) -> Value:
+    """The smaller, NaN if either is."""
+    return prims.minimum(*operands(input, other))
+
+
+def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
+    """input limited to [min, max]; NaN stays. Where min > max the result is max."""
+    if min is None and max is None:
+        raise ShapeError("clamp: neither min nor max", expected="at least one of them")
+    if min is not None:
+        x, low = operands(input, min)
+        input = prims.where(prims.lt(x, low), low, x)
+    if max is not None:
+        x, high = operands(input, max)
+        input = prims.where(prims.gt(x, high), high, x)
+    return input
+
+
+clip = clamp
+
+
+def lerp(input: Value, end: Value, weight: Operand) -> Value:
+    """input + weight * (end - input)."""
+    return add(input, mul(weight, sub(end, input)))
+
+
+def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
+    """input + value * tensor1 * tensor2."""
+    return add(input, mul(tensor1, tensor2), alpha=value)
+
+
+def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
+    """input + value * tensor1 / tensor2."""
+    return add(input, true_divide(tensor1, tensor2), alpha=value)
+
+
+def square(input: Value) -> Value:
+    """input * input."""
+    return mul(input, input)
+
+
+def reciprocal(input: Value) -> Value:
+    """1 / input."""
+    return true_divide(1.0, input)
+
+
+# ---- one operand
+
+
+def neg(input: Value) -> Value:
+    """-input."""
+    return prims.neg(as_value(input))
+
+
+def abs(input: Value) -> Value:
+    """|input|."""
+    x = as_value(input)
+    return x if dtype_of(x).kind in "ub" else prims.abs(x)
+
+
+def sign(input: Value) -> Value:
+    """-1, 0 or 1."""
+    x = as_value(input)
+    return prims.cast(prims.ne(x, prims.full_like(x, 0)), dtype_of(x)) if dtype_of(x).kind in "ub" else prims.sign(x)
+
+
+def positive(input: Value) -> Value:
+    """input."""
+    return input
+
+
+def exp(input: Value) -> Value:
+    """e ** input."""
+    return prims.exp(floating(input))
+
+
+def exp2(input: Value) -> Value:
+    """2 ** input."""
+    return prims.exp(mul(floating(input), math.log(2.0)))
+
+
+def expm1(input: Value) -> Value:
+    """e ** input - 1, exact near 0."""
+    return prims.expm1(floating(input))
+
+
+def log(input: Value) -> Value:
+    """Natural logarithm."""
+    return prims.log(floating(input))
+
+
+def log2(input: Value) -> Value:
+    """Logarithm to base 2."""
+    return mul(log(input), 1.0 / math.log(2.0))
+
+
+def log10(input: Value) -> Value:
+    """Logarithm to base 10."""
+    return mul(log(input), 1.0 / math.log(10.0))
+
+
+def log1p(input: Value) -> Value:
+    """log(1 + input), exact near 0."""
+    return prims.log1p(floating(input))
+
+
+def sin(input: Value) -> Value:
+    """Sine of radians."""
+    return prims.sin(floating(input))
+
+
+def cos(input: Value) -> Value:
+    """Cosine of radians."""
+    return prims.cos(floating(input))
+
+
+def tan(input: Value) -> Value:
+    """Tangent of radians."""
+    return prims.div(sin(input), cos(input))
+
+
+def sinh(input: Value) -> Value:
+    """Hyperbolic sine."""
+    return mul(prims.sub(exp(input), exp(neg(input))), 0.5)
+
+
+def cosh(input: Value) -> Value:
+    """Hyperbolic cosine."""
+    return mul(prims.add(exp(input), exp(neg(input))), 0.5)
+
+
+def tanh(input: Value) -> Value:
+    """Hyperbolic tangent."""
+    return prims.tanh(floating(input))
+
+
+def sqrt(input: Value) -> Value:
+    """Square root; NaN below 0."""
+    return prims.sqrt(floating(input))
+
+
+def rsqrt(input: Value) -> Value:
+    """1 / sqrt(input)."""
+    return prims.rsqrt(floating(input))
+
+
+def erf(input: Value) -> Value:
+    """The error function."""
+    return prims.erf(floating(input))
+
+
+def erfc(input: Value) -> Value:
+    """1 - erf(input)."""
+    return sub(1.0, erf(input))
+
+
+def sigmoid(input: Value) -> Value:
+    """1 / (1 + exp(-input))."""
+    return prims.sigmoid(floating(input))
+
+
+def _rounding(x: Value, primitive: Callable[[Value], Value]) -> Value:
+    x = as_value(x)
+    return primitive(x) if dtype_of(x).is_floating_point else x
+
+
+def floor(input: Value) -> Value:
+    """The next whole number down."""
+    return _rounding(input, prims.floor)
+
+
+def ceil(input: Value) -> Value:
+    """The next whole number up."""
+    return _rounding(input, prims.ceil)
+
+
+def trunc(input: Value) -> Value:
+    """The whole part."""
+    return _rounding(input, prims.trunc)
+
+
+def round(input: Value, *, decimals: int = 0) -> Value:
+    """The nearest whole number, half to even; or the nearest multiple of 10**-decimals."""
+    if decimals == 0:
+        return _rounding(input, prims.round)
+    return true_divide(_rounding(mul(input, 10.0**decimals), prims.round), 10.0**decimals)
+
+
+def frac(input: Value) -> Value:
+    """What trunc leaves."""
+    return sub(input, trunc(input))
+
+
+def detach(input: Value) -> Value:
+    """input, with no gradient."""
+    return prims.detach(input)
+
+
+# ---- comparison and logic
+
+
+def eq(input: Operand, other: Operand) -> Value:
+    """input == other, elementwise."""
+    return prims.eq(*operands(input, other))
+
+
+def ne(input: Operand, other: Operand) -> Value:
+    """input != other."""
+    return prims.ne(*operands(input, other))
+
+
+def lt(input: Operand, other: Operand) -> Value:
+    """input < other."""
+    return prims.lt(*operands(input, other))
+
+
+def le(input: Operand, other: Operand) -> Value:
+    """input <= other."""
+    return prims.le(*operands(input, other))
+
+
+def gt(input: Operand, other: Operand) -> Value:
+    """input > other."""
+    return prims.gt(*operands(input, other))
+
+
+def ge(input: Operand, other: Operand) -> Value:
+    """input >= other."""
+    return prims.ge(*operands(input, other))
+
+
+def truth(input: Operand) -> Value:
+    """input != 0, as bool."""
+    x = as_value(input)
+    return x if dtype_of(x) is bool_ else prims.ne(x, prims.full_like(x, 0))
+
+
+def logical_not(input: Value) -> Value:
+    """input == 0."""
+    return prims.logical_not(truth(input))
+
+
+def logical_and(input: Value, other: Value) -> Value:
+    """Both are non-zero."""
+    return prims.bitwise_and(*operands(truth(input), truth(other)))
+
+
+def logical_or(input: Value, other: Value) -> Value:
+    """One is non-zero."""
+    return prims.bitwise_or(*operands(truth(input), truth(other)))
+
+
+def logical_xor(input: Value, other: Value) -> Value:
+    """One of them is non-zero and the other is not."""
+    return prims.bitwise_xor(*operands(truth(input), truth(other)))
+
+
+def bitwise_and(input: Operand, other: Operand) -> Value:
+    """input & other; integers or bools."""
+    return prims.bitwise_and(*operands(input, other))
+
+
+def bitwise_or(input: Operand, other: Operand) -> Value:
+    """input | other."""
+    return prims.bitwise_or(*operands(input, other))
+
+
+def bitwise_xor(input: Operand, other: Operand) -> Value:
+    """input ^ other."""
+    return prims.bitwise_xor(*operands(input, other))
+
+
+def bitwise_not(input: Value) -> Value:
+    """~input."""
+    x = as_value(input)
+    if dtype_of(x) is bool_:
+        return prims.logical_not(x)
+    ones = -1 if dtype_of(x).kind == "i" else 2 ** (8 * dtype_of(x).itemsize) - 1
+    return prims.bitwise_xor(x, prims.full_like(x, ones))
+
+
+def isnan(input: Value) -> Value:
+    """input is NaN."""
+    x = as_value(input)
+    return prims.isnan(x) if dtype_of(x).is_floating_point else prims.full(shape_of(x), False, bool_)
+
+
+def isinf(input: Value) -> Value:
+    """input is +inf or -inf."""
+    x = as_value(input)
+    return eq(prims.abs(x), math.inf) if dtype_of(x).is_floating_point else prims.full(shape_of(x), False, bool_)
+
+
+def isfinite(input: Value) -> Value:
+    """input is neither NaN nor infinite."""
+    x = as_value(input)
+    return lt(prims.abs(x), math.inf) if dtype_of(x).is_floating_point else prims.full(shape_of(x), True, bool_)
+
+
+def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Value:
+    """|input - other| <= atol + rtol * |other|, or both equal."""
+    a, b = operands(input, other)
+    near = prims.bitwise_and(isfinite(a), le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)))
+    close = prims.bitwise_or(prims.eq(a, b), prims.bitwise_and(near, isfinite(b)))
+    return prims.bitwise_or(close, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+def where(condition: Value, input: Operand, other: Operand) -> Value:
+    """input where condition holds, else other."""
+    condition = truth(condition)
+    loose = [x if is_scalar(x) else as_value(x) for x in (input, other)]
+    shape = broadcast_shapes(shape_of(condition), *map(shape_of, loose))
+    dtype = dt.promote(*loose)
+    return prims.where(strict(condition, shape, bool_), strict(loose[0], shape, dtype), strict(loose[1], shape, dtype))
+
+
+def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
+    """input, with `value` where mask holds. Keeps input's dtype."""
+    x = as_value(input)
+    shape = broadcast_shapes(shape_of(x), shape_of(mask))
+    fill = strict(value, shape, dtype_of(x))
+    return prims.where(strict(mask, shape, bool_), fill, strict(x, shape, dtype_of(x)))
+
+
+def nan_to_num(input: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Value:
+    """input with NaN and infinities replaced; None: by the dtype's largest and smallest."""
+    import ml_dtypes
+
+    x = as_value(input)
+    if not dtype_of(x).is_floating_point:
+        return x
+    limits = ml_dtypes.finfo(dtype_of(x).numpy)  # type: ignore[no-untyped-call]
+    x = masked_fill(x, prims.isnan(x), nan)
+    x = masked_fill(x, eq(x, math.inf), float(limits.max) if posinf is None else posinf)
+    return masked_fill(x, eq(x, -math.inf), float(limits.min) if neginf is None else neginf)
+
+
+def to_dtype(input: Value, dtype: DType) -> Value:
+    """input in `dtype`."""
+    return cast(as_value(input), dtype)

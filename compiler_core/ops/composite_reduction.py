@@ -1,0 +1,263 @@
+"""Reductions over any Value, with torch's names and arguments.
+
+In: a value, `dim` (int, ints, or None for all; negative allowed), `keepdim`. Out: one value, or (values, indices).
+Sums of bools and integers are int64. Means, variances and norms of 16-bit floats are computed in f32 and rounded once.
+Variance is computed in two passes, about the mean.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import NamedTuple
+
+from compiler_core import dtype as dt
+from compiler_core.dtype import DType
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    Dim,
+    as_value,
+    broadcast_to,
+    cast,
+    dtype_of,
+    floating,
+    kept_shape,
+    normalize_dim,
+    normalize_dims,
+    shape_of,
+    widened,
+)
+from compiler_core.ops.composite_pointwise import maximum, minimum, truth
+from compiler_core.ops.registry import Value
+
+
+class ValuesAndIndices(NamedTuple):
+    """What max(x, dim) and its kin return."""
+
+    values: Value
+    indices: Value
+
+
+def _keep(result: Value, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Value:
+    return prims.reshape(result, kept_shape(shape, dims)) if keepdim and dims else result
+
+
+def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
+    return math.prod(shape[d] for d in dims)
+
+
+def _summable(x: Value, dtype: DType | None) -> Value:
+    """x in the dtype of its sum: int64 for bools and integers."""
+    if dtype is None and not dtype_of(x).is_floating_point:
+        dtype = dt.int64
+    return cast(x, dtype)
+
+
+def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+    """The sum over `dim`."""
+    x = _summable(as_value(input), dtype)
+    dims = normalize_dims(dim, len(x.shape))
+    return _keep(prims.sum(x, dims), shape_of(x), dims, keepdim) if dims else x
+
+
+def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+    """The product over `dim`."""
+    x = _summable(as_value(input), dtype)
+    dims = normalize_dims(dim, len(x.shape))
+    return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else x
+
+
+def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+    """The arithmetic mean over `dim`. Of integers, in the default dtype (torch raises)."""
+    x = floating(cast(as_value(input), dtype))
+    wide = widened(x)
+    dims = normalize_dims(dim, len(x.shape))
+    total = prims.sum(wide, dims) if dims else wide
+    result = prims.div(total, prims.full_like(total, float(_count(shape_of(x), dims))))
+    return _keep(cast(result, dtype_of(x)), shape_of(x), dims, keepdim)
+
+
+def centered(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
+    """(mean with dims kept, wide minus that mean)."""
+    shape = shape_of(wide)
+    total = prims.sum(wide, dims)
+    average = prims.div(total, prims.full_like(total, float(_count(shape, dims))))
+    average = prims.reshape(average, kept_shape(shape, dims))
+    return average, prims.sub(wide, broadcast_to(average, shape))
+
+
+def var_mean(
+    input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+) -> tuple[Value, Value]:
+    """(variance, mean) over `dim`. correction: the divisor is count - correction; unbiased=True means 1."""
+    x = floating(input)
+    dims = normalize_dims(dim, len(x.shape))
+    shape = shape_of(x)
+    average, deviation = centered(widened(x), dims)
+    total = prims.sum(prims.mul(deviation, deviation), dims)
+    divisor = _count(shape, dims) - (float(unbiased) if correction is None else correction)
+    result = prims.div(total, prims.full_like(total, builtins.max(divisor, 0.0)))
+    kept = average if keepdim else prims.reshape(average, tuple(n for d, n in enumerate(shape) if d not in dims))
+    return cast(_keep(result, shape, dims, keepdim), dtype_of(x)), cast(kept, dtype_of(x))
+
+
+def var(
+    input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+) -> Value:
+    """The variance over `dim`."""
+    return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
+
+
+def sqrt_flat_at_zero(x: Value) -> Value:
+    """sqrt(x) with derivative 0 at 0, as torch's norm and std have it."""
+    zero = prims.full_like(x, 0.0)
+    is_zero = prims.eq(x, zero)
+    return prims.where(is_zero, zero, prims.sqrt(prims.where(is_zero, prims.full_like(x, 1.0), x)))
+
+
+def std(
+    input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+) -> Value:
+    """The standard deviation over `dim`."""
+    return sqrt_flat_at_zero(var(input, dim, unbiased, keepdim, correction=correction))
+
+
+def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
+    """The largest over `dim`; the cotangent is shared evenly between equal ones."""
+    x = as_value(input)
+    dims = normalize_dims(dim, len(x.shape))
+    return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else x
+
+
+def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
+    """The smallest over `dim`."""
+    x = as_value(input)
+    dims = normalize_dims(dim, len(x.shape))
+    return _keep(prims.min(x, dims), shape_of(x), dims, keepdim) if dims else x
+
+
+def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """The index of the first largest along `dim`, or in the flattened input. i64."""
+    return _place(as_value(input), dim, keepdim, largest=True)
+
+
+def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """The index of the first smallest along `dim`, or in the flattened input. i64."""
+    return _place(as_value(input), dim, keepdim, largest=False)
+
+
+def _place(x: Value, dim: int | None, keepdim: bool, *, largest: bool) -> Value:
+    shape = shape_of(x)
+    if dim is None or not shape:
+        flat, dims = prims.reshape(x, (math.prod(shape),)), (0,)
+    else:
+        flat, dims = x, (normalize_dim(dim, len(shape)),)
+    place = (prims.argmax if largest else prims.argmin)(flat, dims)
+    if not keepdim:
+        return place
+    return prims.reshape(place, kept_shape(shape, range(len(shape)) if dim is None else dims))
+
+
+def _along(x: Value, dim: int, keepdim: bool, *, largest: bool) -> ValuesAndIndices:
+    d = normalize_dim(dim, len(x.shape))
+    if not x.shape:
+        return ValuesAndIndices(x, prims.full((), 0, dt.int64))
+    kept = _place(x, d, True, largest=largest)
+    values = prims.gather(x, kept, d)
+    dropped = tuple(n for k, n in enumerate(x.shape) if k != d)
+    both = (values, kept) if keepdim else (prims.reshape(values, dropped), prims.reshape(kept, dropped))
+    return ValuesAndIndices(*both)
+
+
+def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
+    """max(x): the largest. max(x, dim): (values, indices). max(x, y): the elementwise larger."""
+    if dim is None:
+        return amax(input)
+    if isinstance(dim, int):
+        return _along(as_value(input), dim, keepdim, largest=True)
+    return maximum(input, dim)
+
+
+def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
+    """min(x): the smallest. min(x, dim): (values, indices). min(x, y): the elementwise smaller."""
+    if dim is None:
+        return amin(input)
+    if isinstance(dim, int):
+        return _along(as_value(input), dim, keepdim, largest=False)
+    return minimum(input, dim)
+
+
+def any(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
+    """Whether some element is non-zero."""
+    return amax(truth(input), dim, keepdim)
+
+
+def all(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
+    """Whether all elements are non-zero."""
+    return amin(truth(input), dim, keepdim)
+
+
+def count_nonzero(input: Value, dim: Dim = None) -> Value:
+    """How many elements are non-zero. i64."""
+    return sum(truth(input), dim)
+
+
+def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    """The vector norm (sum |x|^p)^(1/p) over `dim`; p may be inf, -inf, 0, or "fro" (2)."""
+    x = floating(cast(as_value(input), dtype))
+    wide = widened(x)
+    if p in ("fro", 2):
+        result = sqrt_flat_at_zero(sum(prims.mul(wide, wide), dim, keepdim))
+    elif p == math.inf:
+        result = amax(prims.abs(wide), dim, keepdim)
+    elif p == -math.inf:
+        result = amin(prims.abs(wide), dim, keepdim)
+    elif p == 0:
+        result = cast(sum(truth(wide), dim, keepdim), dtype_of(wide))
+    elif p == 1:
+        result = sum(prims.abs(wide), dim, keepdim)
+    else:
+        power = float(p)
+        total = sum(prims.pow(prims.abs(wide), prims.full_like(wide, power)), dim, keepdim)
+        result = prims.pow(total, prims.full_like(total, 1.0 / power))
+    return cast(result, dtype_of(x))
+
+
+def stable_shift(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
+    """(m, wide - m) with m the detached maximum over dims, kept: exp of the second cannot overflow.
+
+    The functions that use it do not depend on m, so cutting its gradient changes no derivative.
+    """
+    shape = shape_of(wide)
+    peak = prims.reshape(prims.detach(prims.max(wide, dims)), kept_shape(shape, dims))
+    return peak, prims.sub(wide, broadcast_to(peak, shape))
+
+
+def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
+    """log(sum(exp(input))) over `dim`, without overflow."""
+    x = floating(input)
+    wide = widened(x)
+    dims = normalize_dims(dim, len(x.shape))
+    shape = shape_of(x)
+    peak = prims.detach(prims.max(wide, dims))
+    finite = prims.lt(prims.abs(peak), prims.full_like(peak, math.inf))
+    peak = prims.where(finite, peak, prims.full_like(peak, 0.0))  # all -inf: shift by 0, so that the result is -inf
+    shifted = prims.sub(wide, broadcast_to(prims.reshape(peak, kept_shape(shape, dims)), shape))
+    result = prims.add(prims.log(prims.sum(prims.exp(shifted), dims)), peak)
+    return _keep(cast(result, dtype_of(x)), shape, dims, keepdim)
+
+
+def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
+    """Running sums along `dim`, by doubling strides: log2(n) shifted additions (Hillis and Steele, 1986)."""
+    x = _summable(as_value(input), dtype)
+    shape = shape_of(x)
+    d = normalize_dim(dim, len(shape))
+    zeros = (0,) * len(shape)
+    step = 1
+    while shape and step < shape[d]:
+        head = (*shape[:d], shape[d] - step, *shape[d + 1 :])
+        shift = (*zeros[:d], step, *zeros[d + 1 :])
+        moved = prims.pad(prims.slice(x, zeros, head, (1,) * len(shape)), shift, zeros, 0.0)
+        x = prims.add(x, moved)
+        step *= 2
+    return x

@@ -104,18 +104,21 @@ class MpiCommunicator(Communicator):
 
     def _serve(self) -> None:
         while (item := self.queue.get()) is not None:
-            task, work = item
-            if self.broken is not None:
-                work.finish(self.broken)
-                continue
-            try:
-                self._run(task, work)
-            except CollectiveError as error:
-                self.broken = error
-                work.finish(error)
-            except self.mpi.Exception as error:
-                self.broken = TransportError(f"MPI failed in {task}", where=self._where(), got=str(error))
-                work.finish(self.broken)
+            self._serve_one(*item)
+            del item  # while this thread waits for the next task it must not hold the last one's buffers
+
+    def _serve_one(self, task: Task, work: Work) -> None:
+        if self.broken is not None:
+            work.finish(self.broken)
+            return
+        try:
+            self._run(task, work)
+        except CollectiveError as error:
+            self.broken = error
+            work.finish(error)
+        except self.mpi.Exception as error:
+            self.broken = TransportError(f"MPI failed in {task}", where=self._where(), got=str(error))
+            work.finish(self.broken)
 
     def _run(self, task: Task, work: Work) -> None:
         def tell(phase: str) -> None:

@@ -1,0 +1,151 @@
+"""On MPI ranks: every collective equals its rank-order definition; waiting is cheap; errors name ranks.
+
+Run by test_under_mpi.py; the same file runs by hand with `mpiexec -n 2 python -m pytest --with-mpi`.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import ml_dtypes  # noqa: F401 - np.dtype("bfloat16")
+import numpy as np
+import pytest
+
+from collectives import Communicator
+from collectives.communicator import DTYPES, REDUCE_OPS
+from collectives.errors import ClosedError, CollectiveMismatchError, CollectiveTimeoutError, RankFailedError
+from collectives.mpi import MpiCommunicator
+from collectives.reduce import reduce_in_rank_order
+
+pytestmark = pytest.mark.mpi(min_size=2)
+SIZE = 1003  # not a multiple of any number of ranks used
+
+
+def arrays(world: Communicator, dtype: str, size: int = SIZE) -> list[np.ndarray]:
+    """Every rank's array: small integers, so that every order of summation gives the same bits."""
+    return [np.random.default_rng(r).integers(0, 3, size).astype(dtype) for r in range(world.world_size)]
+
+
+def is_defined(op: str, dtype: str) -> bool:
+    return not (op == "avg" and np.dtype(dtype).kind in "iub") and not (op == "sum" and dtype == "bool")
+
+
+@pytest.mark.parametrize(("op", "dtype"), [(op, d) for op in REDUCE_OPS for d in DTYPES if is_defined(op, d)])
+def test_all_reduce_equals_its_definition(world: Communicator, op: str, dtype: str) -> None:
+    everyones = arrays(world, dtype)
+    mine = everyones[world.rank].copy()
+    world.all_reduce(mine, op)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(mine.view(np.uint8), reduce_in_rank_order(everyones, op).view(np.uint8))  # type: ignore[arg-type]
+
+
+def test_all_ranks_hold_the_same_bits_whatever_the_values(world: Communicator) -> None:
+    mine = np.random.default_rng(world.rank).standard_normal(100_003).astype(np.float32)
+    world.all_reduce(mine, "avg")
+    assert len({array.tobytes() for array in world.all_gather_object(mine)}) == 1
+
+
+def test_small_messages_in_chunks_and_rank_order_do_not_depend_on_their_size() -> None:
+    results = []
+    for chunk_nbytes in (64, 1 << 20):
+        communicator = MpiCommunicator(timeout_s=60, reduction="rank_order", chunk_nbytes=chunk_nbytes)
+        mine = np.random.default_rng(communicator.rank).standard_normal(SIZE)
+        everyones = [np.random.default_rng(r).standard_normal(SIZE) for r in range(communicator.world_size)]
+        communicator.all_reduce(mine)
+        gathered = np.empty((communicator.world_size, SIZE))
+        communicator.all_gather(gathered, everyones[communicator.rank])
+        part = np.empty(SIZE)
+        communicator.reduce_scatter(part, np.repeat(everyones[communicator.rank], communicator.world_size))
+        whole = reduce_in_rank_order([np.repeat(a, communicator.world_size) for a in everyones], "sum")
+        np.testing.assert_array_equal(mine, reduce_in_rank_order(everyones, "sum"))
+        np.testing.assert_array_equal(gathered, np.stack(everyones))
+        np.testing.assert_array_equal(part, whole.reshape(communicator.world_size, SIZE)[communicator.rank])
+        results.append(mine)
+        communicator.close()
+        with pytest.raises(ClosedError):
+            communicator.barrier()
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
+def test_broadcast_and_gathers_move_bits(world: Communicator, dtype: str) -> None:
+    everyones = arrays(world, dtype)
+    root = world.world_size - 1
+    mine = everyones[world.rank].copy()
+    world.broadcast(mine, root=root)
+    np.testing.assert_array_equal(mine, everyones[root])
+    gathered = np.empty((world.world_size, SIZE), dtype)
+    world.all_gather(gathered, everyones[world.rank])
+    np.testing.assert_array_equal(gathered, np.stack(everyones))
+
+
+def test_empty_arrays_are_fine(world: Communicator) -> None:
+    for dtype in ("float32", "float16"):
+        world.all_reduce(np.empty((0, 3), dtype))
+    world.broadcast(np.empty(0))
+    world.all_gather(np.empty((world.world_size, 0)), np.empty(0))
+
+
+def test_objects_travel_while_buckets_are_in_flight(world: Communicator) -> None:
+    big = np.ones(1 << 20, np.float32)
+    works = [world.all_reduce_async(big, "avg", label=f"bucket {k}") for k in range(4)]
+    assert world.all_gather_object({"rank": world.rank}) == [{"rank": r} for r in range(world.world_size)]
+    assert world.broadcast_object(world.rank, root=1) == 1
+    for work in works:
+        work.wait()
+    assert (big == 1).all()
+
+
+def test_works_run_in_launch_order(world: Communicator) -> None:
+    buffers = [np.full(1 << k, float(world.rank)) for k in range(8)]
+    works = [world.all_reduce_async(b) for b in buffers]
+    for work in reversed(works):
+        work.wait()
+    for earlier, later in pairwise(works):
+        assert earlier.times.ended_s <= later.times.started_s
+    assert all((b == sum(range(world.world_size))).all() for b in buffers)
+
+
+def test_waiting_for_a_late_rank_does_not_burn_the_core(world: Communicator) -> None:
+    world.barrier()
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    if world.rank == 0:
+        time.sleep(0.5)
+    work = world.all_reduce_async(np.zeros(8))
+    work.wait()
+    cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    assert wall_s > 0.4
+    assert cpu_s < 0.25 * wall_s, f"{cpu_s:.3f} s of CPU in {wall_s:.3f} s of waiting"
+
+
+def test_a_time_out_names_the_ranks_that_are_missing(world: Communicator) -> None:
+    last = world.world_size - 1
+    if world.rank != last:
+        work = world.all_reduce_async(np.zeros(8), label="bucket 7")
+        with pytest.raises(CollectiveTimeoutError, match="bucket 7") as caught:
+            work.wait(0.3)
+        assert f"waiting for rank(s) [{last}]" in str(caught.value)
+        assert world.all_gather_object("timed out")[0] == "timed out"
+    else:
+        assert world.all_gather_object("late")[0] == "timed out"
+        work = world.all_reduce_async(np.zeros(8), label="bucket 7")
+    work.wait()
+
+
+def test_a_mismatch_names_both_sides_on_every_rank() -> None:
+    communicator = MpiCommunicator(timeout_s=60)
+    with pytest.raises(CollectiveMismatchError) as caught:
+        communicator.all_reduce(np.zeros(4 + (communicator.rank == 1)), label="bucket 3")
+    assert "all_reduce(float64[5], sum) on rank(s) [1]" in str(caught.value)
+    assert "bucket 3" in caught.value.__notes__[0]
+    with pytest.raises(CollectiveMismatchError):
+        communicator.barrier()  # broken for good
+    communicator.close()
+
+
+def test_a_rank_that_ends_early_is_named() -> None:
+    communicator = MpiCommunicator(timeout_s=60)
+    if communicator.rank == 0:
+        with pytest.raises(RankFailedError, match=r"ended while rank 0 entered all_reduce"):
+            communicator.all_reduce(np.zeros(4))
+    communicator.close()

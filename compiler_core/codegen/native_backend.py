@@ -77,7 +77,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
         log.emit("code", text)
         log.dump(name, 90, f"cpp_{stem}", text)
         (folder / f"{stem}.cpp").write_text(text)
-    build_library(source.units, folder / LIBRARY, _with_threads(toolchain) if threads else toolchain)
+    build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)
     offsets = _write_constants(folder / CONSTANTS, programs)
     pairs = zip(programs, graphs, offsets, strict=True)
     return {"entries": [_describe(p, g, source.messages).to_json() | {"constants": at} for p, g, at in pairs]}
@@ -89,7 +89,7 @@ def _with_symbols(programs: Sequence[Program]) -> list[Program]:
     return [replace(p, name=f"run{k}_{stem}") for k, (p, stem) in enumerate(zip(programs, stems, strict=True))]
 
 
-def _with_threads(toolchain: Toolchain) -> Toolchain:
+def with_threads(toolchain: Toolchain) -> Toolchain:
     return replace(toolchain, flags=(*toolchain.flags, "-fopenmp"))
 
 

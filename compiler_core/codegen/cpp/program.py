@@ -72,6 +72,14 @@ class SourcePrinter:
     printed: dict[int, _Printed] = field(default_factory=dict)  # id of the kernel object -> text
     names: set[str] = field(default_factory=set)
 
+    @staticmethod
+    def of(programs: Sequence[Program], *, threads: bool = False) -> SourcePrinter:
+        """A printer that holds the kernels of `programs`."""
+        printer = SourcePrinter(threads)
+        for program in programs:
+            printer.add_kernels(program)
+        return printer
+
     def number(self, message: str) -> int:
         return self.messages.setdefault(message, len(self.messages))
 
@@ -122,9 +130,7 @@ class SourcePrinter:
 
 def print_source(programs: Sequence[Program], *, threads: bool = False) -> Source:
     """The C++ of `programs`, whose names must differ. threads: write OpenMP loops."""
-    printer = SourcePrinter(threads)
-    for program in programs:
-        printer.add_kernels(program)
+    printer = SourcePrinter.of(programs, threads=threads)
     first, second = _split(list(printer.printed.values()))
     entries = "\n".join(line for program in programs for line in printer.entry(program))
     declarations = "".join(f"{signature(p.kernel, p.name)};\n" for p in second)

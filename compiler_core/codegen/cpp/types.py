@@ -43,7 +43,8 @@ def literal(value: bool | int | float, dtype: DType) -> str:
     if dtype is bool_:
         return "true" if value else "false"
     if is_half(dtype):
-        bits = int(np.asarray(value, dtype.numpy).view(np.uint16))
+        with np.errstate(over="ignore"):
+            bits = int(np.asarray(value, dtype.numpy).view(np.uint16))
         return f"({register_type(dtype)})0x{bits:04x} /* {value} */"
     if dtype.is_floating_point:
         return float_literal(float(value), dtype)

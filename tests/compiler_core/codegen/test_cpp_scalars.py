@@ -1,0 +1,134 @@
+"""Every scalar function of the loop IR on every dtype it takes: C++ equals the interpreter, special values included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from native_harness import I0, assert_close, compile_programs, pointwise, program_of
+
+from compiler_core.codegen.cpp.scalars import EMIT
+from compiler_core.dtype import ALL, DType, bool_, float32, float64, uint64
+from compiler_core.loop_ir.expr import SCALARS, Call, Cast, Const, Load
+from compiler_core.loop_ir.interpret import interpret_program
+from compiler_core.ops.registry import Array
+
+N = 100  # not a multiple of a vector's width
+COMPUTE = [d for d in ALL if d.compute is d]
+FLOAT_ONLY = {"exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "sqrt", "rsqrt", "erf", "sigmoid"}
+INTEGER_ONLY = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
+NOT_ON_BOOL = {
+    "neg", "abs", "sign", "sub", "div", "pow", "remainder", "floor_divide", "shift_left", "shift_right",
+    "floor", "ceil", "round", "trunc",
+}  # fmt: skip
+
+
+def takes(name: str, dtype: DType) -> bool:
+    if name == "philox":
+        return dtype is uint64
+    if name in FLOAT_ONLY:
+        return dtype.is_floating_point
+    if name in INTEGER_ONLY and dtype.is_floating_point:
+        return False
+    return not (dtype is bool_ and name in NOT_ON_BOOL)
+
+
+def operand(rng: np.random.Generator, dtype: DType, name: str, position: int) -> Array:
+    if dtype is bool_:
+        return rng.integers(0, 2, N).astype(bool)
+    if dtype.is_floating_point:
+        values = rng.uniform(-4, 4, N)
+        if name in ("log", "log1p", "sqrt", "rsqrt", "pow") and position == 0:
+            values = np.abs(values) + 0.1
+        values[:7] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0] if position == 0 else [1, 2, 3, np.nan, 0, -1, 2]
+        return values.astype(dtype.numpy)
+    low, high = (0, 100) if dtype.kind == "u" else (-100, 100)
+    if name == "pow" and position == 1:
+        low, high = 0, 6
+    if name.startswith("shift") and position == 1:
+        low, high = 0, 8 * dtype.itemsize + 3
+    return rng.integers(low, high, N).astype(dtype.numpy)
+
+
+def test_the_emission_table_covers_every_scalar() -> None:
+    assert set(EMIT) == set(SCALARS)
+
+
+@pytest.mark.parametrize("dtype", COMPUTE, ids=str)
+def test_scalars_equal_the_interpreter(dtype: DType, tmp_path, rng) -> None:
+    names = [name for name in SCALARS if takes(name, dtype)]
+    programs, inputs = [], []
+    for name in names:
+        scalar = SCALARS[name]
+        loads = tuple(Load(f"p{k}", I0, dtype) for k in range(scalar.arity))
+        kernel = pointwise([dtype] * scalar.arity, N, Call(name, loads, scalar.result_dtype(dtype)))
+        programs.append(program_of(kernel, f"run_{name}"))
+        inputs.append([operand(rng, dtype, name, k) for k in range(scalar.arity)])
+    for name, program, native, arrays in zip(
+        names, programs, compile_programs(programs, tmp_path), inputs, strict=True
+    ):
+        with np.errstate(all="ignore"):
+            (expected,) = interpret_program(program, arrays)
+        try:
+            assert_close(native(arrays)[0], expected, ulp=16)
+        except AssertionError as error:
+            raise AssertionError(f"{name} on {dtype}: {error}") from error
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremum_with_a_constant_propagates_nan(dtype: DType, name: str, tmp_path) -> None:
+    load, zero = Load("p0", I0, dtype), Const(0.0, dtype)
+    x = np.array([np.nan, -1, 0, 2, np.inf, -np.inf], dtype.numpy)
+    programs = [
+        program_of(pointwise([dtype], 6, Call(name, args, dtype)), f"run{k}")
+        for k, args in enumerate([(load, zero), (zero, load)])
+    ]
+    for program, native in zip(programs, compile_programs(programs, tmp_path), strict=True):
+        assert_close(native([x])[0], interpret_program(program, [x])[0], ulp=0)
+
+
+@pytest.mark.parametrize("exponent", [-1.0, 1.0, 2.0, 3.0, 0.5, -2.0])
+def test_constant_powers(exponent: float, tmp_path, rng) -> None:
+    value = Call("pow", (Load("p0", I0, float32), Const(exponent, float32)), float32)
+    x = rng.uniform(0.1, 3, N).astype(np.float32)
+    (native,) = compile_programs([program_of(pointwise([float32], N, value))], tmp_path)
+    assert_close(native([x])[0], x ** np.float32(exponent))
+
+
+CAST_PAIRS = [(a, b) for a in ALL for b in ALL]
+
+
+def test_casts_equal_numpy(tmp_path, rng) -> None:
+    programs, inputs = [], []
+    for k, (source, target) in enumerate(CAST_PAIRS):
+        programs.append(program_of(pointwise([source], N, Cast(Load("p0", I0, source), target)), f"run{k}"))
+        low = 0 if "u" in (source.kind, target.kind) else -100
+        values = rng.integers(0, 2, N) if source is bool_ else rng.uniform(low, 100, N)
+        inputs.append(values.astype(source.numpy))
+    for (source, target), native, x in zip(CAST_PAIRS, compile_programs(programs, tmp_path), inputs, strict=True):
+        got = native([x])[0]
+        np.testing.assert_array_equal(got, x.astype(target.numpy), err_msg=f"{source} -> {target}")
+
+
+@pytest.mark.parametrize("short", ["f16", "bf16"])
+def test_half_conversions_are_exact_for_every_bit_pattern(short: str, tmp_path) -> None:
+    """All 65536 patterns widen exactly; every float near a rounding boundary narrows as NumPy narrows it."""
+    half = next(d for d in ALL if d.short == short)
+    every = np.arange(65536, dtype=np.uint16).view(half.numpy)
+    widened = np.unique(np.nan_to_num(every.astype(np.float32), nan=1, posinf=1e30, neginf=-1e30))
+    middles = ((widened[1:].astype(np.float64) + widened[:-1]) / 2).astype(np.float32)
+    near = np.concatenate(
+        [middles, np.nextafter(middles, np.float32(np.inf)), np.nextafter(middles, np.float32(-np.inf))]
+    )
+    floats = np.concatenate(
+        [near, np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 65504, 65519.99, 65520, 1e38], np.float32)]
+    )
+    wide = program_of(pointwise([half], 65536, Cast(Load("p0", I0, half), float32)), "widen")
+    narrow = program_of(pointwise([float32], floats.size, Cast(Load("p0", I0, float32), half)), "narrow")
+    widen, narrow_ = compile_programs([wide, narrow], tmp_path)
+    np.testing.assert_array_equal(widen([every])[0], every.astype(np.float32))
+    with np.errstate(all="ignore"):
+        expected = floats.astype(half.numpy)
+    got = narrow_([floats])[0]
+    np.testing.assert_array_equal(got.astype(np.float32), expected.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(got.astype(np.float32)[:-9]), np.signbit(expected.astype(np.float32)[:-9]))

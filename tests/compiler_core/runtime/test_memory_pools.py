@@ -1,0 +1,64 @@
+"""Recycled memory: never handed out twice while somebody looks at it, and aligned."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from compiler_core.dtype import float32
+from compiler_core.meta import TensorMeta
+from compiler_core.runtime.memory import ALIGNMENT, MAX_ARRAYS_PER_POOL, OutputPool, arena_address
+
+META = TensorMeta((4, 5), float32)
+
+
+def test_a_dropped_array_comes_back() -> None:
+    pool = OutputPool(META)
+    array = pool.take()
+    address = array.ctypes.data
+    del array
+    assert pool.take().ctypes.data == address
+
+
+def test_a_held_array_or_view_does_not_come_back() -> None:
+    pool = OutputPool(META)
+    held = pool.take()
+    row = pool.take()[1].reshape(5, 1).T
+    addresses = {held.ctypes.data, row.ctypes.data}
+    third = pool.take()
+    assert third is not held
+    assert not any(third.ctypes.data <= a < third.ctypes.data + third.nbytes for a in addresses)
+
+
+def test_a_memoryview_and_a_bound_method_hold_too() -> None:
+    pool = OutputPool(META)
+    view = memoryview(pool.take())
+    method = pool.take().sum
+    third = pool.take()
+    third[...] = 7
+    assert np.asarray(view) is not third
+    assert not np.shares_memory(np.asarray(view), third)
+    assert not np.shares_memory(method.__self__, third)
+
+
+def test_a_pool_forgets_what_is_held_for_long() -> None:
+    pool = OutputPool(META)
+    held = [pool.take() for _ in range(3 * MAX_ARRAYS_PER_POOL)]
+    assert len({a.ctypes.data for a in held}) == len(held)
+    last = held[-1].ctypes.data
+    held.clear()
+    again = [pool.take() for _ in range(MAX_ARRAYS_PER_POOL)]
+    assert last in {a.ctypes.data for a in again}
+
+
+def test_the_arena_is_aligned_grows_and_belongs_to_a_thread() -> None:
+    small = arena_address(100)
+    assert small % ALIGNMENT == 0
+    assert arena_address(50) == small
+    assert arena_address(10**6) % ALIGNMENT == 0
+    others: list[int] = []
+    thread = threading.Thread(target=lambda: others.append(arena_address(100)))
+    thread.start()
+    thread.join(10)
+    assert others != [arena_address(100)]

@@ -7,6 +7,8 @@ They do not simplify beyond integer arguments: `symbolic/affine.py` simplifies w
 
 from __future__ import annotations
 
+from functools import cache
+
 import sympy
 
 
@@ -34,3 +36,9 @@ class FloorMod(sympy.Function):  # type: ignore[misc]
         if x.is_Integer and n.is_Integer:
             return sympy.Integer(int(x) % int(n))
         return None
+
+
+@cache
+def integer_symbol(name: str) -> sympy.Symbol:
+    """The integer symbol called `name`: one object for every axis or Let of that name."""
+    return sympy.Symbol(name, integer=True)

@@ -1,0 +1,244 @@
+"""Runs loop IR with NumPy: the living definition of the language, and the oracle of every code generator.
+
+In: a Program and one array an input. Out: one array an output (`outs[i]`, where given, is written in place and returned).
+Serial and parallel loops run in Python, in order; a vector loop runs once with an array of lanes. Temps really live in one
+arena, which starts out as garbage, so a wrong memory plan shows as a wrong result. Raises IndexError_ on a failed Check and on a load or
+store outside its buffer.
+Limits: slow by design; tests use small sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import DType, bool_
+from compiler_core.errors import IndexError_, LoweringError
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.index import compile_index, show_index
+from compiler_core.ops.registry import Array
+
+GARBAGE = 0xCB  # as f32 or f64 this is a large negative number: it spoils sums and maxima alike
+_COMBINE: dict[str, np.ufunc] = {
+    "add": np.add, "sum": np.add, "mul": np.multiply, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
+def identity(kind: str, dtype: DType) -> Any:
+    """What an accumulator of `kind` starts from."""
+    if kind in ("sum", "prod"):
+        return dtype.numpy.type(kind == "prod")
+    highest = kind in ("min", "argmin")
+    if dtype is bool_:
+        return np.bool_(highest)
+    if dtype.is_floating_point:
+        return dtype.numpy.type(np.inf if highest else -np.inf)
+    info = np.iinfo(dtype.numpy)
+    return dtype.numpy.type(info.max if highest else info.min)
+
+
+@dataclass
+class _Best:
+    """A running argmax or argmin."""
+
+    value: Any
+    kind: str
+    at: int = -1
+
+    def offer(self, value: Any, at: int) -> None:
+        if self.at >= 0 and np.isnan(self.value):
+            return
+        better = value > self.value if self.kind == "argmax" else value < self.value
+        if self.at < 0 or better or np.isnan(value):
+            self.value, self.at = value, at
+
+
+@dataclass
+class _Frame:
+    """One kernel's run. scalars: Lets, axes and accumulators; arrays: params and locals."""
+
+    arrays: dict[str, Array]
+    scalars: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    lanes: int | None = None  # the extent of the running vector loop
+
+
+def interpret_program(
+    program: ir.Program, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None
+) -> list[Array]:
+    """The outputs of `program` as flat arrays (or `outs`, written in place, of any shape)."""
+    arena = np.full(program.arena_nbytes, GARBAGE, np.uint8)
+    memory: dict[str, Array] = {}
+    given = dict(zip(program.inputs, inputs, strict=True))
+    wanted = dict(zip(program.outputs, outs or [None] * len(program.outputs), strict=True))
+    for buffer in program.buffers:
+        memory[buffer.name] = _buffer_memory(buffer, given, wanted, arena)
+    for step in program.steps:
+        if isinstance(step, ir.KernelCall):
+            run_kernel(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
+        else:
+            _run_gemm(step, memory)
+    return [_returned(memory[name], wanted[name]) for name in program.outputs]
+
+
+def _returned(memory: Array, out: Array | None) -> Array:
+    if out is None:
+        return memory
+    out[...] = memory.reshape(out.shape)
+    return out
+
+
+def _buffer_memory(
+    buffer: ir.Buffer, given: Mapping[str, Array], wanted: Mapping[str, Array | None], arena: Array
+) -> Array:
+    if buffer.kind == "input":
+        return np.ascontiguousarray(given[buffer.name]).reshape(-1)
+    if buffer.kind == "constant":
+        assert buffer.array is not None, f"constant {buffer.name} without data"
+        return np.ascontiguousarray(buffer.array).reshape(-1)
+    if buffer.kind == "temp":
+        return arena[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype.numpy)
+    return np.full(buffer.nbytes, GARBAGE, np.uint8).view(buffer.dtype.numpy)
+
+
+def _strided(matrix: ir.Matrix, batch: tuple[int, ...], shape: tuple[int, int], memory: Mapping[str, Array]) -> Array:
+    flat = memory[matrix.slot.buffer][matrix.slot.offset :]
+    strides = (*matrix.batch_strides, matrix.row_stride, matrix.col_stride)
+    last = sum((n - 1) * s for n, s in zip((*batch, *shape), strides))
+    if last >= flat.size:
+        raise IndexError_(f"gemm operand in {matrix.slot.buffer} ends at element {last} of {flat.size}")
+    return np.lib.stride_tricks.as_strided(flat, (*batch, *shape), [s * flat.itemsize for s in strides])
+
+
+def _run_gemm(call: ir.LibraryCall, memory: Mapping[str, Array]) -> None:
+    a = _strided(call.a, call.batch, (call.m, call.k), memory)
+    b = _strided(call.b, call.batch, (call.k, call.n), memory)
+    c = _strided(call.c, call.batch, (call.m, call.n), memory)
+    alpha = call.alpha * (1.0 if call.scale is None else memory[call.scale.buffer][call.scale.offset])
+    product = np.matmul(a, b) * call.dtype.numpy.type(alpha)
+    c[...] = product + (c if call.beta else 0)
+
+
+def run_kernel(kernel: ir.Kernel, arrays: Sequence[Array]) -> None:
+    """Run `kernel` on flat arrays, one per Param, in place."""
+    frame = _Frame({p.name: a[: p.numel] for p, a in zip(kernel.params, arrays, strict=True)})
+    with np.errstate(all="ignore"):
+        _run_body(kernel.body, frame)
+
+
+def _run_body(body: Sequence[ir.Stmt], frame: _Frame) -> None:
+    for stmt in body:
+        _run_stmt(stmt, frame)
+
+
+def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
+    match stmt:
+        case ir.Loop(axis, extent, kind, body):
+            _run_loop(axis, extent, kind, body, frame)
+        case ir.Let(name, value):
+            frame.scalars[name] = _evaluate(value, frame, None)
+        case ir.Local(name, dtype, numel):
+            garbage = np.full(numel * dtype.itemsize, GARBAGE, np.uint8)
+            frame.arrays[name] = garbage.view(dtype.numpy)
+        case ir.Store(buffer, index, value, mode):
+            _store(frame.arrays[buffer], _index(index, frame), _evaluate(value, frame, None), mode, stmt)
+        case ir.Accumulator(name, dtype, kind):
+            start = identity(kind, dtype)
+            frame.kinds[name] = kind
+            frame.scalars[name] = _Best(start, kind) if kind.startswith("arg") else start
+        case ir.Accumulate(name, value, at):
+            _accumulate(name, _evaluate(value, frame, None), at, frame)
+        case ir.Check(condition, message):
+            if not np.all(_evaluate(condition, frame, None)):
+                raise IndexError_(message)
+
+
+def _run_loop(axis: str, extent: int, kind: str, body: Sequence[ir.Stmt], frame: _Frame) -> None:
+    if kind == "vector":
+        frame.scalars[axis], frame.lanes = np.arange(extent), extent
+        if extent:
+            _run_body(body, frame)
+        frame.lanes = None
+        return
+    for i in range(extent):
+        frame.scalars[axis] = i
+        _run_body(body, frame)
+
+
+def _index(index: x.Index, frame: _Frame) -> Any:
+    return compile_index(index)(frame.scalars)
+
+
+def _store(target: Array, at: Any, value: Any, mode: str, stmt: ir.Store) -> None:
+    if np.min(at) < 0 or np.max(at) >= target.size:
+        raise IndexError_(f"store to {stmt.buffer}[{show_index(stmt.index)}] outside its {target.size} elements")
+    value = np.asarray(value).astype(target.dtype, copy=False)
+    target[at] = value if mode == "set" else _COMBINE[mode](target[at], value)
+
+
+def _accumulate(name: str, value: Any, at: x.Index | None, frame: _Frame) -> None:
+    running = frame.scalars[name]
+    if isinstance(running, _Best):
+        assert at is not None, f"accumulate into {running.kind} {name} without a place"
+        running.offer(value, int(_index(at, frame)))
+        return
+    combine = _COMBINE[frame.kinds[name]]
+    if frame.lanes is not None:
+        lanes = np.broadcast_to(np.asarray(value), (frame.lanes,))
+        value = combine.reduce(lanes, dtype=lanes.dtype)
+    frame.scalars[name] = np.asarray(combine(running, value)).astype(np.asarray(value).dtype)[()]
+
+
+def _evaluate(expr: x.Expr, frame: _Frame, active: Any) -> Any:
+    """active: bool lanes in which the result matters, or None for all; loads elsewhere are not made."""
+    match expr:
+        case x.Const(value, dtype):
+            return np.asarray(value).astype(dtype.numpy)[()]
+        case x.Var(name, _):
+            value = frame.scalars[name]
+            return np.int64(value.at) if isinstance(value, _Best) else value
+        case x.Load(buffer, index, _):
+            return _load(frame.arrays[buffer], _index(index, frame), active, expr)
+        case x.IndexValue(index, dtype):
+            return np.asarray(_index(index, frame)).astype(dtype.numpy)[()]
+        case x.IndexCompare(op, left, right, _):
+            return _COMPARE[op](_index(left, frame), _index(right, frame))
+        case x.Call(scalar, args, dtype):
+            values = [_evaluate(arg, frame, active) for arg in args]
+            return np.asarray(x.SCALARS[scalar].numpy(*values)).astype(dtype.numpy, copy=False)[()]
+        case x.Cast(arg, dtype):
+            return _cast(_evaluate(arg, frame, active), dtype)
+        case x.Where(cond, then, other):
+            return _where(cond, then, other, frame, active)
+    raise LoweringError(f"{expr!r} is not a loop-IR expression")
+
+
+_COMPARE: dict[str, np.ufunc] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+
+def _cast(value: Any, dtype: DType) -> Any:
+    return np.asarray(value).astype(dtype.numpy)[()]
+
+
+def _load(source: Array, at: Any, active: Any, load: x.Load) -> Any:
+    if active is not None:
+        at = np.where(active, at, 0)
+    if np.size(at) and (np.min(at) < 0 or np.max(at) >= source.size) and (active is None or np.any(active)):
+        raise IndexError_(f"load of {load.buffer}[{show_index(load.index)}] outside its {source.size} elements")
+    return source[at] if source.size else np.zeros(np.shape(at), source.dtype)[()]
+
+
+def _where(cond: x.Expr, then: x.Expr, other: x.Expr, frame: _Frame, active: Any) -> Any:
+    taken = _evaluate(cond, frame, active)
+    if np.ndim(taken) == 0 and active is None:
+        return _evaluate(then if taken else other, frame, None)
+    here = taken if active is None else active & taken
+    there = ~np.asarray(taken) if active is None else active & ~np.asarray(taken)
+    a, b = _evaluate(then, frame, here), _evaluate(other, frame, there)
+    return np.where(taken, a, b).astype(np.asarray(a).dtype)[()]

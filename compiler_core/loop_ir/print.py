@@ -1,0 +1,123 @@
+"""Loop IR -> text. The text parses back to an equal kernel or program (`parse.py`); a kernel's text is its identity.
+
+    kernel k0(p0: f32[8] in, p1: f32[8] out)
+      for i0 in 8 vector
+        t0 = exp(p0[i0])
+        p1[i0] = add(t0, f32(1.0))
+
+    program main
+      buffer x: f32[8] input
+      buffer y: f32[8] output
+      call k0(x, y)                       # slots: NAME or NAME+offset
+      gemm f32 batch=(4,) m=2 n=3 k=5 a=x[(10,), 5, 1] b=w[(15,), 3, 1] c=y[(6,), 3, 1] alpha=1.0 beta=0.0 scale=s
+      inputs x
+      outputs y
+      arena 0
+
+In: Kernel, Program, Stmt or Expr. Out: text, two spaces an indentation level. Notes of calls are comments and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compiler_core.graph.print import print_array
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.index import show_index
+
+STORE_SIGNS: dict[str, str] = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min="}
+
+
+def print_expr(expr: x.Expr) -> str:
+    """One expression, in Python syntax."""
+    match expr:
+        case x.Const(value, dtype):
+            return f"{dtype.short}({value!r})"
+        case x.Var(name, _):
+            return name
+        case x.Load(buffer, index, _):
+            return f"{buffer}[{show_index(index)}]"
+        case x.IndexValue(index, dtype):
+            return f"index_value({show_index(index)}, {dtype.short})"
+        case x.IndexCompare(op, left, right, _):
+            return f"index_{op}({show_index(left)}, {show_index(right)})"
+        case x.Call(scalar, args, _):
+            return f"{scalar}({', '.join(map(print_expr, args))})"
+        case x.Cast(arg, dtype):
+            return f"cast({print_expr(arg)}, {dtype.short})"
+        case x.Where(cond, then, other):
+            return f"where({print_expr(cond)}, {print_expr(then)}, {print_expr(other)})"
+
+
+def print_stmt(stmt: ir.Stmt) -> str:
+    """A statement other than a loop, on one line."""
+    match stmt:
+        case ir.Local(name, dtype, numel):
+            return f"local {name}: {dtype.short}[{numel}]"
+        case ir.Let(name, value):
+            return f"{name} = {print_expr(value)}"
+        case ir.Store(buffer, index, value, mode):
+            return f"{buffer}[{show_index(index)}] {STORE_SIGNS[mode]} {print_expr(value)}"
+        case ir.Accumulator(name, dtype, kind):
+            return f"acc {name}: {dtype.short} {kind}"
+        case ir.Accumulate(name, value, at):
+            place = "" if at is None else f" at {show_index(at)}"
+            return f"{name} <- {print_expr(value)}{place}"
+        case ir.Check(condition, message):
+            return f"check {print_expr(condition)}, {message!r}"
+        case ir.Loop(axis, extent, kind, _):
+            return f"for {axis} in {extent} {kind}"
+
+
+def print_body(body: Iterable[ir.Stmt], indent: str) -> Iterable[str]:
+    for stmt in body:
+        yield indent + print_stmt(stmt)
+        if isinstance(stmt, ir.Loop):
+            yield from print_body(stmt.body, indent + "  ")
+
+
+def print_kernel(kernel: ir.Kernel) -> str:
+    """The text of a kernel, ending in a newline."""
+    params = ", ".join(f"{p.name}: {p.dtype.short}[{p.numel}] {p.access}" for p in kernel.params)
+    return "\n".join([f"kernel {kernel.name}({params})", *print_body(kernel.body, "  "), ""])
+
+
+def print_slot(slot: ir.Slot) -> str:
+    return f"{slot.buffer}+{slot.offset}" if slot.offset else slot.buffer
+
+
+def _print_matrix(matrix: ir.Matrix) -> str:
+    return f"{print_slot(matrix.slot)}[{matrix.batch_strides}, {matrix.row_stride}, {matrix.col_stride}]"
+
+
+def print_step(step: ir.Step) -> str:
+    """One line."""
+    if isinstance(step, ir.KernelCall):
+        return f"call {step.kernel.name}({', '.join(map(print_slot, step.slots))})"
+    scale = f" scale={print_slot(step.scale)}" if step.scale else ""
+    operands = f"a={_print_matrix(step.a)} b={_print_matrix(step.b)} c={_print_matrix(step.c)}"
+    sizes = f"batch={step.batch} m={step.m} n={step.n} k={step.k}"
+    return f"{step.routine} {step.dtype.short} {sizes} {operands} alpha={step.alpha!r} beta={step.beta!r}{scale}"
+
+
+def _print_buffer(buffer: ir.Buffer, elide: bool) -> str:
+    tail = ""
+    if buffer.kind == "temp":
+        tail = f" @{buffer.offset}"
+    elif buffer.array is not None:
+        tail = f" {print_array(buffer.array.ravel(), elide=elide)}"
+    return f"  buffer {buffer.name}: {buffer.dtype.short}[{buffer.numel}] {buffer.kind}{tail}"
+
+
+def print_program(program: ir.Program, *, notes: bool = False, elide: bool = False) -> str:
+    """The text of a program: its kernels, then its buffers and steps. notes: graph nodes and user lines as comments."""
+    lines = [print_kernel(kernel) for kernel in program.kernels]
+    lines.append(f"program {program.name}")
+    lines += [_print_buffer(buffer, elide) for buffer in program.buffers]
+    for step in program.steps:
+        lines.append(f"  {print_step(step)}" + (f"  # {step.note}" if notes and step.note else ""))
+    lines.append(f"  inputs {' '.join(program.inputs)}".rstrip())
+    lines.append(f"  outputs {' '.join(program.outputs)}".rstrip())
+    lines.append(f"  arena {program.arena_nbytes}")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,298 @@
+"""Graph -> definitions: each op's lower rule, with views composed away and index-only values inlined.
+
+In: a Graph. Out: `Defined`: definitions in an order that respects reads, and the name of the value behind each output.
+Invariants: every graph output has a definition of its own (a view, an input or a repeated output gets a copy); dead nodes have none.
+A value without any load and without costly scalars (constants, iota, causal masks) is written into its readers.
+A scatter that touches each result element at most once, at a place that can be told from the element's index, becomes an Element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler_core.dtype import bool_
+from compiler_core.errors import LoweringError
+from compiler_core.graph.ir import Call, Constant, Graph, Node
+from compiler_core.loop_ir import expr as x
+from compiler_core.lowering import definition as d
+from compiler_core.lowering.emitter import Emitter, call, cast
+from compiler_core.lowering.gemm import define_matmul
+from compiler_core.lowering.scatter import scatter_as_element
+from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops import rules
+from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
+
+Index = tuple[IntLike, ...]
+COSTLY = frozenset(
+    {"exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "pow", "sigmoid", "philox", "sqrt", "rsqrt"}
+)
+_MAX_INLINE_OPS = 12
+
+
+@dataclass
+class Defined:
+    """definitions by name, in order; outputs: the value each graph output is; arrays: constants by name."""
+
+    definitions: dict[str, d.Definition] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    metas: dict[str, TensorMeta] = field(default_factory=dict)
+
+
+def define(graph: Graph) -> Defined:
+    """The definitions of everything that `graph`'s outputs need."""
+    definer = Definer()
+    for node in live_nodes(graph):
+        if isinstance(node, Call):
+            definer.define_call(node)
+        else:
+            definer.result.metas[node.name] = node.meta
+    definer.define_outputs(graph)
+    return definer.result
+
+
+def live_nodes(graph: Graph) -> list[Node]:
+    """The nodes that the outputs depend on, in order."""
+    live = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node in live:
+            live.update(node.operands)
+    return [node for node in graph.nodes if node in live]
+
+
+class Definer:
+    """Holds the definitions while nodes are visited in order."""
+
+    def __init__(self) -> None:
+        self.result = Defined()
+        self._inline: dict[str, d.Element] = {}
+        self._emitter = Emitter()
+
+    # ---- reading
+
+    def read(self, node: Node, index: Index) -> x.Expr:
+        """Element `index` of `node`: through its views to the value behind them."""
+        while isinstance(node, Call) and isinstance(node.op.lower, rules.Movement):
+            node, index = node.args[0], node.op.lower.source(index, node.args[0].shape, **node.attrs)
+        flat = flatten(index, node.shape)
+        if isinstance(node, Constant) and node.meta.numel == 1:
+            return x.Const(node.array.item(), node.dtype)
+        if node.name in self._inline:
+            element = self._inline[node.name]
+            table = dict(zip(element.axes, map(as_affine, index)))
+            return d.substitute(element.value, table, {})
+        return x.Load(node.name, flat, node.dtype)
+
+    def readers(self, call_node: Call) -> tuple[Callable[[Index], x.Expr], ...]:
+        return tuple(_reader(self, arg) for arg in call_node.args)
+
+    # ---- defining
+
+    def add(self, definition: d.Definition, meta: TensorMeta) -> None:
+        self.result.definitions[definition.name] = definition
+        self.result.metas[definition.name] = meta
+
+    def define_call(self, node: Call) -> None:
+        """Add what `node` needs, by the kind of its rule."""
+        rule = node.op.lower
+        if isinstance(rule, rules.Movement):
+            return
+        if node.meta.numel == 0:
+            self.add_element(node, x.Const(0, node.dtype))
+            return
+        handler: Any = _HANDLERS.get(type(rule))
+        if handler is None:
+            raise LoweringError(f"op {node.op.name} has a lower rule of unknown kind", got=type(rule).__name__)
+        handler(self, node, rule)
+
+    def add_element(self, node: Node, value: x.Expr, axes: d.Axes | None = None) -> None:
+        """Define `node` as `value` over its own axes, inlined into its readers if it reads nothing."""
+        element = d.Element(
+            node.name, node.dtype, d.make_axes(node.shape) if axes is None else axes, value, note_of(node)
+        )
+        if is_free(value):
+            self._inline[node.name] = element
+        self.add(element, node.meta)
+
+    def materialise(self, node: Node) -> str:
+        """A contiguous value equal to `node` (perhaps a view), and its name."""
+        if node.name not in self.result.metas:
+            self._copy(node, node.name, note_of(node))
+        return node.name
+
+    def define_outputs(self, graph: Graph) -> None:
+        """Name the value of every output, and drop the definitions that only inlining used."""
+        taken: set[str] = set()
+        names = []
+        for position, node in enumerate(graph.outputs):
+            name = self.materialise(node) if isinstance(node, Call) else ""
+            if not name or name in taken:
+                name = self._copy(node, f"{node.name}.out{position}", f"copy of %{node.name}")
+            taken.add(name)
+            names.append(name)
+        self.result.outputs = tuple(names)
+        self.result.definitions = prune(self.result.definitions, names)
+
+    def _copy(self, node: Node, name: str, note: str) -> str:
+        axes = d.make_axes(node.shape)
+        value = self.read(node, indices_of(axes)) if node.meta.numel else x.Const(0, node.dtype)
+        self.add(d.Element(name, node.dtype, axes, value, note), node.meta)
+        return name
+
+
+def prune(definitions: dict[str, d.Definition], wanted: Sequence[str]) -> dict[str, d.Definition]:
+    """The definitions that `wanted` need, in their order."""
+    live = set(wanted)
+    kept: list[d.Definition] = []
+    for definition in reversed(definitions.values()):
+        if definition.name in live:
+            live.update(d.definition_reads(definition))
+            kept.append(definition)
+    return {definition.name: definition for definition in reversed(kept)}
+
+
+def _reader(definer: Definer, node: Node) -> Callable[[Index], x.Expr]:
+    return lambda index: definer.read(node, index)
+
+
+def flatten(index: Index, shape: Shape) -> Affine:
+    """Row-major offset of `index`."""
+    total = ZERO
+    for place, n, stride in zip(index, shape, d.row_major(shape)):
+        if n != 1:
+            total = total + as_affine(place) * stride
+    return total
+
+
+def indices_of(axes: d.Axes) -> Index:
+    return tuple(of_axis(axis) for axis in axes)
+
+
+def note_of(node: Node) -> str:
+    if not isinstance(node, Call):
+        return f"%{node.name}"
+    return f"%{node.name} = {node.op.name}" + (f"  {node.location}" if node.location else "")
+
+
+def is_free(value: x.Expr) -> bool:
+    """Whether computing `value` again costs less than reading it: no loads, few and cheap operations."""
+    count = 0
+    for part in d.walk_all(value):
+        count += 1
+        if isinstance(part, x.Load) or (isinstance(part, x.Call) and part.scalar in COSTLY):
+            return False
+    return count <= _MAX_INLINE_OPS
+
+
+# ---- one handler per kind of rule
+
+
+def _define_pointwise(definer: Definer, node: Call, rule: rules.Pointwise) -> None:
+    axes = d.make_axes(node.shape)
+    index = indices_of(axes)
+    operands = tuple(definer.read(arg, index) for arg in node.args)
+    definer.add_element(node, fold(call(rule.scalar, operands)), axes)
+
+
+def _define_indexed(definer: Definer, node: Call, rule: rules.Indexed) -> None:
+    axes = d.make_axes(node.shape)
+    metas = tuple(arg.meta for arg in node.args)
+    value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
+    definer.add_element(node, cast(value, node.dtype), axes)
+
+
+def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> None:
+    operand = node.args[0]
+    axes = d.make_axes(operand.shape)
+    value = definer.read(operand, indices_of(axes))
+    dims = node.attrs["dims"]
+    if operand.meta.numel == 0:
+        from compiler_core.loop_ir.interpret import identity
+
+        definer.add_element(node, x.Const(identity(rule.kind, node.dtype).item(), node.dtype))
+        return
+    kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims)
+    is_place = rule.kind.startswith("arg")
+    if all(axes[dim].extent == 1 for dim in dims):
+        definer.add_element(node, x.Const(0, node.dtype) if is_place else cast(value, node.dtype), kept)
+        return
+    if is_place:  # a place is found along the columns, so its dimension comes last
+        axes = (*kept, axes[dims[0]])
+    flat = flatten(tuple(of_axis(axis) for axis in kept), tuple(axis.extent for axis in kept))
+    accumulate = value.dtype.compute if is_place else node.dtype.compute
+    reduced = d.Reduce(
+        node.name,
+        node.dtype,
+        axes,
+        cast(value, accumulate),
+        rule.kind,
+        flat,
+        node.meta.numel,
+        accumulate,
+        note_of(node),  # type: ignore[arg-type]
+    )
+    definer.add(reduced, node.meta)
+
+
+def _define_scatter(definer: Definer, node: Call, rule: rules.Scatter) -> None:
+    base, source = node.args[0], node.args[rule.source]
+    metas = tuple(arg.meta for arg in node.args)
+    axes = d.make_axes(source.shape)
+    index = indices_of(axes)
+    target = rule.target(definer._emitter, index, definer.readers(node), metas, **node.attrs)
+    base_axes = d.make_axes(base.shape)
+    stored = definer.read(base, indices_of(base_axes))
+    if source.meta.numel == 0:
+        definer.add_element(node, stored, base_axes)
+        return
+    value = definer.read(source, index)
+    element = scatter_as_element(axes, value, base_axes, stored, tuple(map(as_affine, target)), rule.mode)
+    if element is not None:
+        definer.add_element(node, element, base_axes)
+        return
+    place = flatten(target, base.shape)
+    scatter = d.Scatter(node.name, node.dtype, axes, value, base_axes, stored, place, rule.mode, note_of(node))
+    definer.add(scatter, node.meta)
+
+
+def _define_library(definer: Definer, node: Call, rule: rules.Library) -> None:
+    if rule.routine != "matmul":
+        raise LoweringError(f"library routine {rule.routine!r} is unknown", expected="matmul")
+    define_matmul(definer, node)
+
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    rules.Pointwise: _define_pointwise,
+    rules.Indexed: _define_indexed,
+    rules.Reduction: _define_reduction,
+    rules.Scatter: _define_scatter,
+    rules.Library: _define_library,
+}
+
+_COMPARES: dict[str, x.CompareOp] = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
+
+
+def fold(expr: x.Expr) -> x.Expr:
+    """Comparisons and sums of index values stay indices, so that a mask made of iotas costs integer compares only."""
+    if not isinstance(expr, x.Call) or len(expr.args) != 2:
+        return expr
+    left, right = (_as_plain_index(arg) for arg in expr.args)
+    if left is None or right is None or isinstance(expr.args[0], x.Const) and isinstance(expr.args[1], x.Const):
+        return expr
+    if expr.scalar in _COMPARES:
+        return Emitter().compare(_COMPARES[expr.scalar], left, right)
+    if expr.scalar in ("add", "sub"):
+        return x.IndexValue(left + right if expr.scalar == "add" else left - right, expr.dtype)
+    return expr
+
+
+def _as_plain_index(expr: x.Expr) -> Affine | None:
+    """The index that an integer expression is, if it is one and cannot have wrapped."""
+    if expr.dtype.kind != "i" or expr.dtype.itemsize < 4 or expr.dtype is bool_:
+        return None
+    if isinstance(expr, x.Const):
+        return as_affine(int(expr.value)) if abs(int(expr.value)) < 1 << 30 else None
+    if isinstance(expr, x.IndexValue) and max(map(abs, expr.index.bounds)) < 1 << 30:
+        return expr.index  # type: ignore[no-any-return]
+    return None

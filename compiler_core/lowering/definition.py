@@ -1,0 +1,270 @@
+"""What each value of a graph is, as data: the form between Graph and loop IR, in which fusion is decided.
+
+    Definition := Element   name[axes] = value                       pointwise, gathers, padding, copies
+                | Reduce    name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
+                | Scatter   name = base; name[target(axes)] (=|+=) value
+                | Gemm      name = alpha * a @ b, by strides
+
+A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer` names
+a value (of the graph, or made by the lowering), and indices are `Affine`, always flat: row-major offsets into that value.
+Views have no definition: they are composed into the indices of their readers.
+Invariants: `axes` run row-major over the domain (the result of an Element, the operand of a Reduce, the source of a Scatter);
+an axis of extent 1 stands in no index. A Definition reads values defined before it, or inputs and constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from compiler_core.dtype import DType
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir.ir import ReduceKind
+from compiler_core.meta import Shape
+from compiler_core.symbolic.affine import ZERO, Affine, Atom, Axis, Data, Div, Mod, of_axis, of_data
+
+Axes: TypeAlias = tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Element:
+    """One expression an element. note: `%name op file:line`, for comments."""
+
+    name: str
+    dtype: DType
+    axes: Axes
+    value: x.Expr
+    note: str = ""
+
+    @property
+    def numel(self) -> int:
+        return domain_numel(self.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduce:
+    """kept: the flat index into the result, linear in the axes that stay. accumulate: the dtype it is summed in."""
+
+    name: str
+    dtype: DType
+    axes: Axes
+    value: x.Expr
+    kind: ReduceKind
+    kept: Affine
+    numel: int
+    accumulate: DType
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scatter:
+    """base: an expression over base_axes. target: flat index into the result; may depend on data. mode: "set" or "add"."""
+
+    name: str
+    dtype: DType
+    axes: Axes
+    value: x.Expr
+    base_axes: Axes
+    base: x.Expr
+    target: Affine
+    mode: str
+    note: str = ""
+
+    @property
+    def numel(self) -> int:
+        return domain_numel(self.base_axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A (batched) matrix inside the value `source`: offset and strides in elements."""
+
+    source: str
+    offset: int
+    batch: tuple[int, ...]
+    row: int
+    col: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gemm:
+    """name[batch, i, j] = alpha * scale * sum_k a[batch, i, k] * b[batch, k, j] (+ what stands there, if `onto`).
+
+    scale: the value (one element) that multiplies alpha at run time, or "".
+    out: where the product goes; its source is `name` itself unless it is written into a part of another value.
+    """
+
+    name: str
+    dtype: DType
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    out: Operand
+    alpha: float = 1.0
+    scale: str = ""
+    onto: str = ""
+    note: str = ""
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.batch) * self.m * self.n
+
+
+Definition: TypeAlias = Element | Reduce | Scatter | Gemm
+
+
+def make_axes(shape: Shape) -> Axes:
+    """One axis a dimension."""
+    return tuple(Axis(f"d{k}", n) for k, n in enumerate(shape))
+
+
+def domain_numel(axes: Axes) -> int:
+    return math.prod(axis.extent for axis in axes)
+
+
+def row_major(shape: Shape) -> tuple[int, ...]:
+    """The strides of a contiguous array, in elements."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def flat_of(axes: Axes) -> Affine:
+    """The row-major offset of the point `axes` in its domain."""
+    strides = row_major(tuple(axis.extent for axis in axes))
+    return sum((of_axis(axis) * stride for axis, stride in zip(axes, strides)), ZERO)
+
+
+def unflatten(flat: Affine, axes: Axes) -> dict[Axis, Affine]:
+    """Each axis as an expression of a row-major offset into its domain."""
+    strides = row_major(tuple(axis.extent for axis in axes))
+    table = {}
+    for position, (axis, stride) in enumerate(zip(axes, strides)):
+        if axis.extent != 1:
+            quotient = flat // stride
+            outermost = all(a.extent == 1 for a in axes[:position])
+            table[axis] = quotient if outermost else quotient % axis.extent
+    return table
+
+
+def substitute(expr: x.Expr, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:
+    """`expr` with its axes replaced, in every index."""
+    if expr in memo:
+        return memo[expr]
+    result = _substitute(expr, table, memo)
+    memo[expr] = result
+    return result
+
+
+def _substitute(expr: x.Expr, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:
+    def index(affine: Affine) -> Affine:
+        return substitute_index(affine, table, memo)
+
+    match expr:
+        case x.Load(buffer, at, dtype):
+            return x.Load(buffer, index(at), dtype)
+        case x.IndexValue(at, dtype):
+            return x.IndexValue(index(at), dtype)
+        case x.IndexCompare(op, left, right, dtype):
+            return x.IndexCompare(op, index(left), index(right), dtype)
+        case x.Call(scalar, args, dtype):
+            return x.Call(scalar, tuple(substitute(arg, table, memo) for arg in args), dtype)
+        case x.Cast(arg, dtype):
+            return x.Cast(substitute(arg, table, memo), dtype)
+        case x.Where(cond, then, other):
+            parts = (substitute(part, table, memo) for part in (cond, then, other))
+            return x.Where(*parts)
+    return expr
+
+
+def substitute_index(affine: Affine, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> Affine:
+    """An index with its axes replaced, also inside the expressions of its Data."""
+
+    def data(atom: Data) -> Affine:
+        return of_data(Data(substitute(data_value(atom), table, memo), atom.low, atom.high, atom.message))
+
+    return affine.substitute(table, data)
+
+
+def data_value(atom: Data) -> x.Expr:
+    """The expression that a Data atom holds."""
+    value: x.Expr = atom.value  # type: ignore[assignment]
+    return value
+
+
+def indices(expr: x.Expr) -> tuple[Affine, ...]:
+    """The indices that stand in `expr` itself, not in its children."""
+    match expr:
+        case x.Load(_, at, _) | x.IndexValue(at, _):
+            return (at,)
+        case x.IndexCompare(_, left, right, _):
+            return (left, right)
+        case _:
+            return ()
+
+
+def data_atoms(affine: Affine) -> Iterator[Data]:
+    """The Data in an index, also inside Div and Mod."""
+    for atom in affine.terms:
+        if isinstance(atom, Data):
+            yield atom
+        elif isinstance(atom, Div | Mod):
+            yield from data_atoms(atom.arg)
+
+
+def walk_all(expr: x.Expr) -> Iterator[x.Expr]:
+    """`expr` and everything in it, also what its indices read."""
+    for part in x.walk_expr(expr):
+        yield part
+        for index in indices(part):
+            for atom in data_atoms(index):
+                yield from walk_all(data_value(atom))
+
+
+def loads(expr: x.Expr) -> list[x.Load]:
+    """Every load in `expr`, also those made by its indices."""
+    return [part for part in walk_all(expr) if isinstance(part, x.Load)]
+
+
+def axes_in(affine: Affine) -> set[Axis]:
+    """Every axis that an index depends on, also inside Div, Mod and Data."""
+    found: set[Axis] = set()
+    for atom in affine.terms:
+        found |= _axes_of_atom(atom)
+    return found
+
+
+def _axes_of_atom(atom: Atom) -> set[Axis]:
+    if isinstance(atom, Axis):
+        return {atom}
+    if isinstance(atom, Data):
+        return axes_in_expr(data_value(atom))
+    return axes_in(atom.arg)
+
+
+def axes_in_expr(expr: x.Expr) -> set[Axis]:
+    """Every axis that an expression depends on."""
+    found: set[Axis] = set()
+    for part in x.walk_expr(expr):
+        for index in indices(part):
+            found |= axes_in(index)
+    return found
+
+
+def definition_reads(definition: Definition) -> list[str]:
+    """The names of the values that a definition reads, in order, once each."""
+    if isinstance(definition, Gemm):
+        names = [definition.a.source, definition.b.source, definition.scale, definition.onto]
+        return list(dict.fromkeys(name for name in names if name))
+    found = [load.buffer for load in loads(definition.value)]
+    if isinstance(definition, Scatter):
+        found += [load.buffer for load in loads(definition.base)]
+        found += [load.buffer for atom in data_atoms(definition.target) for load in loads(data_value(atom))]
+    return list(dict.fromkeys(found))

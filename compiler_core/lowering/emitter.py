@@ -1,0 +1,96 @@
+"""The `e` that an op's lower rule writes expressions with, and how a scalar call is spelt for each dtype.
+
+In: calls from `Indexed.emit` and `Scatter.target`. Out: loop-IR expressions whose indices are Affine (see definition.py).
+16-bit floats: every call is cast to f32, computed, and cast back, so generated code never does arithmetic on them.
+"""
+
+from __future__ import annotations
+
+from compiler_core.dtype import DType, bool_, int64
+from compiler_core.errors import LoweringError
+from compiler_core.loop_ir import expr as x
+from compiler_core.symbolic.affine import Affine, Data, IntLike, as_affine, of_data
+
+
+def cast(expr: x.Expr, dtype: DType) -> x.Expr:
+    """`expr` as `dtype`; itself if it is already."""
+    if expr.dtype is dtype:
+        return expr
+    if isinstance(expr, x.Const):
+        return x.Const(dtype.numpy.type(expr.dtype.numpy.type(expr.value)).item(), dtype)
+    return x.Cast(expr, dtype)
+
+
+def call(scalar: str, args: tuple[x.Expr, ...]) -> x.Expr:
+    """The scalar function on arguments of one dtype, 16-bit floats through f32. Raises LoweringError if unknown."""
+    if scalar == "where":
+        return x.Where(*args)
+    if scalar not in x.SCALARS:
+        raise LoweringError(f"scalar function {scalar!r} is not in the loop IR", expected=", ".join(sorted(x.SCALARS)))
+    rule = x.SCALARS[scalar]
+    operand = args[0].dtype
+    compute = operand.compute
+    wide = tuple(cast(arg, compute) for arg in args)
+    result = x.Call(scalar, wide, rule.result_dtype(compute))
+    return cast(result, operand) if rule.result == "same" else result
+
+
+class Emitter:
+    """Constructors of expressions, under the names that ops/rules.py promises."""
+
+    def const(self, value: bool | int | float, dtype: DType) -> x.Expr:
+        return x.Const(dtype.numpy.type(value).item(), dtype)
+
+    def call(self, scalar: str, *args: x.Expr) -> x.Expr:
+        return call(scalar, args)
+
+    def cast(self, expr: x.Expr, dtype: DType) -> x.Expr:
+        return cast(expr, dtype)
+
+    def where(self, cond: x.Expr, then: x.Expr, other: x.Expr) -> x.Expr:
+        """Lazy. A condition known from the ranges of the axes is resolved here."""
+        if isinstance(cond, x.Const):
+            return then if cond.value else other
+        return x.Where(cond, then, other)
+
+    def compare(self, op: x.CompareOp, left: IntLike, right: IntLike) -> x.Expr:
+        """left OP right on indices; a Const where the ranges of the axes decide."""
+        difference = as_affine(left) - right
+        low, high = difference.bounds
+        verdict = _decide(op, low, high)
+        if verdict is not None:
+            return x.Const(verdict, bool_)
+        return x.IndexCompare(op, as_affine(left), as_affine(right))
+
+    def index_value(self, index: IntLike, dtype: DType) -> x.Expr:
+        """An index as data; the value of a bare data index is that data, once checked."""
+        return x.IndexValue(as_affine(index), dtype)
+
+    def as_index(self, expr: x.Expr) -> Affine:
+        return of_data(Data(cast(expr, int64)))
+
+    def check_bounds(self, index: IntLike, size: int, message: str) -> Affine:
+        """`index`, which the program checks to lie in [0, size) before it is used."""
+        index = as_affine(index)
+        low, high = index.bounds
+        if 0 <= low and high < size:
+            return index
+        atoms = list(index.terms.items())
+        if len(atoms) == 1 and isinstance(atoms[0][0], Data) and atoms[0][1] == 1 and index.const == 0:
+            value: object = atoms[0][0].value
+        else:
+            value = x.IndexValue(index, int64)
+        return of_data(Data(value, 0, max(size - 1, 0), message))
+
+
+def _decide(op: x.CompareOp, low: int, high: int) -> bool | None:
+    """Whether `d OP 0` holds for every (True), no (False) or some d in [low, high]."""
+    always, never = {
+        "lt": (high < 0, low >= 0),
+        "le": (high <= 0, low > 0),
+        "gt": (low > 0, high <= 0),
+        "ge": (low >= 0, high < 0),
+        "eq": (low == high == 0, low > 0 or high < 0),
+        "ne": (low > 0 or high < 0, low == high == 0),
+    }[op]
+    return True if always else False if never else None

@@ -1,0 +1,150 @@
+"""Which definitions share a kernel: greedy merging, most bytes saved first.
+
+In: definitions, the sizes of all values, the graph's outputs. Out: groups in an executable order.
+Candidates are (producer, consumer) pairs, worth the bytes of the value that need not be written and read again, then pairs
+that read the same large value. Each is merged if `legality.can_fuse` allows it and no path between the two leads through a third group.
+Every decision is logged under "fusion".
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+from compiler_core import log
+from compiler_core.lowering import definition as d
+from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, is_optional
+
+_MIN_SHARED = 1024  # elements: sharing less than this is not worth a wider kernel
+
+
+class Partition:
+    """Groups and the reads between them, while they are merged."""
+
+    def __init__(self, infos: Mapping[str, Info]) -> None:
+        self.infos = infos
+        self.position = {name: k for k, name in enumerate(infos)}
+        self.group_of = {name: k for k, name in enumerate(infos)}
+        self.groups: dict[int, Group] = {k: initial_group(info) for k, info in enumerate(infos.values())}
+        self.readers: dict[int, set[int]] = {k: set() for k in self.groups}
+        self.sources: dict[int, set[int]] = {k: set() for k in self.groups}
+        for name, info in infos.items():
+            for source in d.definition_reads(info.definition):
+                if source in self.group_of and source != name:
+                    self.readers[self.group_of[source]].add(self.group_of[name])
+                    self.sources[self.group_of[name]].add(self.group_of[source])
+        self.latest = {k: k for k in self.groups}  # position of the last member
+
+    def has_path(self, a: int, b: int, *, indirect: bool) -> bool:
+        """Whether group b depends on group a (indirect: through a third group)."""
+        limit = self.latest[b]
+        stack = [g for g in self.readers[a] if not (indirect and g == b)]
+        seen = set(stack)
+        while stack:
+            group = stack.pop()
+            if group == b:
+                return True
+            for reader in self.readers[group]:
+                if reader not in seen and self.position[self.groups[reader].members[0]] <= limit:
+                    seen.add(reader)
+                    stack.append(reader)
+        return False
+
+    def try_merge(self, a: int, b: int) -> Legal | Hazard:
+        """Merge b into a if that is legal; b may read from a."""
+        verdict = can_fuse(self.groups[a], self.groups[b], self.infos)
+        if isinstance(verdict, Hazard):
+            return verdict
+        if self.has_path(a, b, indirect=True) or self.has_path(b, a, indirect=True):
+            return Hazard("cycle", "a third group lies between them")
+        members = tuple(sorted((*self.groups[a].members, *self.groups[b].members), key=self.position.__getitem__))
+        self.groups[a] = Group(members, verdict.shape, is_optional(members, verdict.shape, self.infos))
+        self._absorb(a, b)
+        return verdict
+
+    def _absorb(self, a: int, b: int) -> None:
+        for name in self.groups.pop(b).members:
+            self.group_of[name] = a
+        for mine, other in ((self.readers, self.sources), (self.sources, self.readers)):
+            for neighbour in mine.pop(b):
+                other[neighbour].discard(b)
+                if neighbour != a:
+                    other[neighbour].add(a)
+                    mine[a].add(neighbour)
+            mine[a].discard(b)
+        self.latest[a] = max(self.latest[a], self.latest.pop(b))
+
+
+def fuse(
+    definitions: Mapping[str, d.Definition],
+    numel_of: Mapping[str, int],
+    itemsize_of: Mapping[str, int],
+    *,
+    enabled: bool,
+) -> list[tuple[Group, dict[str, Info]]]:
+    """Groups in executable order, each with the Infos of its members."""
+    infos = {name: describe(definition, numel_of) for name, definition in definitions.items()}
+    partition = Partition(infos)
+    if enabled:
+        _merge_chains(partition, numel_of, itemsize_of)
+        _merge_siblings(partition, numel_of, itemsize_of)
+    ordered = executable_order(partition)
+    return [(group, {name: infos[name] for name in group.members}) for group in ordered]
+
+
+def _merge_chains(partition: Partition, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
+    """Producer into consumer, largest intermediate value first."""
+    edges = []
+    for name, info in partition.infos.items():
+        for source in dict.fromkeys(read.source for read in info.reads):
+            if source in partition.group_of:
+                edges.append((-numel_of[source] * itemsize_of[source], partition.position[name], source, name))
+    for cost, _, source, name in sorted(edges):
+        a, b = partition.group_of[source], partition.group_of[name]
+        if a != b:
+            _report(source, name, -cost, partition.try_merge(a, b))
+
+
+def _merge_siblings(partition: Partition, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
+    """Groups that stream the same value."""
+    readers: dict[str, list[str]] = {}
+    for name, info in partition.infos.items():
+        for read in info.reads:
+            if read.cols is None and numel_of[read.source] >= _MIN_SHARED:
+                readers.setdefault(read.source, []).append(name)
+    shared = [(-numel_of[s] * itemsize_of[s], k, s) for k, s in enumerate(readers) if len(readers[s]) > 1]
+    for cost, _, source in sorted(shared):
+        names = readers[source]
+        for first, second in _pairs(names):
+            a, b = partition.group_of[first], partition.group_of[second]
+            if a == b:
+                continue
+            if partition.has_path(b, a, indirect=False):
+                a, b = b, a
+            _report(first, second, -cost, partition.try_merge(a, b))
+
+
+def _pairs(names: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return ((first, second) for k, first in enumerate(names) for second in names[k + 1 :])
+
+
+def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard) -> None:
+    if log.is_on("fusion"):
+        outcome = "merged" if isinstance(verdict, Legal) else f"kept apart ({verdict.kind}: {verdict.why})"
+        log.emit("fusion", f"{first} + {second}, {saved_nbytes} bytes: {outcome}")
+
+
+def executable_order(partition: Partition) -> list[Group]:
+    """Topological order; among the ready ones the group whose last member stands first in the graph."""
+    waiting = {k: len(sources) for k, sources in partition.sources.items()}
+    ready = [(partition.latest[k], k) for k, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, k = heapq.heappop(ready)
+        ordered.append(partition.groups[k])
+        for reader in partition.readers[k]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(ready, (partition.latest[reader], reader))
+    return ordered

@@ -1,0 +1,293 @@
+"""A fused group -> one loop-IR kernel.
+
+In: a group's members (`Info`s, in order), its `LoopShape`, and which members are needed outside. Out: `Built`: the kernel and the value or
+partial result behind each of its params.
+
+    [clear partial results, if there is one chunk]
+    for rows                       parallel, unless rows are summed into a single partial result
+      [clear this chunk's partial results, once a chunk]
+      for each stage: row scalars; for cols (vector): Lets, stores, accumulates; row results
+    [partial results added, one pass a reduction]
+Limits: reductions across rows whose result does not move with the innermost axis, but does with another column axis, run a scalar loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler_core.dtype import DType
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.interpret import identity
+from compiler_core.lowering import definition as d
+from compiler_core.lowering.emitter import call, cast
+from compiler_core.schedule.finish import KernelTable, ParamTable
+from compiler_core.meta import TensorMeta
+from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
+from compiler_core.schedule.space import Space, make_space
+from compiler_core.schedule.stages import Plan, plan_stages
+from compiler_core.schedule.translate import Translator
+from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
+
+_STEM_OPS = 4
+_PARALLEL_NUMEL = 8192  # elements: below this a loop is not worth a second thread
+COMBINE: dict[str, str] = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+STORE_MODE: dict[str, ir.StoreMode] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A temp that a kernel needs for itself: the partial results of `reduction`."""
+
+    reduction: str
+    dtype: DType
+    numel: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel with the value or Partial that each param stands for. note: the nodes in it, for comments."""
+
+    kernel: ir.Kernel
+    arguments: tuple[str | Partial, ...]
+    note: str
+
+
+def build_kernel(
+    infos: Mapping[str, Info],
+    shape: LoopShape,
+    stored: Collection[str],
+    metas: Mapping[str, TensorMeta],
+    table: KernelTable,
+) -> Built:
+    """The kernel that computes all of `infos` and stores those in `stored`. metas: of every value that is read or stored."""
+    plan = plan_stages(infos, shape, stored)
+    space = make_space(infos, plan.levels, shape)
+    builder = _Builder(infos, shape, plan, space, stored, metas)
+    body = builder.build()
+    return built(body, builder.params, [info.definition for info in infos.values()], table)
+
+
+def built(
+    body: Sequence[ir.Stmt], params: ParamTable, definitions: Sequence[d.Definition], table: KernelTable
+) -> Built:
+    """Close a kernel: canonical names, shared with equal ones."""
+    kernel = table.finish(_stem(definitions), body, params.params())
+    return Built(kernel, tuple(params.arguments), "; ".join(definition.note for definition in definitions))
+
+
+def _stem(definitions: Sequence[d.Definition]) -> str:
+    """A name that says what the kernel does: the ops of its last values."""
+    ops = dict.fromkeys(_op_of(definition) for definition in definitions)
+    return "_".join([*ops][-_STEM_OPS:])
+
+
+def _op_of(definition: d.Definition) -> str:
+    """`softmax` from `%softmax_1 = softmax  model.py:12`."""
+    words = definition.note.split()
+    return words[2] if len(words) > 2 and words[1] == "=" else "copy"
+
+
+class _Builder:
+    """One kernel under construction; indices stay Affine until `finish`."""
+
+    def __init__(
+        self,
+        infos: Mapping[str, Info],
+        shape: LoopShape,
+        plan: Plan,
+        space: Space,
+        stored: Collection[str],
+        metas: Mapping[str, TensorMeta],
+    ) -> None:
+        self.infos, self.shape, self.plan, self.space, self.stored = infos, shape, plan, space, stored
+        self.params = ParamTable(metas)
+        self.translate = Translator(space.cols, self.resolve, self.params.read)
+        self.rows: list[ir.Stmt] = []
+        self.before: list[ir.Stmt] = []
+        self.at_chunk: list[ir.Stmt] = []
+        self.after: list[ir.Stmt] = []
+        self.values: dict[str, x.Expr] = {}  # row members, and full members of the current stage
+        self.scratch: dict[str, str] = {}
+        self.n_accumulators = 0
+        self.stage = 0
+
+    # ---- what a load of another member is
+
+    def resolve(self, load: x.Load) -> x.Expr | None:
+        name = load.buffer
+        if name not in self.infos:
+            return None
+        if name in self.values:
+            return self.values[name]
+        if self.plan.kept.get(name) == "scratch":
+            return x.Load(self.scratch[name], self.space.col, load.dtype)
+        return x.Load(self.params.read(name), self.space.flat, load.dtype)
+
+    # ---- the pieces
+
+    def build(self) -> list[ir.Stmt]:
+        for self.stage in range(self.plan.stages):
+            self._row_members()
+            self._column_loop()
+        nest = self._row_loops(self.rows)
+        return [*self.before, *nest, *self.after]
+
+    def _row_members(self) -> None:
+        """Row values that are complete before this stage's column loop."""
+        for name, info in self.infos.items():
+            if self.plan.levels[name] != "row" or self.plan.ready.get(name) != self.stage:
+                continue
+            self.translate.enter(self.rows, None)
+            value = self.translate(self.space.values[name])
+            if isinstance(info.definition, d.Reduce):
+                target, index = self._partial(info.definition)
+                self.rows.append(ir.Store(target, index, value, STORE_MODE[info.definition.kind]))
+                continue
+            self.values[name] = self.translate.let(self.rows, value)
+            if name in self.stored:
+                self.rows.append(ir.Store(self.params.write(name), self.space.row, self.values[name]))
+
+    def _column_loop(self) -> None:
+        """One pass over the columns: everything full of this stage."""
+        column: list[ir.Stmt] = []
+        tail: list[ir.Stmt] = []
+        finished: dict[str, x.Expr] = {}
+        for name, info in self.infos.items():
+            if self.plan.levels[name] != "full" or self.stage not in self.plan.computed[name]:
+                continue
+            self.translate.enter(self.rows, column)
+            value = self.translate(self.space.values[name])
+            if isinstance(info.definition, d.Reduce):
+                self._reduce(info, info.definition, value, column, tail, finished)
+            else:
+                self._element(name, value, column)
+        if column:
+            self.rows += self._column_loops(column)
+        self.rows += tail
+        for name in [n for n in self.values if self.plan.levels[n] == "full"]:
+            del self.values[name]
+        self.values.update(finished)
+
+    def _element(self, name: str, value: x.Expr, column: list[ir.Stmt]) -> None:
+        self.values[name] = self.translate.let(column, value)
+        if self.plan.home[name] != self.stage:
+            return
+        if name in self.stored:
+            column.append(ir.Store(self.params.write(name), self.space.flat, self.values[name]))
+        if self.plan.kept.get(name) == "scratch":
+            local = f"s{len(self.scratch)}"
+            self.scratch[name] = local
+            self.rows.append(ir.Local(local, value.dtype, self.shape.cols or 1))
+            column.append(ir.Store(local, self.space.col, self.values[name]))
+
+    def _reduce(
+        self,
+        info: Info,
+        reduction: d.Reduce,
+        value: x.Expr,
+        column: list[ir.Stmt],
+        tail: list[ir.Stmt],
+        finished: dict[str, x.Expr],
+    ) -> None:
+        """A reduction that this stage's column loop feeds."""
+        if is_row_reduction(info, self.shape):
+            accumulator = self._accumulator(reduction)
+            at = self.space.col if reduction.kind.startswith("arg") else None
+            column.append(ir.Accumulate(accumulator.name, value, at))
+            result = cast(accumulator, reduction.dtype)
+            finished[reduction.name] = result
+            if reduction.name in self.stored:
+                tail.append(ir.Store(self.params.write(reduction.name), self.space.row, result))
+            return
+        target, index = self._partial(reduction)
+        mode = STORE_MODE[reduction.kind]
+        if set(index.terms) & set(self.space.cols):
+            column.append(ir.Store(target, index, value, mode))
+            return
+        accumulator = self._accumulator(reduction)
+        column.append(ir.Accumulate(accumulator.name, value))
+        tail.append(ir.Store(target, index, accumulator, mode))
+
+    def _accumulator(self, reduction: d.Reduce) -> x.Var:
+        name = f"a{self.n_accumulators}"
+        self.n_accumulators += 1
+        self.rows.append(ir.Accumulator(name, reduction.accumulate, reduction.kind))
+        is_place = reduction.kind.startswith("arg")
+        return x.Var(name, reduction.dtype if is_place else reduction.accumulate)
+
+    def _partial(self, reduction: d.Reduce) -> tuple[str, Affine]:
+        """Where a reduction across rows accumulates: buffer and index. Clears it before, sums it up after."""
+        kept = self.space.kept[reduction.name]
+        chunks, numel = self.space.chunks, reduction.numel
+        if chunks == 1 and reduction.dtype is reduction.accumulate:
+            target = self.params.write(reduction.name)
+            self.before.append(_fill(target, numel, ZERO, reduction, self._new_axis(numel)))
+            return target, kept
+        target = self.params.partial(Partial(reduction.name, reduction.accumulate, chunks * numel))
+        first = of_axis(self.space.rows[0]) * numel if chunks > 1 else ZERO
+        clears = self.at_chunk if chunks > 1 else self.before
+        clears.append(_fill(target, numel, first, reduction, self._new_axis(numel)))
+        self.after.append(self._sum_up(target, reduction, chunks))
+        return target, kept + first
+
+    def _new_axis(self, extent: int) -> Axis:
+        return Axis("", extent)
+
+    def _sum_up(self, source: str, reduction: d.Reduce, chunks: int) -> ir.Stmt:
+        """The results of all chunks combined as a balanced tree, element by element."""
+        axis = self._new_axis(reduction.numel)
+        terms: list[x.Expr] = [
+            x.Load(source, _place(axis) + k * reduction.numel, reduction.accumulate) for k in range(chunks)
+        ]
+        while len(terms) > 1:
+            pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
+            terms = [call(COMBINE[reduction.kind], (p[0], p[1])) if len(p) == 2 else p[0] for p in pairs]
+        result = cast(terms[0], reduction.dtype)
+        store = ir.Store(self.params.write(reduction.name), _place(axis), result)
+        return _loop(axis, "vector", (store,))
+
+    # ---- loops
+
+    def _column_loops(self, column: list[ir.Stmt]) -> list[ir.Stmt]:
+        nest: tuple[ir.Stmt, ...] = tuple(column)
+        for depth, axis in enumerate(reversed(self.space.cols)):
+            kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis) else "serial"
+            nest = (_loop(axis, kind, nest),)
+        return list(nest)
+
+    def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:
+        nest: tuple[ir.Stmt, ...] = tuple(rows)
+        across = bool(self.before)
+        for axis in reversed(self.space.rows):
+            is_outer = axis is self.space.rows[0]
+            if is_outer and self.space.chunks > 1:
+                nest = (*self.at_chunk, *nest)
+            parallel = is_outer and not across and self.shape.numel >= _PARALLEL_NUMEL
+            nest = (_loop(axis, "parallel" if parallel else "serial", nest),)
+        return list(nest)
+
+
+def _place(axis: Axis) -> Affine:
+    return of_axis(axis)
+
+
+def _loop(axis: Axis, kind: ir.LoopKind, body: tuple[ir.Stmt, ...]) -> ir.Loop:
+    """A loop whose axis has no name yet: `finish` gives it one."""
+    return ir.Loop(axis, axis.extent, kind, body)  # type: ignore[arg-type]
+
+
+def _fill(target: str, numel: int, first: Affine, reduction: d.Reduce, axis: Axis) -> ir.Stmt:
+    start = x.Const(identity(reduction.kind, reduction.accumulate).item(), reduction.accumulate)
+    return _loop(axis, "vector", (ir.Store(target, first + _place(axis), start),))
+
+
+def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis) -> bool:
+    """Whether iterations along `axis` may run side by side: no checks, no places, no two stores to one address."""
+    for stmt in body:
+        if isinstance(stmt, ir.Check) or (isinstance(stmt, ir.Accumulate) and stmt.at is not None):
+            return False
+        if isinstance(stmt, ir.Store) and stmt.index.coefficient(axis) == 0:
+            return False
+    return True

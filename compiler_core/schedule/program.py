@@ -1,0 +1,152 @@
+"""Definitions -> Program: fusion, kernels, library calls, buffers, memory.
+
+In: `Defined` of one graph, and the kernel table of the compilation. Out: `ir.Program`.
+Invariants: inputs and outputs keep the graph's order; every output is a buffer of its own, written in place by whoever computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from compiler_core import log
+from compiler_core.config import config
+from compiler_core.graph.ir import Graph
+from compiler_core.loop_ir import ir
+from compiler_core.lowering import definition as d
+from compiler_core.lowering.define import Defined
+from compiler_core.meta import TensorMeta
+from compiler_core.schedule.finish import KernelTable
+from compiler_core.schedule.fuse import fuse
+from compiler_core.schedule.kernel import Built, Partial, build_kernel
+from compiler_core.schedule.legality import Group, Info
+from compiler_core.schedule.memory import Life, plan_memory
+from compiler_core.schedule.scatter import build_scatter
+
+Fused = Sequence[tuple[Group, dict[str, Info]]]
+
+
+def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
+    """The program that computes `defined`."""
+    sizes = {name: meta.numel for name, meta in defined.metas.items()}
+    itemsizes = {name: meta.dtype.itemsize for name, meta in defined.metas.items()}
+    fused = fuse(defined.definitions, sizes, itemsizes, enabled=config.fusion)
+    needed = _needed_outside(fused, defined.outputs)
+    steps: list[ir.Step] = []
+    partials: dict[str, Partial] = {}
+    for group, infos in fused:
+        steps += _steps(group, infos, needed, defined, table, partials)
+    return _assemble(graph, defined, steps, partials)
+
+
+def _needed_outside(fused: Fused, outputs: Sequence[str]) -> set[str]:
+    """The values that must be in memory: outputs, and what another group reads."""
+    needed = set(outputs)
+    for group, infos in fused:
+        members = set(group.members)
+        for info in infos.values():
+            needed.update(name for name in d.definition_reads(info.definition) if name not in members)
+    return needed
+
+
+def _steps(
+    group: Group,
+    infos: dict[str, Info],
+    needed: set[str],
+    defined: Defined,
+    table: KernelTable,
+    partials: dict[str, Partial],
+) -> Iterable[ir.Step]:
+    first = infos[group.members[0]].definition
+    if first.numel == 0:
+        return
+    if isinstance(first, d.Gemm):
+        yield library_call(first)
+        return
+    if isinstance(first, d.Scatter):
+        built = build_scatter(first, defined.metas, table)
+    else:
+        built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)
+    yield ir.KernelCall(built.kernel, tuple(ir.Slot(_argument(a, partials)) for a in built.arguments), built.note)
+
+
+def _argument(argument: str | Partial, partials: dict[str, Partial]) -> str:
+    if isinstance(argument, str):
+        return argument
+    name = f"{argument.reduction}.partial"
+    partials[name] = argument
+    return name
+
+
+def library_call(gemm: d.Gemm) -> ir.LibraryCall:
+    """A Gemm as a call with a row-major C: C^T = B^T A^T where C is column-major."""
+    a, b, out, m, n = gemm.a, gemm.b, gemm.out, gemm.m, gemm.n
+    if out.col != 1:
+        a, b, out, m, n = _transposed(b), _transposed(a), _transposed(out), n, m
+    return ir.LibraryCall(
+        "gemm", gemm.dtype, gemm.batch, m, n, gemm.k, _matrix(a), _matrix(b), _matrix(out),
+        gemm.alpha, 1.0 if gemm.onto else 0.0, ir.Slot(gemm.scale) if gemm.scale else None, gemm.note,
+    )  # fmt: skip
+
+
+def _transposed(operand: d.Operand) -> d.Operand:
+    return d.Operand(operand.source, operand.offset, operand.batch, operand.col, operand.row)
+
+
+def _matrix(operand: d.Operand) -> ir.Matrix:
+    return ir.Matrix(ir.Slot(operand.source, operand.offset), operand.batch, operand.row, operand.col)
+
+
+# ---- buffers
+
+
+def slots_of(step: ir.Step) -> list[ir.Slot]:
+    """Everything a step touches."""
+    if isinstance(step, ir.KernelCall):
+        return list(step.slots)
+    return [step.a.slot, step.b.slot, step.c.slot, *([step.scale] if step.scale else [])]
+
+
+def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials: dict[str, Partial]) -> ir.Program:
+    inputs = tuple(node.name for node in graph.inputs)
+    arrays = {node.name: node.array for node in graph.constants}
+    touched = dict.fromkeys(slot.buffer for step in steps for slot in slots_of(step))
+    temps = [name for name in touched if name not in {*inputs, *arrays, *defined.outputs}]
+    offsets, arena = plan_memory(_lives(steps, temps, defined.metas, partials))
+    buffers = [ir.Buffer(node.name, node.dtype, node.meta.numel, "input") for node in graph.inputs]
+    buffers += [_buffer(name, "output", defined.metas[name]) for name in defined.outputs]
+    for name in touched:
+        if name in arrays:
+            meta = defined.metas[name]
+            buffers.append(ir.Buffer(name, meta.dtype, meta.numel, "constant", array=arrays[name]))
+    buffers += [_temp(name, defined.metas, partials, offsets[name]) for name in temps]
+    if log.is_on("memory"):
+        log.emit("memory", f"{graph.name}: {len(temps)} temps in an arena of {arena} bytes")
+    return ir.Program(graph.name, tuple(buffers), tuple(steps), inputs, defined.outputs, arena)
+
+
+def _buffer(name: str, kind: ir.BufferKind, meta: TensorMeta) -> ir.Buffer:
+    return ir.Buffer(name, meta.dtype, meta.numel, kind)
+
+
+def _temp(name: str, metas: dict[str, TensorMeta], partials: dict[str, Partial], offset: int) -> ir.Buffer:
+    source = partials.get(name) or metas[name]
+    return ir.Buffer(name, source.dtype, source.numel, "temp", offset)
+
+
+def _lives(
+    steps: Sequence[ir.Step], temps: Sequence[str], metas: dict[str, TensorMeta], partials: dict[str, Partial]
+) -> list[Life]:
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for k, step in enumerate(steps):
+        for slot in slots_of(step):
+            first.setdefault(slot.buffer, k)
+            last[slot.buffer] = k
+    lives = []
+    for name in temps:
+        source = partials.get(name) or metas[name]
+        lives.append(Life(name, source.numel * source.dtype.itemsize, first[name], last[name]))
+    return lives
+
+
+__all__ = ["Built", "library_call", "schedule", "slots_of"]

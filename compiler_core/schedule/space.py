@@ -1,0 +1,177 @@
+"""The loop axes of a kernel: rows x cols, split so that indices stay affine, then merged where nothing tells two axes apart.
+
+In: a group's members and its `LoopShape`. Out: `Space`: axes, outermost first, and each member's expression over them.
+Method: the suffix products of all members' shapes are the places where a flat index may be cut; those that divide each other are
+cut. Where an index still needs // or % of an axis, that place is cut too, once. Then neighbouring axes are merged again
+if every index has stride(outer) = stride(inner) * extent(inner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from compiler_core.loop_ir import expr as x
+from compiler_core.lowering import definition as d
+from compiler_core.schedule.chunks import n_chunks
+from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
+from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod
+
+LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel
+SHORT_ROW = 64
+
+
+@dataclass(frozen=True)
+class Space:
+    """rows, cols: axes, outermost first. flat: the element's number; row: the row's number; col: the column's.
+
+    values: each member's expression, and kept: each reduction's result index, over these axes.
+    chunks: in how many pieces rows are summed; the extent of rows[0] if it is more than one (see chunks.py).
+    """
+
+    rows: tuple[Axis, ...]
+    cols: tuple[Axis, ...]
+    flat: Affine
+    row: Affine
+    col: Affine
+    values: dict[str, x.Expr]
+    kept: dict[str, Affine]
+    chunks: int = 1
+
+
+def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> Space:
+    """The loop axes of a group."""
+    space, cuts = _minimal(infos, levels, shape)
+    if shape.cols is None:
+        cols = space.cols[-1].extent if space.cols else 1
+        if cols > LONG_ROW:
+            cols = max((k for k in range(SHORT_ROW, LONG_ROW + 1) if cols % k == 0), default=cols)
+        shape = LoopShape(shape.numel, cols)
+        space = _build(infos, levels, shape, _chain([*cuts, cols], shape.numel, cols))
+    across = [i.result for i in infos.values() if isinstance(i.definition, d.Reduce) and not is_row_reduction(i, shape)]
+    if not across or not space.rows:
+        return space
+    outer = space.rows[0]
+    chunks = n_chunks(outer.extent, max(across), shape.numel)
+    if chunks not in (1, outer.extent):
+        cuts = [space.flat.coefficient(axis) for axis in (*reversed(space.cols), *reversed(space.rows))]
+        cuts.append(cuts[-1] * (outer.extent // chunks))
+        space = _build(infos, levels, shape, _chain(cuts, shape.numel, shape.cols or 1))
+    return replace(space, chunks=chunks)
+
+
+def _minimal(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> tuple[Space, list[int]]:
+    """As few axes as the indices allow, and their strides."""
+    cols = shape.cols or 1
+    cuts = _chain(_shape_cuts(infos, levels, cols), shape.numel, cols)
+    space = _build(infos, levels, shape, cuts)
+    extra = _digit_cuts(space)
+    if extra:
+        cuts = _chain([*cuts, *extra], shape.numel, cols)
+        space = _build(infos, levels, shape, cuts)
+    fewer = _mergeable(space, cuts, shape)
+    if fewer != cuts:
+        space = _build(infos, levels, shape, fewer)
+    return space, fewer
+
+
+def _shape_cuts(infos: Mapping[str, Info], levels: Mapping[str, Level], cols: int) -> list[int]:
+    cuts = []
+    for name, info in infos.items():
+        definition = info.definition
+        assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions share loops"
+        unit = cols if levels[name] == "row" else 1
+        cuts += [unit * stride for stride in d.row_major(tuple(axis.extent for axis in definition.axes))]
+    return cuts
+
+
+def _chain(cuts: Iterable[int], numel: int, cols: int) -> list[int]:
+    """Ascending strides, 1 first, each dividing the next and numel; `cols` is among them."""
+    chain = [1]
+    required = {cols, numel}
+    for cut in sorted(set(cuts) | required):
+        fits = all(r % cut == 0 or cut % r == 0 for r in (cols, numel))
+        if cut > chain[-1] and cut < numel and cut % chain[-1] == 0 and fits:
+            chain.append(cut)
+    return chain
+
+
+def _build(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape, cuts: list[int]) -> Space:
+    """Axes with the strides `cuts`, and everything over them."""
+    cols = shape.cols or 1
+    ends = [*cuts[1:], shape.numel]
+    axes = [Axis("", end // cut) for cut, end in zip(cuts, ends)]
+    flat = Affine({a: cut for a, cut in zip(axes, cuts) if a.extent != 1}, 0)
+    row = Affine({a: cut // cols for a, cut in zip(axes, cuts) if a.extent != 1 and cut >= cols}, 0)
+    col = Affine({a: cut for a, cut in zip(axes, cuts) if a.extent != 1 and cut < cols}, 0)
+    values: dict[str, x.Expr] = {}
+    kept: dict[str, Affine] = {}
+    for name, info in infos.items():
+        definition = info.definition
+        assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions share loops"
+        table = d.unflatten(flat if levels[name] == "full" else row, definition.axes)
+        memo: dict[x.Expr, x.Expr] = {}
+        values[name] = d.substitute(definition.value, table, memo)
+        if isinstance(definition, d.Reduce):
+            kept[name] = d.substitute_index(definition.kept, table, memo)
+    live = [(a, cut) for a, cut in zip(axes, cuts) if a.extent != 1]
+    outer = tuple(a for a, cut in reversed(live) if cut >= cols) if shape.cols else ()
+    inner = tuple(a for a, cut in reversed(live) if cut < cols) if shape.cols else tuple(a for a, _ in reversed(live))
+    return Space(outer, inner, flat, row if shape.cols else Affine({}, 0), col if shape.cols else flat, values, kept)
+
+
+def _all_indices(space: Space) -> Iterable[Affine]:
+    for value in space.values.values():
+        for part in d.walk_all(value):
+            yield from d.indices(part)
+    yield from space.kept.values()
+
+
+def _digit_cuts(space: Space) -> list[int]:
+    """Strides at which some index cuts an axis with // or %."""
+    cuts = []
+    for index in dict.fromkeys(_all_indices(space)):
+        for atom in index.terms:
+            if isinstance(atom, Div | Mod):
+                cuts += _cuts_of(atom, space.flat)
+    return cuts
+
+
+def _cuts_of(atom: Div | Mod, flat: Affine) -> list[int]:
+    cuts = []
+    for inner, coefficient in atom.arg.terms.items():
+        if isinstance(inner, Axis) and atom.n % coefficient == 0:
+            cuts.append(flat.coefficient(inner) * (atom.n // coefficient))
+        elif isinstance(inner, Div | Mod):
+            cuts += _cuts_of(inner, flat)
+    return cuts
+
+
+def _mergeable(space: Space, cuts: list[int], shape: LoopShape) -> list[int]:
+    """`cuts` without those that no index needs."""
+    axes = [*reversed(space.cols), *reversed(space.rows)]  # innermost first
+    by_stride = {space.flat.coefficient(axis): axis for axis in axes}
+    indices = list(dict.fromkeys(_all_indices(space)))
+    keep = [1]
+    for cut in cuts[1:]:
+        outer = by_stride.get(cut)
+        inner = _inner_neighbour(cut, axes, space.flat)
+        if outer is None:
+            continue
+        if inner is None or cut == shape.cols or not all(_merges(i, outer, inner) for i in indices):
+            keep.append(cut)
+    return keep
+
+
+def _inner_neighbour(cut: int, axes: list[Axis], flat: Affine) -> Axis | None:
+    below = [axis for axis in axes if flat.coefficient(axis) < cut]
+    return below[-1] if below else None
+
+
+def _merges(index: Affine, outer: Axis, inner: Axis) -> bool:
+    """Whether the two axes act in `index` as one."""
+    if index.coefficient(outer) != index.coefficient(inner) * inner.extent:
+        return False
+    hidden = {atom for atom in index.terms if not isinstance(atom, Axis)}
+    # what a Data reads is among the indices that walk_all yields; inside Div and Mod the two must not differ
+    return all(isinstance(atom, Data) or _merges(atom.arg, outer, inner) for atom in hidden)

@@ -1,0 +1,143 @@
+"""Expressions over values -> expressions over params, scratch and scalars, with what does not change along a row hoisted.
+
+In: an expression of a Definition over a kernel's axes (see space.py). Out: the loop-IR expression for one place in the kernel (its
+indices still Affine), and Lets and Checks that must stand before it.
+Two places: the row block (once a row, before a stage's column loop) and the column block (once an element).
+Invariants: nothing under a Where's condition is hoisted or loaded unconditionally: an index read from data there is guarded by
+the same condition, since the side not taken may lie outside its buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler_core.dtype import bool_, int64
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.lowering import definition as d
+from compiler_core.symbolic.affine import Affine, Axis, Data, of_axis
+
+Resolve = Callable[[x.Load], x.Expr | None]
+_ZERO = x.Const(0, int64)
+
+
+class Translator:
+    """Appends to `row` and `column`, the blocks of the stage at hand; column is None while a row value is translated.
+
+    resolve: what a load of another member of the kernel is, at this place; None for loads from memory.
+    param: the name of the parameter that holds a value.
+    """
+
+    def __init__(self, cols: tuple[Axis, ...], resolve: Resolve, param: Callable[[str], str]) -> None:
+        self.cols = set(cols)
+        self.resolve, self.param = resolve, param
+        self.row: list[ir.Stmt] = []
+        self.column: list[ir.Stmt] | None = None
+        self.n_scalars = 0
+        self._hoisted: dict[x.Expr, x.Expr] = {}
+        self._in_column: dict[tuple[x.Expr, x.Expr | None, str], Axis] = {}
+        self._varies: dict[x.Expr, bool] = {}
+
+    def enter(self, row: list[ir.Stmt], column: list[ir.Stmt] | None) -> None:
+        """Go on at another place; Lets of an earlier column block are out of scope there."""
+        if column is not self.column:
+            self._in_column = {}
+        self.row, self.column = row, column
+
+    def let(self, block: list[ir.Stmt], value: x.Expr) -> x.Expr:
+        """A new scalar; plain variables and constants stay themselves."""
+        if isinstance(value, x.Var | x.Const):
+            return value
+        name = f"t{self.n_scalars}"
+        self.n_scalars += 1
+        block.append(ir.Let(name, value))
+        return x.Var(name, value.dtype)
+
+    def __call__(self, expr: x.Expr, guard: x.Expr | None = None) -> x.Expr:
+        """The expression at the current place. guard: the condition under which it is evaluated at all."""
+        if self.column is not None and guard is None and self._hoistable(expr):
+            return self._hoist(expr)
+        match expr:
+            case x.Load(buffer, index, dtype):
+                known = self.resolve(expr)
+                return known if known is not None else x.Load(self.param(buffer), self.index(index, guard), dtype)
+            case x.IndexValue(index, dtype):
+                return self._index_value(self.index(index, guard), dtype)
+            case x.IndexCompare(op, left, right, dtype):
+                return x.IndexCompare(op, self.index(left, guard), self.index(right, guard), dtype)
+            case x.Call(scalar, args, dtype):
+                return x.Call(scalar, tuple(self(arg, guard) for arg in args), dtype)
+            case x.Cast(arg, dtype):
+                return x.Cast(self(arg, guard), dtype)
+            case x.Where(cond, then, other):
+                condition = self(cond, guard)
+                taken = _both(guard, condition)
+                untaken = _both(guard, x.Call("logical_not", (condition,), bool_))
+                return x.Where(condition, self(then, taken), self(other, untaken))
+        return expr
+
+    def index(self, affine: Affine, guard: x.Expr | None) -> Affine:
+        """`affine` with every Data replaced by a scalar that holds it."""
+        if affine.is_linear:
+            return affine
+        return affine.substitute({}, lambda atom: of_axis(self._data(atom, guard)))
+
+    def _index_value(self, index: Affine, dtype: d.DType) -> x.Expr:
+        if len(index.terms) == 1 and index.const == 0:
+            (atom, coefficient), *_ = index.terms.items()
+            if isinstance(atom, Axis) and coefficient == 1 and atom.name.startswith("t"):
+                value = x.Var(atom.name, int64)
+                return value if dtype is int64 else x.Cast(value, dtype)
+        return x.IndexValue(index, dtype)
+
+    def _data(self, atom: Data, guard: x.Expr | None) -> Axis:
+        """The scalar of a data index: computed and checked once, where its value changes."""
+        value = d.data_value(atom)
+        in_row = self.column is None or (guard is None and not self._depends_on_cols(value))
+        key = (value, guard, f"{atom.message}{self.column is None or in_row}")
+        known = self._in_column.get(key)
+        if known is not None:
+            return known
+        block = self.row if in_row else self.column
+        assert block is not None, "a column block is open"
+        column, self.column = self.column, None if in_row else self.column
+        inner = self(value, guard)
+        self.column = column
+        if guard is not None:
+            inner = x.Where(guard, inner, _ZERO)
+        name = f"t{self.n_scalars}"
+        self.n_scalars += 1
+        block.append(ir.Let(name, inner))
+        scalar = Axis(name, 1 << 62)
+        if atom.message:
+            block += _bounds_checks(scalar, atom)
+        if guard is None or not in_row:
+            self._in_column[key] = scalar
+        return scalar
+
+    def _hoistable(self, expr: x.Expr) -> bool:
+        return isinstance(expr, x.Load | x.Call | x.Cast) and not self._depends_on_cols(expr)
+
+    def _hoist(self, expr: x.Expr) -> x.Expr:
+        if expr not in self._hoisted:
+            column, self.column = self.column, None
+            value = self(expr)
+            self.column = column
+            self._hoisted[expr] = self.let(self.row, value)
+        return self._hoisted[expr]
+
+    def _depends_on_cols(self, expr: x.Expr) -> bool:
+        if expr not in self._varies:
+            self._varies[expr] = bool(d.axes_in_expr(expr) & self.cols)
+        return self._varies[expr]
+
+
+def _both(guard: x.Expr | None, condition: x.Expr) -> x.Expr:
+    return condition if guard is None else x.Where(guard, condition, x.Const(False, bool_))
+
+
+def _bounds_checks(scalar: Axis, atom: Data) -> list[ir.Stmt]:
+    place = of_axis(scalar)
+    low = x.IndexCompare("ge", place, Affine({}, atom.low))
+    high = x.IndexCompare("le", place, Affine({}, atom.high))
+    return [ir.Check(low, atom.message), ir.Check(high, atom.message)]

@@ -252,13 +252,13 @@ def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     return _scatter(prims.scatter_add, input, dim, index, src)
 
 
-def scatter(input: Value, dim: int, index: Value, src: Value | Scalar) -> Value:
+def scatter(input: Value, dim: int, index: Value, src: Value) -> Value:
     """input with src[i][j] put at [index[i][j]][j] for dim 0, and so on."""
     return _scatter(prims.scatter, input, dim, index, src)
 
 
 def _scatter(
-    primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Value | Scalar
+    primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Value
 ) -> Value:
     x, idx = as_value(input), cast(as_value(index), dt.int64)
     shape = shape_of(idx)

@@ -1,7 +1,7 @@
-"""Every function over Values, in one namespace: what Tensor methods, nn.functional and the torch-like namespace are made of.
+"""Every function over Values in one namespace: what Tensor methods, nn.functional and the user's namespace are made of.
 
 In: nothing. Out: the names of the composite_*.py files, each with torch's name, arguments and defaults.
-Random ones take a key (`rng=(key, stream)`, or `key, ..., stream`) where torch takes a generator; in-place ones do not exist.
+Random ones take `rng=(key, stream)`, or `key` and `stream`, where torch takes a generator. None works in place.
 """
 
 from __future__ import annotations

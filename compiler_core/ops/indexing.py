@@ -42,10 +42,10 @@ def _integers(high: int, shape: Shape, *others: Shape, first: Shape | None = Non
 
     def make(rng: np.random.Generator, dtype: DType) -> list[Array]:
         def draw(s: Shape) -> Array:
-            return rng.uniform(0.0, 9.0, s).astype(dtype.numpy)
+            return np.asarray(rng.uniform(0.0, 9.0, s)).astype(dtype.numpy)
 
         head = [] if first is None else [draw(first)]
-        return [*head, rng.integers(0, high, shape), *(draw(s) for s in others)]
+        return [*head, np.asarray(rng.integers(0, high, shape)), *(draw(s) for s in others)]
 
     return make
 

@@ -90,7 +90,8 @@ def _eager_accumulate(function: str) -> Any:
 def _eager_extremum(function: str, of_nothing: bool) -> Any:
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         initial = {"initial": of_nothing} if x.dtype == np.bool_ else {}
-        return xp.asarray(getattr(xp, function)(x, axis=dims, **initial))  # type: ignore[no-any-return]
+        with np.errstate(invalid="ignore"):
+            return xp.asarray(getattr(xp, function)(x, axis=dims, **initial))  # type: ignore[no-any-return]
 
     return eager
 

@@ -1,0 +1,93 @@
+"""Each op against itself: infer says what eager gives, vjp agrees with float64 differences, numbers with NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import Case, all_cases, assert_same, differentiable_cases
+
+from compiler_core.dtype import of
+from compiler_core.loop_ir.scalars import TABLE
+from compiler_core.ops.registry import OPS, Array, NotDifferentiable, meta_of
+from compiler_core.ops.rules import Pointwise
+
+SCALARS = {name: function for name, _, _, function in TABLE}
+POINTWISE = tuple(c for c in all_cases() if isinstance(c.op.lower, Pointwise) and c.op.lower.scalar in SCALARS)
+
+
+def named(cases: tuple[Case, ...]) -> list[Any]:
+    return [pytest.param(c, id=c.name) for c in cases]
+
+
+@pytest.mark.parametrize("case", named(all_cases()))
+def test_infer_is_what_eager_gives(case: Case) -> None:
+    before = [a.tobytes() for a in case.arrays]
+    promised = case.op.infer(*map(meta_of, case.arrays), **case.sample.attrs)
+    result = case.eager()
+    assert isinstance(result, np.ndarray)
+    assert meta_of(result) == promised
+    assert [a.tobytes() for a in case.arrays] == before, "the op wrote to its operands"
+
+
+@pytest.mark.parametrize("case", named(tuple(c for c in all_cases() if c.variant == "strided")))
+def test_strides_do_not_matter(case: Case) -> None:
+    dense = case.op.eager(np, *(a.copy(order="C") for a in case.arrays), **case.sample.attrs)
+    assert_same(case.eager(), dense, of(dense))
+
+
+@pytest.mark.parametrize("case", named(POINTWISE))
+def test_scalar_functions_of_the_loop_ir_mean_the_same(case: Case) -> None:
+    """The second definition of each pointwise op, written for the loop-IR interpreter, as oracle."""
+    assert isinstance(case.op.lower, Pointwise)
+    dtype = case.dtype
+    wide = [a.astype(dtype.compute.numpy) for a in case.arrays]
+    with np.errstate(all="ignore"):
+        expected = np.asarray(SCALARS[case.op.lower.scalar](*wide))
+        result = case.eager()
+        assert_same(result, expected.astype(result.dtype).reshape(result.shape), dtype)
+
+
+def differences(case: Case, position: int, weights: Array, step: float = 1e-6) -> Array:
+    """d sum(weights * op(...)) / d operand[position], by central differences."""
+    operand = np.array(case.arrays[position])
+    gradient = np.zeros_like(operand)
+    for place in np.ndindex(operand.shape):
+        sides = []
+        for sign in (1, -1):
+            moved = operand.copy()
+            moved[place] += sign * step
+            arrays = [*case.arrays[:position], moved, *case.arrays[position + 1 :]]
+            sides.append(float((weights * case.op.eager(np, *arrays, **case.sample.attrs)).sum()))
+        gradient[place] = (sides[0] - sides[1]) / (2 * step)
+    return gradient
+
+
+@pytest.mark.parametrize("case", named(differentiable_cases()))
+def test_vjp_agrees_with_differences(case: Case) -> None:
+    assert not isinstance(case.op.vjp, NotDifferentiable)
+    out = case.eager()
+    weights = np.random.default_rng(7).standard_normal(out.shape)
+    cotangents = case.op.vjp(weights, out, *case.arrays, **case.sample.attrs)
+    assert len(cotangents) == len(case.arrays)
+    for position, (array, cotangent) in enumerate(zip(case.arrays, cotangents)):
+        if not of(array).is_floating_point:
+            assert cotangent is None
+            continue
+        assert cotangent is not None
+        np.testing.assert_allclose(cotangent, differences(case, position, weights), rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("case", named(tuple(c for c in all_cases() if c.variant == "plain" and c.has_cotangents())))
+def test_cotangents_have_the_operands_metas(case: Case) -> None:
+    out = case.eager()
+    assert not isinstance(case.op.vjp, NotDifferentiable)
+    for array, cotangent in zip(case.arrays, case.op.vjp(np.ones_like(out), out, *case.arrays, **case.sample.attrs)):
+        assert cotangent is None or meta_of(cotangent) == meta_of(array)
+
+
+def test_every_differentiable_op_is_checked_in_float64() -> None:
+    checked = {c.op.name for c in differentiable_cases()}
+    missing = [op.name for op in OPS.values() if not isinstance(op.vjp, NotDifferentiable) and op.name not in checked]
+    assert missing == []

@@ -90,19 +90,24 @@ def by_name(name: str) -> DType:
 
 
 def of(thing: object) -> DType:
-    """The `DType` of a DType, NumPy dtype, NumPy array or Python scalar type. Raises DTypeError if there is none."""
+    """The `DType` of a DType, NumPy dtype, value (array, node, Tensor) or scalar type. Raises DTypeError if there is none."""
     if isinstance(thing, DType):
         return thing
-    if thing is float:
-        return _default_float
-    if thing is int:
-        return int64
-    if thing is bool:
-        return bool_
-    numpy = np.dtype(thing if isinstance(thing, type) else getattr(thing, "dtype", thing))  # type: ignore[call-overload]
+    if isinstance(thing, type):
+        return _of_type(thing)
+    numpy = getattr(thing, "dtype", thing)
+    if isinstance(numpy, DType):  # of a Tensor or a graph node
+        return numpy
+    numpy = np.dtype(numpy)  # type: ignore[call-overload]
     if numpy not in _BY_NUMPY:
         raise DTypeError(f"arrays of NumPy dtype {numpy} are not supported", expected=", ".join(d.name for d in ALL))
     return _BY_NUMPY[numpy]
+
+
+def _of_type(scalar: type) -> DType:
+    """The dtype of a Python or NumPy scalar type."""
+    python = {float: _default_float, int: int64, bool: bool_}
+    return python[scalar] if scalar in python else of(np.dtype(scalar))
 
 
 def get_default_dtype() -> DType:

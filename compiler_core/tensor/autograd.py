@@ -1,0 +1,153 @@
+"""The ways into the tape: backward, grad, record_function for compiled calls, and Function for a user's own rules.
+
+In: Tensors with a history. Out: `.grad` of leaves, gradients, or one tape node for a whole call.
+Names, arguments and errors follow torch.autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Array, Value, current_trace, meta_of
+from compiler_core.tensor.engine import Backward, queue_callback
+from compiler_core.tensor.location import user_location
+from compiler_core.tensor.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+__all__ = ["HANDLED", "Gradient", "attach_node", "backward", "grad", "queue_callback", "record_function"]
+
+
+def _sequence(tensors: Any) -> list[Any]:
+    return list(tensors) if isinstance(tensors, (tuple, list)) else [tensors]
+
+
+def _roots(tensors: Sequence[Tensor], grads: Sequence[Tensor | None], create_graph: bool) -> list[tuple[Edge, Value]]:
+    """(edge, first gradient) of each tensor. Raises AutogradError where there is none."""
+    if current_trace() is not None:
+        raise GraphBreak(
+            "backward() cannot be traced", where=user_location(), remedy="call it outside the compiled function"
+        )
+    if len(grads) != len(tensors):
+        raise AutogradError("one gradient for each tensor, please", expected=str(len(tensors)), got=str(len(grads)))
+    return [(_root_edge(t), _root_grad(t, g, create_graph)) for t, g in zip(tensors, grads)]
+
+
+def _root_edge(tensor: Tensor) -> Edge:
+    edge = tensor._edge()
+    if edge is None:
+        raise AutogradError(
+            "backward from a tensor that does not require a gradient and has no history",
+            remedy="was it made under no_grad(), or detached?",
+        )
+    return edge
+
+
+def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value:
+    meta = meta_of(tensor)
+    if grad is None:
+        if meta.numel != 1:
+            raise AutogradError(
+                "a gradient can be implied only for a scalar",
+                expected="one element",
+                got=str(meta),
+                remedy="pass gradient=",
+            )
+        ones = prims.full(meta.shape, 1, meta.dtype)
+        return type(tensor)._wrap(ones) if create_graph else ones
+    if tuple(grad.shape) != meta.shape:
+        raise AutogradError("the gradient's shape is not the tensor's", expected=str(meta), got=str(meta_of(grad)))
+    given = grad if meta_of(grad).dtype is meta.dtype else prims.cast(grad, meta.dtype)
+    return given if create_graph else given._read()
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Accumulate gradients into the leaves (or into `inputs` alone). As torch.autograd.backward.
+
+    Raises AutogradError without a history, twice over freed values, or over a saved value that was changed in place.
+    """
+    outputs = _sequence(tensors)
+    grads = [None] * len(outputs) if grad_tensors is None else _sequence(grad_tensors)
+    wanted = None if inputs is None else _sequence(inputs)
+    if wanted is not None and not wanted:
+        raise AutogradError("backward(inputs=...) was given no inputs")
+    edges = None if wanted is None else [_root_edge(t) for t in wanted]
+    retain = create_graph if retain_graph is None else retain_graph
+    run = Backward(retain_graph=retain, create_graph=create_graph, wanted=edges)
+    run.run(_roots(outputs, grads, create_graph))
+    for tensor, edge in zip(wanted or (), edges or ()):
+        if isinstance(edge, GradNode) and edge in run.captured:
+            tensor._accumulate_grad(run.captured[edge], create_graph)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs` with respect to `inputs`; `.grad` is not touched. As torch.autograd.grad.
+
+    Raises AutogradError for an input that the outputs do not depend on, unless allow_unused or materialize_grads.
+    """
+    outs, ins = _sequence(outputs), _sequence(inputs)
+    grads = [None] * len(outs) if grad_outputs is None else _sequence(grad_outputs)
+    edges = [_root_edge(t) for t in ins]
+    retain = create_graph if retain_graph is None else retain_graph
+    run = Backward(retain_graph=retain, create_graph=create_graph, wanted=edges, capture=True)
+    run.run(_roots(outs, grads, create_graph))
+    return tuple(
+        _result(tensor, run.captured.get(edge), k, bool(allow_unused), materialize_grads)
+        for k, (tensor, edge) in enumerate(zip(ins, edges))
+    )
+
+
+def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool, materialize: bool) -> Tensor | None:
+    from compiler_core.tensor.tensor import Tensor
+
+    if grad is not None:
+        return grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
+    if materialize:
+        return Tensor._wrap(prims.full(meta_of(tensor).shape, 0, meta_of(tensor).dtype))
+    if allow_unused:
+        return None
+    raise AutogradError(
+        f"input {number} was not used in computing the outputs", remedy="pass allow_unused=True to get None for it"
+    )
+
+
+def attach_node(node: FunctionNode, outputs: Sequence[Tensor]) -> None:
+    """Make `node` the history of `outputs`, floating ones alone; they must be fresh tensors."""
+    for index, output in enumerate(outputs):
+        meta: TensorMeta = meta_of(output)
+        if meta.dtype.is_floating_point:
+            output._node = OutputNode(node, index, meta)
+
+
+def record_function(
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    backward: Callable[[Sequence[Array | None]], Sequence[Gradient]],
+) -> None:
+    """Record one tape node for a whole (compiled) call that made `outputs` from `inputs`.
+
+    backward: the gradient of each output (None where none came) -> of each input: an array, None, or HANDLED when its
+    owner has put it into `.grad` already (hooks after accumulation still run). It runs once: saved values are freed.
+    """
+    node = FunctionNode(name, tuple(t._edge() for t in inputs), len(outputs), backward, raw=True)
+    attach_node(node, outputs)

@@ -1,0 +1,156 @@
+"""Cells: where a Tensor's value lives, and how a write through one handle is seen through all others.
+
+In: array values (or graph nodes, while tracing). Out: `Cell` (a storage) and `ViewCell` (a window on another cell).
+Invariants: a value is never changed, only replaced, and every replacement raises the root's `version`; a ViewCell
+caches what it derived together with the version it saw, so a stale view derives itself again; a write to a ViewCell
+goes to its root through `view_scatter`. Cells know nothing of gradients: those belong to the handles (`tensor.py`).
+Under a trace, cells made before it are read and written by asking the trace (`CellTrace`); cells made during it hold
+nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from compiler_core.errors import GraphError
+from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace
+from compiler_core.tensor import views
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+
+@runtime_checkable
+class CellTrace(Protocol):
+    """What a trace must offer, beside `bind`, for Tensors to live in it."""
+
+    def read_cell(self, cell: Cell, handle: Tensor | None) -> Value:
+        """The node for a cell made before the trace (lifted to a placeholder, or what was last written to it).
+
+        handle: the Tensor through which it is read, or None when a view made in the trace asks for its base.
+        """
+
+    def write_cell(self, cell: Cell, node: Value) -> None:
+        """From now on `cell`, made before the trace, holds `node`; an epilogue writes it back after every call."""
+
+    def constant(self, array: Array) -> Value:
+        """The node of an array that the traced code made from Python data."""
+
+    def next_rng(self) -> tuple[Value, int]:
+        """The key placeholder and the stream of the next draw from the default generator."""
+
+
+class Cell:
+    """A storage: one value and how often it was replaced."""
+
+    __slots__ = ("__weakref__", "_version", "value")
+    is_dense: bool = True  # contiguous for certain, without looking at strides
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """How often the root's value was replaced."""
+        return self._version
+
+    @property
+    def root(self) -> Cell:
+        """The storage itself: two cells alias if and only if their roots are one."""
+        return self
+
+    def current(self) -> Value:
+        """The value as it is now."""
+        return self.value
+
+    def write(self, value: Value) -> None:
+        """Replace the value."""
+        trace = current_trace()
+        if trace is not None and self.is_external:
+            cell_trace(trace).write_cell(self, value)
+        else:
+            self.value = value
+        self.touch()
+
+    def strides(self) -> views.Strides:
+        """The strides torch would report, in elements; a base is contiguous."""
+        return views.contiguous_strides(self.value.shape)
+
+    def touch(self) -> None:
+        """Say that the value changed: also for whoever writes into the array itself (a reducer's bucket)."""
+        self._version += 1
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the cell was made outside of any trace: it holds an array, not a node."""
+        return isinstance(self.value, np.ndarray)
+
+
+class ViewCell(Cell):
+    """A window on `base`, taken by the view op `op` with `attrs`. `value` is a cache, valid while `seen == version`."""
+
+    __slots__ = ("_root", "attrs", "base", "is_dense", "op", "seen")
+
+    def __init__(self, base: Cell, op: Op, attrs: Attrs, value: Value) -> None:
+        self.value = value
+        self.base, self.op, self.attrs = base, op, attrs
+        self._root = base.root
+        self.is_dense = base.is_dense and op.name in ("reshape", "detach")
+        self.seen = self._root.version
+
+    @property
+    def version(self) -> int:
+        return self._root.version
+
+    @property
+    def root(self) -> Cell:
+        return self._root
+
+    def current(self) -> Value:
+        version = self._root.version
+        if self.seen != version:
+            self.value = bind(self.op, read(self.base), **self.attrs)
+            self.seen = version
+        return self.value
+
+    def write(self, value: Value) -> None:
+        trace = current_trace()
+        if trace is not None and self.is_external:
+            cell_trace(trace).write_cell(self, value)
+            self.touch()
+            return
+        self.base.write(views.scatter(self.op, read(self.base), value, self.attrs))
+        self.value, self.seen = value, self._root.version
+
+    def strides(self) -> views.Strides:
+        return views.view_strides(self.op.name, self.attrs, self.base.value.shape, self.base.strides())
+
+    def touch(self) -> None:
+        self._root.touch()
+
+
+def cell_trace(trace: object) -> CellTrace:
+    """`trace`, known to implement CellTrace. Raises GraphError for a bare graph builder."""
+    if not isinstance(trace, CellTrace):
+        raise GraphError(
+            f"a Tensor was used while {type(trace).__name__} records, which cannot read Tensors",
+            remedy="record graph nodes directly, or capture with compiler_core.capture",
+        )
+    return trace
+
+
+def read(cell: Cell, handle: Tensor | None = None) -> Value:
+    """The cell's value as the current trace sees it, or the array if nothing is traced."""
+    trace = current_trace()
+    if trace is not None and cell.is_external:
+        return cell_trace(trace).read_cell(cell, handle)
+    value = cell.current()
+    if trace is None and not isinstance(value, np.ndarray):
+        raise GraphError(
+            f"a tensor made while tracing ({value!r}) was used after the trace ended",
+            remedy="return it from the compiled function instead of keeping it in a global or an attribute",
+        )
+    return value

@@ -1,0 +1,234 @@
+"""Making Tensors: from Python data, filled, numbered. torch's names, arguments and defaults.
+
+In: sizes or data. Out: fresh leaves, on the CPU. Python floats get the default dtype, integers int64, NumPy arrays
+keep theirs. `tensor` copies; `as_tensor` and `from_numpy` do not: the array must not be written to afterwards, since
+values are immutable (torch shares the memory both ways; here a write to the array would go unnoticed by views, saved
+values and versions). While tracing, everything made here is a graph node, so it is made anew on every call. Random
+ones: `random_creation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.device import Device, check_device
+from compiler_core.dtype import DType
+from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.ops import composite_creation as creation
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Array, Value, current_trace
+from compiler_core.tensor.cell import Cell, cell_trace
+from compiler_core.tensor.tensor import Tensor
+
+Shape = tuple[int, ...]
+SizeLike: TypeAlias = "int | Sequence[int]"
+Scalar = bool | int | float
+DeviceLike: TypeAlias = "Device | str | None"
+
+
+def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -> Tensor:
+    """A fresh leaf that holds `value`; under a trace an array becomes a constant of the graph."""
+    check_device(device)
+    trace = current_trace()
+    if trace is not None and isinstance(value, np.ndarray):
+        value = cell_trace(trace).constant(value)
+    return Tensor(Cell(value), requires_grad)
+
+
+def sizes(size: tuple[Any, ...]) -> Shape:
+    """The shape meant by `f(2, 3)`, `f((2, 3))` or `f([2, 3])`. Raises ShapeError for a negative size."""
+    flat = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
+    shape = tuple(int(n) for n in flat)
+    if any(n < 0 for n in shape):
+        raise ShapeError("a size is negative", expected="sizes >= 0", got=str(shape))
+    return shape
+
+
+# ---- from data
+
+
+def _has_tensor(data: Any) -> bool:
+    return isinstance(data, Tensor) or (isinstance(data, (list, tuple)) and any(map(_has_tensor, data)))
+
+
+def _plain(data: Any) -> Any:
+    """Nested lists with the Tensors in them replaced by lists."""
+    if isinstance(data, Tensor):
+        return data._array("tensor([...])")
+    return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data
+
+
+def to_array(data: Any, dtype: DType | None = None) -> Array:
+    """`data` as an array: Python floats in the default dtype, integers in int64.
+
+    Raises DTypeError for what is no number.
+    """
+    if isinstance(data, np.ndarray):
+        array = data
+    else:
+        array = np.asarray(_plain(data) if _has_tensor(data) else data)
+        if (array.dtype == np.float64 and not isinstance(data, np.generic) and not _holds_arrays(data)) or (
+            array.size == 0 and array.dtype == np.float64
+        ):
+            array = array.astype(dt.get_default_dtype().numpy)
+    if array.dtype.kind in "OUSMm":
+        raise DTypeError(
+            f"cannot make a tensor of {type(data).__name__}",
+            expected="numbers in nested lists, or an array",
+            got=str(array.dtype),
+        )
+    if dtype is not None and array.dtype != dtype.numpy:
+        return array.astype(dtype.numpy)
+    dt.of(array.dtype)
+    return array
+
+
+def _holds_arrays(data: Any) -> bool:
+    """Whether nested lists hold NumPy data, whose dtype then counts."""
+    if isinstance(data, (list, tuple)):
+        return any(map(_holds_arrays, data))
+    return isinstance(data, (np.ndarray, np.generic, Tensor))
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A leaf with a copy of `data`: a number, nested lists, an array, or a Tensor."""
+    if isinstance(data, Tensor):
+        copied = data.detach().clone()
+        return leaf((copied if dtype is None else copied.to(dtype))._read(), requires_grad, device)
+    array = to_array(data, dtype)
+    return leaf(array.copy() if array is data else array, requires_grad, device)
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """`data` as a Tensor: itself if it is one of that dtype, without a copy if it is an array (see the notes)."""
+    if isinstance(data, Tensor):
+        return data if dtype is None or data.dtype is dtype else prims.cast(data, dtype)
+    return leaf(to_array(data, dtype), device=device)
+
+
+asarray = as_tensor
+
+
+def from_numpy(array: Array) -> Tensor:
+    """A Tensor on `array`, without a copy. The array must not be written to afterwards."""
+    if not isinstance(array, np.ndarray):
+        raise DTypeError("from_numpy takes a NumPy array", expected="numpy.ndarray", got=type(array).__name__)
+    dt.of(array.dtype)
+    return leaf(array)
+
+
+# ---- filled
+
+
+def full(
+    size: SizeLike,
+    fill_value: Scalar,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """All elements `fill_value`; dtype that of the value."""
+    return leaf(creation.full(sizes((size,)), fill_value, dtype=dtype), requires_grad, device)
+
+
+def zeros(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """All elements 0."""
+    return leaf(creation.zeros(sizes(size), dtype=dtype), requires_grad, device)
+
+
+def ones(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """All elements 1."""
+    return leaf(creation.ones(sizes(size), dtype=dtype), requires_grad, device)
+
+
+def empty(
+    *size: Any,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Elements of no particular value (here 0: reproducible)."""
+    return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Scalar,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`full` of input's shape and dtype."""
+    return leaf(creation.full_like(input, fill_value, dtype=dtype), requires_grad, device)
+
+
+def zeros_like(
+    input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """`zeros` of input's shape and dtype."""
+    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(
+    input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """`ones` of input's shape and dtype."""
+    return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+empty_like = zeros_like
+
+
+# ---- numbered
+
+
+def _number(n: Any) -> Any:
+    return n if n is None or isinstance(n, (int, float)) else n.item()
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... below end; `arange(end)` starts at 0. int64 for integers, else the default dtype."""
+    value = creation.arange(_number(start), _number(end), _number(step), dtype=dtype)
+    return leaf(value, requires_grad, device)
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers from start to end, both included, evenly spaced."""
+    return leaf(creation.linspace(_number(start), _number(end), steps, dtype=dtype), requires_grad, device)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """n x m, 1 on the diagonal and 0 elsewhere."""
+    return leaf(creation.eye(n, m, dtype=dtype), requires_grad, device)

@@ -1,0 +1,197 @@
+"""The engine: runs the tape backward from some outputs, and accumulates into leaves or hands gradients back.
+
+In: (edge, gradient) pairs. Out: `.grad` of leaves, or the gradients of the edges that were asked for. Nodes run in
+descending sequence number, each once, after all its users; a leaf is finished as soon as its last contribution came
+(its hooks run then, so DDP may send early), not at the end. Gradients are plain arrays, unless create_graph asks for
+Tensors, on which the same rules record themselves. A thread runs its own passes; callbacks and passes nest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.aot.strategy import HANDLED
+from compiler_core.errors import AutogradError
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value, meta_of
+from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OutputNode
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+
+class _Passes(threading.local):
+    def __init__(self) -> None:
+        self.running: list[Backward] = []
+
+
+_passes = _Passes()
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Run `callback` at the end of the backward pass that is running in this thread.
+
+    Raises AutogradError outside of backward.
+    """
+    if not _passes.running:
+        raise AutogradError(
+            "queue_callback outside of a backward pass", remedy="call it from a hook that runs in backward()"
+        )
+    _passes.running[-1].callbacks.append(callback)
+
+
+class Backward:
+    """One backward pass.
+
+    retain_graph: keep what was saved. create_graph: gradients are Tensors with a history.
+    wanted: the edges whose gradient is asked for; None: all leaves. capture: give the wanted gradients back in
+    `captured` instead of accumulating them into `.grad`.
+    """
+
+    def __init__(
+        self, *, retain_graph: bool, create_graph: bool, wanted: Iterable[Edge] | None = None, capture: bool = False
+    ) -> None:
+        self.retain_graph, self.create_graph, self.capture = retain_graph, create_graph, capture
+        self.wanted: set[Edge] | None = None if wanted is None else set(wanted)
+        self.captured: dict[Edge, Value] = {}
+        self.callbacks: list[Callable[[], None]] = []
+        self.grads: dict[Edge, Any] = {}  # what has come so far; a list with one place an output for a FunctionNode
+        self.pending: dict[Edge, int] = {}  # leaf -> contributions still to come
+        self.active: set[GradNode] = set()  # nodes that have something to do
+
+    def run(self, roots: Sequence[tuple[Edge, Value]]) -> None:
+        """Run the pass from `roots`."""
+        order = self._plan([edge for edge, _ in roots])
+        before = thread_mode.enabled
+        thread_mode.enabled = self.create_graph
+        _passes.running.append(self)
+        try:
+            for edge, grad in roots:
+                self._deliver(edge, grad)
+            for node in order:
+                self._visit(node)
+            for callback in self.callbacks:  # may grow while it runs
+                callback()
+        finally:
+            _passes.running.pop()
+            thread_mode.enabled = before
+
+    def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:
+        """The nodes to visit, in order; fills `active` and `pending`."""
+        order = sorted(_reachable(roots), key=_seq, reverse=True)
+        if self.wanted is None:
+            self.active.update(order)
+        else:
+            for node in reversed(order):
+                if any(edge in self.wanted or edge in self.active for edge in node.edges if edge is not None):
+                    self.active.add(node)
+        for edge in roots:
+            self._expect(edge)
+        for node in order:
+            if node in self.active:
+                for edge in node.edges:
+                    self._expect(edge)
+        return order
+
+    def _expect(self, edge: Edge) -> None:
+        if edge is not None and not isinstance(edge, GradNode) and (self.wanted is None or edge in self.wanted):
+            self.pending[edge] = self.pending.get(edge, 0) + 1
+
+    def _deliver(self, edge: Edge, grad: Any) -> None:
+        if isinstance(edge, GradNode):
+            if grad is not None:
+                self._accumulate(edge, grad)
+        elif edge in self.pending:
+            if grad is HANDLED:
+                self.grads.setdefault(edge, HANDLED)
+            elif grad is not None:
+                self._accumulate(edge, grad)
+            self.pending[edge] -= 1
+            if self.pending[edge] == 0:
+                self._finish_leaf(edge, self.grads.pop(edge, None))  # type: ignore[arg-type]
+
+    def _accumulate(self, edge: Edge, grad: Value) -> None:
+        before = self.grads.get(edge)
+        self.grads[edge] = grad if before is None or before is HANDLED else prims.add(before, grad)
+
+    def _visit(self, node: GradNode) -> None:
+        grad = self.grads.pop(node, None)
+        if grad is not None and not isinstance(node, FunctionNode):
+            grad = self._arrived(node, grad)
+        if node not in self.active:
+            return
+        if isinstance(node, OutputNode):
+            parent = node.edges[0]
+            assert isinstance(parent, FunctionNode)
+            if grad is not None:
+                self.grads.setdefault(parent, [None] * parent.n_outputs)[node.index] = grad
+            return
+        grads = (None,) * len(node.edges) if grad is None else node.apply(grad, self.create_graph)
+        if grad is not None and not self.retain_graph:
+            node.release()
+        for edge, g in zip(node.edges, grads):
+            if edge is not None:
+                self._deliver(edge, g)
+
+    def _arrived(self, node: GradNode, grad: Value) -> Value:
+        """The gradient of a node's output is complete: hooks, retain_grad, and whoever asked for it."""
+        if node.hooks:
+            grad = self._run_hooks(node.hooks, grad)
+        tensor = None if node.retained is None else node.retained()
+        if tensor is not None:
+            tensor._accumulate_grad(grad, self.create_graph)
+        if self.wanted is not None and node in self.wanted:
+            self.captured[node] = grad
+        return grad
+
+    def _finish_leaf(self, leaf: Tensor, grad: Any) -> None:
+        """All contributions to a leaf have come: hooks, accumulation, hooks after accumulation."""
+        if grad is None:
+            return
+        hooks = leaf._hooks
+        if grad is not HANDLED:
+            if hooks is not None and hooks.grad:
+                grad = self._run_hooks(hooks.grad, grad)
+            if self.capture:
+                self.captured[leaf] = grad
+                return
+            leaf._accumulate_grad(grad, self.create_graph)
+        if hooks is not None:
+            for hook in list(hooks.accumulated.values()):
+                hook(leaf)
+
+    def _run_hooks(self, hooks: dict[int, Callable[[Tensor], Tensor | None]], grad: Value) -> Value:
+        from compiler_core.tensor.tensor import Tensor
+
+        for hook in list(hooks.values()):
+            given = grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
+            replaced = hook(given)
+            if replaced is None:
+                continue
+            if tuple(replaced.shape) != meta_of(grad).shape:
+                raise AutogradError(
+                    "a gradient hook changed the shape of the gradient",
+                    expected=str(meta_of(grad)),
+                    got=str(meta_of(replaced)),
+                )
+            grad = replaced if self.create_graph else replaced._read()
+        return grad
+
+
+def _seq(node: GradNode) -> int:
+    return node.seq
+
+
+def _reachable(roots: Iterable[Edge]) -> set[GradNode]:
+    """All nodes that the roots depend on."""
+    todo = [edge for edge in roots if isinstance(edge, GradNode)]
+    seen = set(todo)
+    while todo:
+        for edge in todo.pop().edges:
+            if isinstance(edge, GradNode) and edge not in seen:
+                seen.add(edge)
+                todo.append(edge)
+    return seen

@@ -1,0 +1,123 @@
+"""Whether operations are recorded for backward: no_grad, enable_grad, set_grad_enabled, inference_mode.
+
+In: nothing. Out: context managers that also decorate functions, as in torch. The mode belongs to the thread: the
+`threaded` transport runs one rank a thread. inference_mode is no_grad (ours has no cheaper tensors to offer).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Mode(threading.local):
+    enabled: bool = True
+    inference: bool = False
+
+
+thread_mode = _Mode()
+
+
+def is_grad_enabled() -> bool:
+    """Whether this thread records operations for backward."""
+    return thread_mode.enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is inside `inference_mode()`."""
+    return thread_mode.inference
+
+
+class _Block:
+    """A mode that holds inside `with`, or during the calls of a decorated function. May be entered again."""
+
+    def __init__(self) -> None:
+        self.before: list[tuple[bool, bool]] = []
+
+    def change(self) -> None:
+        """Set the thread's mode."""
+
+    def __enter__(self) -> None:
+        self.before.append((thread_mode.enabled, thread_mode.inference))
+        self.change()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        thread_mode.enabled, thread_mode.inference = self.before.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class _PlainBlock(_Block):
+    """A block without parameters: `@no_grad` decorates as `@no_grad()` does."""
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        block = super().__new__(cls)
+        if function is None:
+            return block
+        block.__init__()  # type: ignore[misc]
+        return block(function)
+
+
+class no_grad(_PlainBlock):
+    """Nothing is recorded inside."""
+
+    def change(self) -> None:
+        thread_mode.enabled = False
+
+
+class enable_grad(_PlainBlock):
+    """Operations are recorded inside, also within no_grad."""
+
+    def change(self) -> None:
+        thread_mode.enabled = True
+
+
+class inference_mode(_Block):
+    """Nothing is recorded inside; `is_inference_mode_enabled()` says so. `inference_mode(False)` changes nothing."""
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self.active = mode
+
+    def change(self) -> None:
+        if self.active:
+            thread_mode.enabled, thread_mode.inference = False, True
+
+
+class set_grad_enabled(_Block):
+    """Set the mode at once; used as a context manager or a decorator, only inside."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.enabled = bool(mode)
+        self.at_creation = (thread_mode.enabled, thread_mode.inference)
+        self.change()
+
+    def change(self) -> None:
+        thread_mode.enabled = self.enabled
+
+    def __enter__(self) -> None:
+        self.before.append(self.at_creation)
+        self.change()
+
+    def __call__(self, function: F) -> F:
+        thread_mode.enabled = self.at_creation[0]  # decorating is no use of the mode yet
+        enabled = self.enabled
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with set_grad_enabled(enabled):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]

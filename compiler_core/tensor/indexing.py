@@ -1,0 +1,99 @@
+"""Reading and writing by index: `x[index]`, `x[index] = value`, for every index NumPy and torch share.
+
+In: a Tensor, an index, a value that broadcasts to what the index selects. Out: a view (basic index) or a new Tensor;
+for writing, the new value assigned in place. A basic index (integers, slices, None, Ellipsis) is a view, and the
+write goes through it. Index tensors are handed on as arrays, so that eager code checks them by their data; while
+tracing they stay nodes, and a mask is a graph break, except where one value is written: that is a `where`. Where an
+index names a place twice, the last value stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import GraphBreak
+from compiler_core.ops import functional as F
+from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.location import user_location
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+
+def get_item(self: Tensor, index: Any) -> Tensor:
+    """`self[index]`."""
+    return F.getitem(self, _prepared(index))  # type: ignore[no-any-return]
+
+
+def set_item(self: Tensor, index: Any, value: Any) -> None:
+    """`self[index] = value`."""
+    if _is_basic(index):
+        get_item(self, index).copy_(value)
+        return
+    self._check_in_place()
+    operand = _operand(value, self)
+    if _is_mask(index) and (not hasattr(operand, "shape") or meta_of(operand).numel == 1):
+        self._assign(_masked(self._snapshot(), index, operand))
+    else:
+        self._assign(F.setitem(self._snapshot(), _prepared(index), operand))
+
+
+def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """A copy with `values` put (or added) at `self[indices]`."""
+    return F.setitem(self, _prepared(tuple(indices)), _operand(values, self), accumulate=accumulate)  # type: ignore[no-any-return]
+
+
+def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements where mask holds, flat. Cannot be traced."""
+    shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape)
+    return get_item(F.expand(self, shape), F.expand(mask, shape))
+
+
+def _is_basic(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(p is None or p is Ellipsis or isinstance(p, (slice, int, np.integer)) for p in parts) and not any(
+        isinstance(p, bool) for p in parts
+    )
+
+
+def _is_mask(index: Any) -> bool:
+    return hasattr(index, "_cell") and index.dtype is dt.bool_
+
+
+def _masked(x: Tensor, mask: Tensor, value: Any) -> Value:
+    """x with one value where mask, over x's leading dims, holds."""
+    full = F.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    return F.masked_fill(x, full, F.reshape(value, ()) if hasattr(value, "shape") else value)
+
+
+def _operand(value: Any, like: Tensor) -> Any:
+    """A value to write: a Tensor or number as it is, NumPy data and lists as a Tensor."""
+    from compiler_core.tensor.creation import as_tensor
+
+    return (
+        value
+        if hasattr(value, "_cell") or isinstance(value, (bool, int, float))
+        else as_tensor(value, dtype=like.dtype)
+    )
+
+
+def _prepared(index: Any) -> Any:
+    """The index with its Tensors as arrays, unless they are traced."""
+    if isinstance(index, tuple):
+        return tuple(map(_prepared, index))
+    if isinstance(index, list) and any(hasattr(entry, "_cell") for entry in index):
+        return [_prepared(entry) for entry in index]
+    if not hasattr(index, "_cell"):
+        return index
+    if current_trace() is None:
+        return index._read()
+    if _is_mask(index):
+        raise GraphBreak(
+            "indexing by a mask needs the data of a traced tensor",
+            where=user_location(),
+            remedy="use where, masked_fill, or multiply by the mask",
+        )
+    return index

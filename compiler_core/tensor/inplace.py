@@ -1,0 +1,123 @@
+"""In-place methods: a function of the present value, assigned back.
+
+In: a function over values. Out: a method that computes it on a snapshot (so that the gradient rule keeps the old
+value, free of charge) and assigns the result to the tensor, and so to all that share its memory. Shape stays, dtype
+stays (see Tensor._assign). Errors as in torch: on a leaf that requires a gradient, on an expanded view, on a result
+of a higher kind of dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+from compiler_core import dtype as dt
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value, meta_of
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.random import Generator
+    from compiler_core.tensor.tensor import Tensor
+
+P = ParamSpec("P")
+
+
+def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """The method that puts `function(self, ...)` in self's place and returns self."""
+
+    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        self._check_in_place()
+        self._assign(function(self._snapshot(), *args, **kwargs))
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    return method
+
+
+# ---- what has no function of its own
+
+
+def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Value:
+    """Copy `src`, broadcast and cast, into self."""
+    from compiler_core.tensor.creation import as_tensor
+
+    source = as_tensor(src)
+    dtype = dt.of(self.dtype)
+    source = source if source.dtype is dtype else prims.cast(source, dtype)
+    return F.expand(source, meta_of(self).shape)
+
+
+def _filled(self: Tensor, value: Any) -> Value:
+    if hasattr(value, "shape"):
+        return _copy(self, value)
+    return type(self)._wrap(prims.full_like(self, value))
+
+
+def _zeros(self: Tensor) -> Value:
+    return _filled(self, 0)
+
+
+def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Uniform in [a, b)."""
+    from compiler_core.tensor.random_creation import rand
+
+    return F.add(F.mul(rand(self.shape, dtype=self.dtype, generator=generator), b - a), a)
+
+
+def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Normal with this mean and standard deviation."""
+    from compiler_core.tensor.random_creation import randn
+
+    return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator), std), mean)
+
+
+def _bernoulli(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Value:
+    """1 with probability p, else 0."""
+    from compiler_core.tensor.random_creation import rand
+
+    return prims.cast(F.lt(rand(self.shape, dtype=dt.float32, generator=generator), p), self.dtype)
+
+
+def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Value:
+    """Integers in [low, high); `random_(n)` means [0, n); without bounds, what the dtype holds exactly."""
+    from compiler_core.tensor.random_creation import randint
+
+    if high is None:
+        low, high = (
+            0,
+            low or min(1 << 8 * self.dtype.itemsize - 1, 1 << {8: 53, 4: 24, 2: 8}.get(self.dtype.itemsize, 7)),
+        )
+    return prims.cast(randint(low, high, self.shape, generator=generator), self.dtype)
+
+
+class InPlaceMethods:
+    """The table of the in-place methods."""
+
+    __slots__ = ()
+
+    copy_, fill_, zero_ = in_place(_copy), in_place(_filled), in_place(_zeros)
+    add_, sub_, mul_, div_ = in_place(F.add), in_place(F.sub), in_place(F.mul), in_place(F.div)
+    subtract_, multiply_, divide_ = sub_, mul_, div_
+    floor_divide_, remainder_, pow_ = in_place(F.floor_divide), in_place(F.remainder), in_place(F.pow)
+    addcmul_, addcdiv_, lerp_ = in_place(F.addcmul), in_place(F.addcdiv), in_place(F.lerp)
+    neg_, abs_, sign_, square_ = in_place(F.neg), in_place(F.abs), in_place(F.sign), in_place(F.square)
+    exp_, expm1_, log_, log1p_ = in_place(F.exp), in_place(F.expm1), in_place(F.log), in_place(F.log1p)
+    sin_, cos_, tanh_, sigmoid_ = in_place(F.sin), in_place(F.cos), in_place(F.tanh), in_place(F.sigmoid)
+    sqrt_, rsqrt_, reciprocal_, erf_ = (
+        in_place(F.sqrt), in_place(F.rsqrt), in_place(F.reciprocal), in_place(F.erf),
+    )  # fmt: skip
+    floor_, ceil_, trunc_, round_ = in_place(F.floor), in_place(F.ceil), in_place(F.trunc), in_place(F.round)
+    clamp_, clip_, relu_ = in_place(F.clamp), in_place(F.clamp), in_place(F.relu)
+    clamp_min_ = in_place(F.maximum)
+    clamp_max_ = in_place(F.minimum)
+    masked_fill_, nan_to_num_ = in_place(F.masked_fill), in_place(F.nan_to_num)
+    tril_, triu_ = in_place(F.tril), in_place(F.triu)
+    logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)
+    logical_or_, bitwise_not_ = in_place(F.logical_or), in_place(F.bitwise_not)
+    uniform_, normal_, bernoulli_, random_ = (
+        in_place(_uniform),
+        in_place(_normal),
+        in_place(_bernoulli),
+        in_place(_random),
+    )

@@ -1,0 +1,109 @@
+"""Python and NumPy see a Tensor's data: item, tolist, bool, float, numpy, `__array__`.
+
+In: Tensors. Out: Python numbers and NumPy arrays. Arrays handed out are read-only views: values are immutable.
+On a traced tensor each of these is a graph break that names the user's line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core.errors import AutogradError, ShapeError
+from compiler_core.ops.registry import Array
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+Number = bool | int | float
+
+
+def _numpy(self: Tensor, *, force: bool = False) -> Array:
+    """A read-only array of the data, without a copy.
+
+    A tensor that requires a gradient must be detached first (or forced).
+    """
+    if self.requires_grad and not force:
+        raise AutogradError("numpy() on a tensor that requires a gradient", remedy="use tensor.detach().numpy()")
+    array = self._array("numpy()").view()
+    array.flags.writeable = False
+    return array
+
+
+def _array_protocol(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+    array = _numpy(self)
+    if dtype is not None and array.dtype != dtype:
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+def _item(self: Tensor) -> Number:
+    """The one element as a Python number."""
+    return _scalar(self, "item()")
+
+
+def _scalar(self: Tensor, what: str) -> Number:
+    array = self._array(what)
+    if array.size != 1:
+        raise ShapeError(f"{what} needs a tensor with one element", expected="1 element", got=f"shape {array.shape}")
+    value = array.reshape(()).item()
+    return value if isinstance(value, (bool, int, float)) else float(value)  # ml_dtypes gives its own scalars
+
+
+def _tolist(self: Tensor) -> Any:
+    """The data as nested lists of Python numbers, or one number."""
+    array = self._array("tolist()")
+    if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    return array.tolist()
+
+
+def _bool(self: Tensor) -> bool:
+    return bool(_scalar(self, "bool()"))
+
+
+def _float(self: Tensor) -> float:
+    return float(_scalar(self, "float()"))
+
+
+def _int(self: Tensor) -> int:
+    return int(_scalar(self, "int()"))
+
+
+def _index(self: Tensor) -> int:
+    if self.dtype.kind not in "iub":
+        raise TypeError(f"only integer tensors can be used as an index, got {self.dtype}")
+    return int(_scalar(self, "using it as an index"))
+
+
+def _len(self: Tensor) -> int:
+    if self.ndim == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return self.shape[0]
+
+
+def _contains(self: Tensor, element: object) -> bool:
+    other = element._array("in") if hasattr(element, "_array") else element
+    return bool((self._array("in") == other).any())
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return format(_scalar(self, "format()"), spec) if spec else repr(self)
+
+
+class Interop:
+    """The table of the methods above."""
+
+    __slots__ = ()
+    numpy = _numpy
+    __array__ = _array_protocol
+    item = _item
+    tolist = _tolist
+    __bool__ = _bool
+    __float__ = _float
+    __int__ = _int
+    __index__ = _index
+    __len__ = _len
+    __contains__ = _contains
+    __format__ = _format

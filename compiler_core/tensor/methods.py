@@ -1,0 +1,274 @@
+"""The method table: torch's Tensor methods, most of them the functions of compiler_core/ops as they are.
+
+In: composite functions over any Value, whose first argument becomes `self`. Out: the class `Methods` that Tensor
+inherits. Written out here are only methods that differ from the function of their name, and those about the handle
+(sizes, dtype conversion, copies). In-place methods are in `inplace.py`, those that need the data in `interop.py` and
+`selection.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler_core import dtype as dt
+from compiler_core.device import Device, check_device
+from compiler_core.dtype import DType
+from compiler_core.errors import DeviceError, DTypeError
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.tensor import views
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.indexing import index_put, masked_select
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Size, Tensor
+
+
+# ---- about the handle
+
+
+def _size(self: Tensor, dim: int | None = None) -> Size | int:
+    """The shape, or one size of it."""
+    return self.shape if dim is None else self.shape[dim]
+
+
+def _dim(self: Tensor) -> int:
+    """The number of dimensions."""
+    return self.ndim
+
+
+def _numel(self: Tensor) -> int:
+    """The number of elements."""
+    return meta_of(self).numel
+
+
+def _element_size(self: Tensor) -> int:
+    """Bytes of one element."""
+    return self.dtype.itemsize
+
+
+def _stride(self: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
+    """The strides in elements that torch would report for this view of a contiguous base."""
+    strides = self._cell.strides()
+    return strides if dim is None else strides[dim]
+
+
+def _is_contiguous(self: Tensor, memory_format: object = None) -> bool:
+    """Whether the elements lie in row-major order."""
+    return views.is_contiguous(self._cell.value.shape, self._cell.strides())
+
+
+def _is_floating_point(self: Tensor) -> bool:
+    """Whether the dtype is floating."""
+    return self.dtype.is_floating_point
+
+
+def _is_complex(self: Tensor) -> bool:
+    """Never: there are no complex dtypes."""
+    return False
+
+
+# ---- copies and conversions
+
+
+def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
+    """A tensor with its own copy of the data; the gradient flows back to this one."""
+    same = prims.reshape(self, self._cell.value.shape)  # records the identity
+    value = same._cell.current()
+    cell = Cell(value if current_trace() is not None else value.copy())
+    return type(same)._from_cell(cell, same._node)  # type: ignore[no-any-return]
+
+
+def _contiguous(self: Tensor, memory_format: object = None) -> Tensor:
+    """This tensor if it is contiguous, else a copy."""
+    return self if _is_contiguous(self) else _clone(self)
+
+
+def _reshape(self: Tensor, *shape: Any) -> Tensor:
+    """This tensor in another shape: a view where torch gives one, else a copy."""
+    return F.reshape(self, *shape)  # type: ignore[no-any-return]
+
+
+def _view(self: Tensor, *shape: Any) -> Tensor:
+    """`reshape`. Reinterpreting the bytes as another dtype is not supported."""
+    if len(shape) == 1 and isinstance(shape[0], DType):
+        raise DTypeError("view(dtype) is not supported: values have no bytes to reinterpret", remedy="use to(dtype)")
+    return F.reshape(self, *shape)  # type: ignore[no-any-return]
+
+
+def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """This tensor in another dtype (or that of another tensor): itself if nothing changes and copy is False.
+
+    to(dtype), to(device), to(device, dtype), to(other); dtype=, device=, copy=, non_blocking=.
+    """
+    copy, dtype = kwargs.pop("copy", False), kwargs.pop("dtype", None)
+    devices = [kwargs.pop("device", None)]
+    kwargs.pop("non_blocking", None), kwargs.pop("memory_format", None)
+    if kwargs:
+        raise TypeError(f"to() got unexpected keyword arguments {sorted(kwargs)}")
+    for arg in args:
+        if isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, (str, Device)):
+            devices.append(arg)
+        elif hasattr(arg, "_cell"):
+            dtype = arg.dtype
+    for device in devices:
+        check_device(device)
+    if dtype is not None and dtype is not self.dtype:
+        return prims.cast(self, dtype)  # type: ignore[no-any-return]
+    return _clone(self) if copy else self
+
+
+def _type(self: Tensor, dtype: DType | None = None) -> Tensor | str:
+    """This tensor in `dtype`; without one, the name torch would give its type."""
+    if dtype is not None:
+        return _to(self, dtype)
+    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
+             "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}  # fmt: skip
+    return f"distcompile.{names.get(self.dtype.name, self.dtype.name)}Tensor"
+
+
+def _type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in other's dtype."""
+    return _to(self, other.dtype)
+
+
+def _converter(dtype: DType) -> Any:
+    def convert(self: Tensor, memory_format: object = None) -> Tensor:
+        return _to(self, dtype)
+
+    convert.__doc__ = f"This tensor as {dtype.name}."
+    return convert
+
+
+def _cpu(self: Tensor) -> Tensor:
+    """This tensor: it is on the CPU already."""
+    return self
+
+
+def _cuda(self: Tensor, device: object = None, non_blocking: bool = False) -> Tensor:
+    """Not supported yet. Raises DeviceError."""
+    raise DeviceError(
+        "there is no CUDA device here", expected="cpu", remedy="stay on the CPU; GPUs are not supported yet"
+    )
+
+
+# ---- more of torch's names
+
+
+def _new_full(self: Tensor, size: Any, fill_value: Any, **options: Any) -> Tensor:
+    """`full` with this dtype, unless one is given. Options: dtype, device, requires_grad."""
+    from compiler_core.tensor.creation import full
+
+    return full(size, fill_value, **{"dtype": self.dtype, **options})
+
+
+def _new_zeros(self: Tensor, *size: Any, **options: Any) -> Tensor:
+    """`zeros` with this dtype, unless one is given."""
+    from compiler_core.tensor.creation import zeros
+
+    return zeros(*size, **{"dtype": self.dtype, **options})
+
+
+def _new_ones(self: Tensor, *size: Any, **options: Any) -> Tensor:
+    """`ones` with this dtype, unless one is given."""
+    from compiler_core.tensor.creation import ones
+
+    return ones(*size, **{"dtype": self.dtype, **options})
+
+
+def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
+    """`tensor(data)` with this dtype, unless one is given."""
+    from compiler_core.tensor.creation import tensor
+
+    return tensor(data, **{"dtype": self.dtype, **options})
+
+
+def _equal(self: Tensor, other: Tensor) -> bool:
+    """Whether shape and all elements are the same, as a Python bool."""
+    if meta_of(self).shape != meta_of(other).shape:
+        return False
+    return bool(F.all(F.eq(self, other)))
+
+
+def _allclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements are close, as a Python bool."""
+    return bool(F.all(F.isclose(self, other, rtol, atol, equal_nan)))
+
+
+def _swapped(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
+    return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
+
+
+def _reversed(self: Tensor) -> Tensor:
+    """All dimensions in reverse order."""
+    return F.permute(self, tuple(range(self.ndim))[::-1])  # type: ignore[no-any-return]
+
+
+class Methods:
+    """The table."""
+
+    __slots__ = ()
+
+    size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
+    element_size, stride, is_contiguous = _element_size, _stride, _is_contiguous
+    is_floating_point, is_complex = _is_floating_point, _is_complex
+    clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
+    cpu, cuda = _cpu, _cuda
+    float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
+    bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
+    short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)
+    equal, allclose = _equal, _allclose
+    T, mT, H, mH = property(_reversed), property(_swapped), property(_swapped), property(_swapped)
+
+    add, sub, subtract, rsub = F.add, F.sub, F.sub, F.rsub
+    mul, multiply, div, divide, true_divide = F.mul, F.mul, F.div, F.div, F.true_divide
+    floor_divide, remainder, fmod = F.floor_divide, F.remainder, F.fmod
+    pow, float_power, square, reciprocal = F.pow, F.float_power, F.square, F.reciprocal
+    maximum, minimum, clamp, clip, lerp = F.maximum, F.minimum, F.clamp, F.clamp, F.lerp
+    addcmul, addcdiv = F.addcmul, F.addcdiv
+    neg, negative, positive, abs, absolute = F.neg, F.neg, F.positive, F.abs, F.abs
+    sign, exp, exp2, expm1 = F.sign, F.exp, F.exp2, F.expm1
+    log, log2, log10, log1p = F.log, F.log2, F.log10, F.log1p
+    sin, cos, tan, sinh, cosh, tanh = F.sin, F.cos, F.tan, F.sinh, F.cosh, F.tanh
+    sqrt, rsqrt, erf, erfc, sigmoid = F.sqrt, F.rsqrt, F.erf, F.erfc, F.sigmoid
+    floor, ceil, trunc, fix, round, frac = (
+        F.floor, F.ceil, F.trunc, F.trunc, F.round, F.frac,
+    )  # fmt: skip
+    eq, ne, lt, le, gt, ge = F.eq, F.ne, F.lt, F.le, F.gt, F.ge
+    not_equal, less, less_equal = F.ne, F.lt, F.le
+    greater, greater_equal = F.gt, F.ge
+    logical_not, logical_and = F.logical_not, F.logical_and
+    logical_or, logical_xor = F.logical_or, F.logical_xor
+    bitwise_and, bitwise_or = F.bitwise_and, F.bitwise_or
+    bitwise_xor, bitwise_not = F.bitwise_xor, F.bitwise_not
+    isnan, isinf, isfinite, isclose = F.isnan, F.isinf, F.isfinite, F.isclose
+    masked_fill, nan_to_num = F.masked_fill, F.nan_to_num
+
+    sum, prod, mean, var, std = F.sum, F.prod, F.mean, F.var, F.std
+    amax, amin, max, min = F.amax, F.amin, F.max, F.min
+    argmax, argmin, any, all = F.argmax, F.argmin, F.any, F.all
+    count_nonzero, norm, logsumexp, cumsum = F.count_nonzero, F.norm, F.logsumexp, F.cumsum
+
+    view_as, reshape_as, flatten, ravel, unflatten = (
+        F.view_as, F.view_as, F.flatten, F.ravel, F.unflatten,
+    )  # fmt: skip
+    squeeze, unsqueeze, permute, transpose = F.squeeze, F.unsqueeze, F.permute, F.transpose
+    swapaxes, swapdims, t, movedim, moveaxis = (
+        F.transpose, F.transpose, F.t, F.movedim, F.movedim,
+    )  # fmt: skip
+    expand, expand_as, repeat, tile = F.expand, F.expand_as, F.repeat, F.tile
+    repeat_interleave, narrow, select = F.repeat_interleave, F.narrow, F.select
+    split, chunk, unbind = F.split, F.chunk, F.unbind
+    flip, roll, tril, triu = F.flip, F.roll, F.tril, F.triu
+
+    matmul, mm, bmm, mv, dot, outer = F.matmul, F.mm, F.bmm, F.mv, F.dot, F.outer
+    gather, scatter, scatter_add, index_add = F.gather, F.scatter, F.scatter_add, F.index_add
+    index_select, index_copy, take_along_dim, diag = F.index_select, F.index_copy, F.take_along_dim, F.diag
+    index_put, masked_select = index_put, masked_select
+    new_full, new_zeros, new_ones, new_empty, new_tensor = _new_full, _new_zeros, _new_ones, _new_zeros, _new_tensor
+    addmm, baddbmm = F.addmm, F.baddbmm
+    relu, softmax, log_softmax = F.relu, F.softmax, F.log_softmax

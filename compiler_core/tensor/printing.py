@@ -1,0 +1,125 @@
+"""The text of a Tensor, laid out as torch lays it out.
+
+In: a Tensor. Out: `tensor([[1., 2.]], requires_grad=True)`: four digits, scientific where magnitudes differ by more
+than 1000, edges alone above 1000 elements, dtype where Python's literals would not give it, then the history. On a
+traced tensor: a graph break (its data is not known).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.tape import GradNode
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+EDGE_ITEMS = 3
+THRESHOLD = 1000
+LINE_WIDTH = 80
+PRECISION = 4
+
+
+def format_tensor(tensor: Tensor) -> str:
+    """`repr` of a Tensor."""
+    array = tensor._array("printing")
+    prefix = "tensor("
+    if array.size == 0:
+        text = "[]"
+    else:
+        summarize = array.size > THRESHOLD
+        shown = _edges(array) if summarize else array
+        text = _nested(array, len(prefix), summarize, _formatter(shown))
+    return _with_suffixes(prefix + text, _suffixes(tensor, array), len(prefix))
+
+
+def _suffixes(tensor: Tensor, array: Array) -> list[str]:
+    dtype, result = dt.of(array), []
+    if array.size == 0 and array.ndim != 1:
+        result.append(f"size={tuple(array.shape)}")
+    implied = dtype in (dt.get_default_dtype(), dt.int64, dt.bool_) and (array.size or dtype is dt.get_default_dtype())
+    if not implied:
+        result.append(f"dtype={dtype!r}")
+    edge = tensor._edge()
+    if isinstance(edge, GradNode):
+        result.append(f"grad_fn={edge!r}")
+    elif edge is not None:
+        result.append("requires_grad=True")
+    return result
+
+
+def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+    last_line = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if last_line + len(suffix) + 2 > LINE_WIDTH:
+            text += ",\n" + " " * indent + suffix
+            last_line = indent + len(suffix)
+        else:
+            text += ", " + suffix
+            last_line += len(suffix) + 2
+    return text + ")"
+
+
+def _edges(array: Array) -> Array:
+    """The elements that are shown of an array too large to show."""
+    for dim in range(array.ndim):
+        if array.shape[dim] > 2 * EDGE_ITEMS:
+            keep = [*range(EDGE_ITEMS), *range(array.shape[dim] - EDGE_ITEMS, array.shape[dim])]
+            array = np.take(array, keep, dim)
+    return array
+
+
+def _formatter(shown: Array) -> Callable[[float], str]:
+    """Number -> text, all of one width."""
+    if shown.dtype.kind in "biu":
+        width = max(len(str(v)) for v in shown.reshape(-1).tolist())
+        return lambda v: str(v).rjust(width)
+    values = shown.reshape(-1).astype(np.float64)
+    finite = np.abs(values[np.isfinite(values) & (values != 0)])
+    if finite.size == 0:
+        integral, scientific = True, False
+    else:
+        high, low = float(finite.max()), float(finite.min())
+        integral = bool((finite == np.ceil(finite)).all())
+        scientific = high / low > 1000 or high > 1e8 or (low < 1e-4 and not integral)
+    plain = _number_format(integral, scientific)
+    width = max(len(plain(float(v))) for v in values)
+    return lambda v: plain(float(v)).rjust(width)
+
+
+def _number_format(integral: bool, scientific: bool) -> Callable[[float], str]:
+    if scientific:
+        return lambda v: f"{v:.{PRECISION}e}"
+    if integral:
+        return lambda v: f"{v:.0f}" + ("." if math.isfinite(v) else "")
+    return lambda v: f"{v:.{PRECISION}f}"
+
+
+def _nested(array: Array, indent: int, summarize: bool, number: Callable[[float], str]) -> str:
+    if array.ndim == 0:
+        return number(array.item()).strip()
+    if array.ndim == 1:
+        return _vector(array, indent, summarize, number)
+    if summarize and array.shape[0] > 2 * EDGE_ITEMS:
+        first = [_nested(a, indent + 1, summarize, number) for a in array[:EDGE_ITEMS]]
+        parts = [*first, "...", *(_nested(a, indent + 1, summarize, number) for a in array[-EDGE_ITEMS:])]
+    else:
+        parts = [_nested(a, indent + 1, summarize, number) for a in array]
+    return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
+
+
+def _vector(array: Array, indent: int, summarize: bool, number: Callable[[float], str]) -> str:
+    values = array.astype(np.float64).tolist() if array.dtype.kind not in "biu" else array.tolist()
+    if summarize and len(values) > 2 * EDGE_ITEMS:
+        texts = [*map(number, values[:EDGE_ITEMS]), " ...", *map(number, values[-EDGE_ITEMS:])]
+    else:
+        texts = [number(v) for v in values]
+    per_line = max(1, (LINE_WIDTH - indent) // (len(number(values[0])) + 2)) if values else 1
+    lines = [", ".join(texts[i : i + per_line]) for i in range(0, len(texts), per_line)]
+    return "[" + ("," + "\n" + " " * (indent + 1)).join(lines) + "]"

@@ -1,0 +1,188 @@
+"""Random state: generators that hand out keys of the counter-based Philox op.
+
+In: a seed. Out: keys u64[3] = (seed, offset, shard) with the number of the draw (stream); every draw advances
+`offset` by one. A draw's bits depend on (seed, offset + stream, shard, element) alone (see ops/random.py). A compiled
+call takes one key for its n draws, stream 0..n-1, and then advances the offset by n: the same bits as eager.
+
+State belongs to the thread. `default_generator` gives each thread a state of its own, begun at the seed last given to
+`manual_seed` in any thread, offset 0: the `threaded` transport runs one rank a thread, and their streams must not
+interleave. `manual_seed` in a thread restarts that thread's stream, and sets the seed of threads that have not drawn
+yet. The shard, also per thread, says which part of a joint batch this rank computes (DDP sets it): rank r of n
+elements draws elements r*n...
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler_core.errors import GraphBreak
+from compiler_core.ops.registry import Array, Value, current_trace
+from compiler_core.tensor.cell import cell_trace
+from compiler_core.tensor.location import user_location
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+_MASK = (1 << 64) - 1
+
+
+class _State:
+    __slots__ = ("offset", "seed")
+
+    def __init__(self, seed: int, offset: int = 0) -> None:
+        self.seed, self.offset = seed & _MASK, offset
+
+
+class _Shard(threading.local):
+    index: int = 0
+
+
+_shard = _Shard()
+
+
+@contextmanager
+def set_shard(index: int) -> Iterator[None]:
+    """Within the block, this thread draws the elements of shard `index` of a joint batch."""
+    before, _shard.index = _shard.index, index
+    try:
+        yield
+    finally:
+        _shard.index = before
+
+
+def current_shard() -> int:
+    """The shard this thread draws for."""
+    return _shard.index
+
+
+class Generator:
+    """A stream of random draws, as torch.Generator. Not to be shared between threads (the default one may be)."""
+
+    def __init__(self, device: object = "cpu") -> None:
+        self._own = _State(0)
+
+    def _state(self) -> _State:
+        return self._own
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start again at offset 0 of `seed`."""
+        if current_trace() is not None:
+            raise GraphBreak(
+                "seeding cannot be traced", where=user_location(), remedy="seed outside the compiled function"
+            )
+        state = self._state()
+        state.seed, state.offset = int(seed) & _MASK, 0
+        return self
+
+    def seed(self) -> int:
+        """Start again at a seed from the operating system, and return it."""
+        seed = secrets.randbits(63)
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """The seed of this stream."""
+        return self._state().seed
+
+    @property
+    def offset(self) -> int:
+        """The number of draws so far."""
+        return self._state().offset
+
+    def next_key(self) -> tuple[Value, int]:
+        """The key and the stream of one draw; under a trace, those of the graph's rng placeholder."""
+        trace = current_trace()
+        if trace is None:
+            return self.take_keys(1), 0
+        if not isinstance(self, _DefaultGenerator):
+            raise GraphBreak(
+                "a draw from a generator of one's own cannot be traced",
+                where=user_location(),
+                remedy="use the default generator",
+            )
+        return cell_trace(trace).next_rng()
+
+    def take_keys(self, draws: int) -> Array:
+        """The key u64[3] that serves the next `draws` draws as streams 0 .. draws-1; the offset advances past them."""
+        state = self._state()
+        key = np.array((state.seed, state.offset, _shard.index), np.uint64)
+        state.offset += draws
+        return key
+
+    def get_state(self) -> Tensor:
+        """The state: u8[16], seed and offset."""
+        from compiler_core.tensor.tensor import Tensor
+
+        state = self._state()
+        return Tensor._wrap(np.array((state.seed, state.offset), np.uint64).view(np.uint8))
+
+    def set_state(self, state: Tensor) -> Generator:
+        """Go on where `get_state` was called."""
+        own = self._state()
+        own.seed, own.offset = (int(n) for n in state.numpy().copy().view(np.uint64))
+        return self
+
+
+class _DefaultGenerator(Generator):
+    """The generator of functions that are given none: one state a thread."""
+
+    def __init__(self) -> None:
+        self._seed = 0
+        self._threads = threading.local()
+
+    def _state(self) -> _State:
+        state: _State | None = getattr(self._threads, "state", None)
+        if state is None:
+            state = self._threads.state = _State(self._seed)
+        return state
+
+    def manual_seed(self, seed: int) -> Generator:
+        super().manual_seed(seed)
+        self._seed = int(seed) & _MASK
+        return self
+
+
+default_generator: Generator = _DefaultGenerator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator of this thread, and of threads that have not drawn yet."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The default generator's seed."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The default generator's state."""
+    return default_generator.get_state()
+
+
+def set_rng_state(state: Tensor) -> None:
+    """Restore the default generator's state."""
+    default_generator.set_state(state)
+
+
+@contextmanager
+def fork_rng(devices: object = None, enabled: bool = True) -> Iterator[None]:
+    """Restore the default generator's state after the block."""
+    state = default_generator._state()
+    before = (state.seed, state.offset)
+    try:
+        yield
+    finally:
+        if enabled:
+            state.seed, state.offset = before

@@ -1,0 +1,132 @@
+"""Making random Tensors: rand, randn, randint, randperm, normal, bernoulli and their `_like` forms.
+
+In: sizes, a generator (default: the thread's). Out: fresh leaves. Each call takes one key of the generator, so one
+draw, and hands it to the function of that name in ops/composite_creation.py. So the numbers are the same eager,
+compiled, on any rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.dtype import DType
+from compiler_core.errors import GraphBreak, ShapeError
+from compiler_core.ops import composite_creation as creation
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
+from compiler_core.tensor.location import user_location
+from compiler_core.tensor.random import Generator, default_generator
+from compiler_core.tensor.tensor import Tensor
+
+
+def uniform_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
+    """Uniform in [0, 1)."""
+    key, stream = (generator or default_generator).next_key()
+    return creation.rand(key, shape, stream=stream, dtype=dtype)
+
+
+def normal_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
+    """Standard normal."""
+    key, stream = (generator or default_generator).next_key()
+    return creation.randn(key, shape, stream=stream, dtype=dtype)
+
+
+def rand(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Uniform in [0, 1)."""
+    return leaf(uniform_value(sizes(size), dtype or dt.get_default_dtype(), generator), requires_grad, device)
+
+
+def randn(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Standard normal."""
+    return leaf(normal_value(sizes(size), dtype or dt.get_default_dtype(), generator), requires_grad, device)
+
+
+def rand_like(
+    input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """`rand` of input's shape and dtype."""
+    return rand(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
+
+
+def randn_like(
+    input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """`randn` of input's shape and dtype."""
+    return randn(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
+
+
+def randint(
+    low: int,
+    high: Any = None,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    """Integers in [low, high), at most 2**32 of them; `randint(high, size)` starts at 0."""
+    if size is None:
+        low, high, size = 0, low, high
+    if size is None:
+        raise ShapeError("randint needs a size", expected="randint(low, high, size)")
+    key, stream = (generator or default_generator).next_key()
+    return leaf(creation.randint(key, low, high, tuple(size), stream=stream, dtype=dtype), False, device)
+
+
+def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None) -> Tensor:
+    """`randint` of input's shape and dtype."""
+    bounds = (0, low) if high is None else (low, high)
+    return randint(*bounds, input.shape, dtype=dtype or input.dtype)
+
+
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None
+) -> Tensor:
+    """A random permutation of 0..n-1: the order of n 64-bit draws. Cannot be traced."""
+    if current_trace() is not None:
+        raise GraphBreak(
+            "randperm cannot be traced", where=user_location(), remedy="draw it outside the compiled function"
+        )
+    key, stream = (generator or default_generator).next_key()
+    high, low = prims.philox(key, (2, n), stream).astype(np.uint64)
+    order = np.argsort(high << np.uint64(32) | low, kind="stable")
+    return leaf(order.astype((dtype or dt.int64).numpy), False, device)
+
+
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+) -> Tensor:
+    """mean + std * standard normal; without `size`, of the shape of the tensors given."""
+    given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
+    dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
+    return leaf(normal_value(shape, dtype, generator)) * std + mean  # type: ignore[no-any-return]
+
+
+def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with probability `input`, else 0, in input's dtype."""
+    meta = meta_of(input)
+    draw = leaf(uniform_value(meta.shape, meta.dtype, generator))
+    return prims.cast(prims.lt(draw, input.detach()), meta.dtype)  # type: ignore[no-any-return]

@@ -1,0 +1,226 @@
+"""The eager tape: one node for each recorded op application, linked to the nodes that made its operands.
+
+In: ops applied to Tensors that require a gradient (`tensor.py` records them). Out: nodes that `engine.py` runs
+backward. An edge is the GradNode that made an operand, the leaf Tensor itself, or None (needs no gradient).
+Invariants: `seq` grows with time, so descending `seq` is a reverse topological order; a node keeps cells, not values,
+with the version it saw. A rule that reads a value which was replaced since, or freed, meets a `Poison`, which raises
+AutogradError; one that asks only for its shape goes on. So in-place writes to values that no rule needs are legal, as
+in torch, without a list of which op saves what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from compiler_core.aot.strategy import HANDLED, Gradient
+from compiler_core.errors import AutogradError
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, meta_of
+from compiler_core.tensor.cell import Cell
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+__all__ = ["HANDLED", "Edge", "FunctionNode", "GradNode", "Gradient", "HookHandle", "OpNode", "OutputNode", "Poison"]
+
+Edge: TypeAlias = "GradNode | Tensor | None"
+Saved: TypeAlias = "Cell | Poison | Value"
+_sequence = itertools.count()
+
+
+class HookHandle:
+    """What registering a hook returns: `remove()` takes the hook away. Also a context manager."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
+        self.hooks, self.id = hooks, next(self._ids)
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; a second time does nothing."""
+        self.hooks.pop(self.id, None)
+
+    def __enter__(self) -> HookHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Poison:
+    """Stands for a saved value that is gone. It has a shape and a dtype; using its data raises AutogradError."""
+
+    __slots__ = ("changed", "dtype", "shape")
+    __bind_priority__ = 3
+
+    def __init__(self, meta: TensorMeta, changed: str) -> None:
+        self.shape, self.dtype = meta.shape, meta.dtype
+        self.changed = changed  # how it was changed in place; empty: it was freed
+
+    @staticmethod
+    def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        changed = next(v.changed for v in values if isinstance(v, Poison))
+        if changed:
+            raise AutogradError(
+                f"a value needed for the gradient was changed in place: {changed}",
+                remedy="clone() the tensor before writing to it, or use an operation that is not in place",
+            )
+        raise freed_error()
+
+
+def freed_error() -> AutogradError:
+    """The error of a second backward through freed nodes."""
+    return AutogradError(
+        "backward through this part of the graph a second time: its saved values were freed after the first",
+        remedy="pass retain_graph=True to the first backward()",
+    )
+
+
+class GradNode:
+    """What produced a Tensor, as far as backward is concerned.
+
+    edges: where the gradient of each operand goes. hooks: called with the output's gradient, may replace it.
+    retained: the Tensor whose `.grad` is kept although it is not a leaf.
+    """
+
+    __slots__ = ("__weakref__", "edges", "hooks", "retained", "seq")
+
+    def __init__(self, edges: tuple[Edge, ...]) -> None:
+        self.edges = edges
+        self.seq = next(_sequence)
+        self.hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
+        self.retained: weakref.ref[Tensor] | None = None
+
+    @property
+    def next_functions(self) -> tuple[tuple[Edge, int], ...]:
+        """As in torch: (edge, output number), the number being always 0 (see OutputNode)."""
+        return tuple((edge, 0) for edge in self.edges)
+
+    def name(self) -> str:
+        """The name torch would give it, e.g. MulBackward0."""
+        return type(self).__name__
+
+    def apply(self, grad: Any, create_graph: bool) -> Sequence[Any]:
+        """One gradient (or None) per edge, from the gradient of the output."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Free what was saved for backward."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+class OpNode(GradNode):
+    """One application of a primitive. Backward is the op's vjp, on arrays, or on Tensors to differentiate again."""
+
+    __slots__ = ("attrs", "op", "out", "out_version", "saved", "versions")
+
+    def __init__(self, op: Op, attrs: Attrs, edges: tuple[Edge, ...], saved: tuple[Saved, ...], out: Cell) -> None:
+        self.edges = edges
+        self.seq = next(_sequence)
+        self.hooks = None
+        self.retained = None
+        self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
+        self.versions = tuple([s.version if isinstance(s, Cell) else 0 for s in saved])
+        self.out_version = out.version
+
+    def name(self) -> str:
+        return self.op.name.title().replace("_", "") + "Backward0"
+
+    def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
+        rule = self.op.vjp
+        if isinstance(rule, NotDifferentiable):
+            return (None,) * len(self.edges)
+        restore = self._restore_tensor if create_graph else self._restore
+        out = restore(self.out, self.out_version, self)
+        operands = [restore(s, v, e) for s, v, e in zip(self.saved, self.versions, self.edges)]
+        return rule(grad, out, *operands, **self.attrs)
+
+    def _restore(self, saved: Saved, version: int, edge: Edge) -> Value:
+        if not isinstance(saved, Cell):
+            return saved
+        if saved.version != version:
+            meta = meta_of(saved.value)
+            return Poison(meta, f"{meta} of {self.op.name} is at version {saved.version}, was saved at {version}")
+        return saved.current()
+
+    def _restore_tensor(self, saved: Saved, version: int, edge: Edge) -> Value:
+        value = self._restore(saved, version, edge)
+        if isinstance(value, Poison):
+            return value
+        from compiler_core.tensor.tensor import Tensor
+
+        if isinstance(edge, Tensor) and edge._cell is saved:
+            return edge
+        return Tensor._from_cell(
+            saved if isinstance(saved, Cell) else Cell(value), edge if isinstance(edge, GradNode) else None
+        )
+
+    def release(self) -> None:
+        self.saved = tuple([Poison(meta_of(s.value), "") if isinstance(s, Cell) else s for s in self.saved])
+        if isinstance(self.out, Cell):
+            self.out = Poison(meta_of(self.out.value), "")  # type: ignore[assignment]
+
+
+class FunctionNode(GradNode):
+    """Several outputs made in one go: a compiled call, an autograd.Function, an in-place overwrite.
+
+    backward: one gradient (array or Tensor, None where no gradient came) per output -> one per edge.
+    raw: backward takes and gives arrays, and cannot be differentiated again.
+    """
+
+    __slots__ = ("backward", "label", "n_outputs", "raw")
+
+    def __init__(
+        self,
+        label: str,
+        edges: tuple[Edge, ...],
+        n_outputs: int,
+        backward: Callable[[Sequence[Any]], Sequence[Any]],
+        *,
+        raw: bool,
+    ) -> None:
+        super().__init__(edges)
+        self.label, self.n_outputs, self.raw = label, n_outputs, raw
+        self.backward: Callable[[Sequence[Any]], Sequence[Any]] | None = backward
+
+    def name(self) -> str:
+        return f"{self.label}Backward"
+
+    def apply(self, grad: Sequence[Any], create_graph: bool) -> Sequence[Any]:
+        if self.backward is None:
+            raise freed_error()
+        if self.raw and create_graph:
+            raise AutogradError(
+                f"{self.label} cannot be differentiated twice: its backward is compiled",
+                remedy="run the function eager where create_graph=True is needed",
+            )
+        grads = self.backward(grad)
+        if len(grads) != len(self.edges):
+            raise AutogradError(
+                f"the backward of {self.label} returned a wrong number of gradients",
+                expected=f"{len(self.edges)}, one for each input of forward",
+                got=str(len(grads)),
+            )
+        return grads
+
+    def release(self) -> None:
+        self.backward = None
+
+
+class OutputNode(GradNode):
+    """Output number `index` of a FunctionNode, its only edge."""
+
+    __slots__ = ("index", "meta")
+
+    def __init__(self, parent: FunctionNode, index: int, meta: TensorMeta) -> None:
+        super().__init__((parent,))
+        self.index, self.meta = index, meta
+
+    def name(self) -> str:
+        return self.edges[0].name() if isinstance(self.edges[0], GradNode) else "OutputNode"

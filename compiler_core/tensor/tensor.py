@@ -1,0 +1,527 @@
+"""Tensor: a handle on a cell, with what belongs to the handle alone: its place on the tape, its `.grad`, its hooks.
+
+In: array values through `Tensor._wrap`, ops through `__bind__`. Out: Tensors; recorded tape nodes; graph nodes while
+tracing. Aliasing: `detach()` and `.data` share the cell; a view has a ViewCell and a `ViewLink` to the Tensor it was
+taken from. An in-place method computes a new value and `_assign`s it: into the cell, or, through a view, into the
+base by `views.scatter`; the base then has the history of that scatter, and every other view takes its history from
+the base anew (by version). While tracing nothing is recorded: results carry `TRACED` as their history, so that
+requires_grad is right. Methods and operators are attached in `operators.py`, `methods.py`, `inplace.py`; subclasses
+(Parameter) are operands only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core.device import Device, cpu
+from compiler_core.dtype import DType, of
+from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.registry import (
+    OPS,
+    Array,
+    Attrs,
+    NotDifferentiable,
+    Op,
+    Trace,
+    Value,
+    current_trace,
+    meta_of,
+    run_eager,
+)
+from compiler_core.tensor import views
+from compiler_core.tensor.cell import Cell, ViewCell, read
+from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.indexing import get_item, set_item
+from compiler_core.tensor.inplace import InPlaceMethods
+from compiler_core.tensor.interop import Interop
+from compiler_core.tensor.location import user_location
+from compiler_core.tensor.methods import Methods
+from compiler_core.tensor.operators import Operators
+from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, HookHandle, OpNode, OutputNode
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["TRACED", "Size", "Tensor", "ViewLink"]
+
+TRACED = GradNode(())  # the history of every result that requires a gradient while tracing
+_KINDS = "buif"  # torch's order of dtype categories; an in-place result may not be of a higher one (u and i are one)
+
+
+class Size(tuple[int, ...]):
+    """A shape, as torch.Size."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self, dtype=np.int64))
+
+
+class LeafHooks:
+    """The hooks of a leaf: on its gradient before accumulation, and on itself after it."""
+
+    __slots__ = ("accumulated", "grad")
+
+    def __init__(self) -> None:
+        self.grad: dict[int, Callable[[Tensor], Tensor | None]] = {}
+        self.accumulated: dict[int, Callable[[Tensor], None]] = {}
+
+
+class ViewLink:
+    """Where a view's history comes from. edge: the base's, when it was last taken. detached: the view has none."""
+
+    __slots__ = ("base", "detached", "edge", "version")
+
+    def __init__(self, base: Tensor, edge: Edge, version: int, detached: bool) -> None:
+        self.base, self.edge, self.version, self.detached = base, edge, version, detached
+
+
+class Tensor(Operators, Methods, InPlaceMethods, Interop):
+    """An n-dimensional array with torch's methods, aliasing and autograd.
+
+    Make one with `tensor`, `zeros`, `randn`, ...
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_cell", "_grad", "_hooks", "_node", "_requires_grad", "_view")
+    __bind_priority__ = 2
+    __array_priority__ = 1000
+    _cell: Cell
+    _grad: Tensor | None
+    _hooks: LeafHooks | None
+    _node: GradNode | None
+    _requires_grad: bool
+    _view: ViewLink | None
+
+    def __init__(self, cell: Cell, requires_grad: bool = False) -> None:
+        self._cell = cell
+        self._node = None
+        self._view = self._grad = self._hooks = None
+        self._requires_grad = False
+        if requires_grad:
+            self.requires_grad_()
+
+    @staticmethod
+    def _from_cell(cell: Cell, node: GradNode | None = None) -> Tensor:
+        """A handle on `cell` whose history is `node`."""
+        self = _new(Tensor)
+        self._cell = cell
+        self._node = node
+        self._view = self._grad = self._hooks = None
+        self._requires_grad = False
+        return self
+
+    @staticmethod
+    def _wrap(value: Value) -> Tensor:
+        """A handle on a new cell that holds `value`."""
+        return Tensor._from_cell(Cell(value))
+
+    # ---- the value
+
+    def _read(self) -> Value:
+        """The array, or under a trace the node."""
+        return read(self._cell, self)
+
+    def _array(self, what: str) -> Array:
+        """The array. Raises GraphBreak if it is traced; `what` says who needs it."""
+        if current_trace() is not None:
+            raise GraphBreak(
+                f"{what} needs the data of a traced tensor",
+                where=user_location(),
+                remedy="keep data-dependent Python out of the compiled function, or compile with fullgraph=False",
+            )
+        value: Array = read(self._cell)
+        return value
+
+    @property
+    def shape(self) -> Size:
+        """Sizes, outermost first."""
+        return Size(self._cell.value.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return of(self._cell.value.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._cell.value.shape)
+
+    @property
+    def device(self) -> Device:
+        """Where the data lives."""
+        return cpu
+
+    @property
+    def _version(self) -> int:
+        return self._cell.version
+
+    # ---- history
+
+    def _edge(self) -> Edge:
+        """Where a gradient of this tensor goes: the node that made it, itself if it is a leaf, None if nowhere."""
+        if self._view is not None:
+            self._refresh_history(self._view)
+        if self._node is not None:
+            return self._node
+        return self if self._requires_grad else None
+
+    def _refresh_history(self, link: ViewLink) -> None:
+        """Take a view's history from its base again, if a write has given the base another one."""
+        version = self._cell.version
+        if link.version == version or link.detached:
+            return
+        link.version = version
+        edge = link.base._edge()
+        if edge is link.edge:
+            return
+        link.edge = edge
+        cell = self._cell
+        assert isinstance(cell, ViewCell)
+        if edge is None:
+            self._node = None
+        elif current_trace() is not None:
+            self._node = TRACED
+        else:
+            cell.current()
+            self._node = OpNode(cell.op, cell.attrs, (edge,), (cell.base,), cell)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether backward computes a gradient for it."""
+        return self._edge() is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for (or no longer ask for) a gradient. Raises AutogradError on a non-leaf, or if the dtype has none."""
+        if not requires_grad and self._edge() is not None and not self.is_leaf:
+            raise AutogradError("you can only change requires_grad of leaf tensors", remedy="use detach()")
+        if requires_grad and not self.dtype.is_floating_point:
+            raise AutogradError(
+                "only floating-point tensors can require gradients", expected="a floating dtype", got=repr(self.dtype)
+            )
+        if self._node is None:
+            self._requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self) -> GradNode | None:
+        """The node that made this tensor, None for a leaf."""
+        edge = self._edge()
+        return edge if isinstance(edge, GradNode) else None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made it."""
+        return self.grad_fn is None
+
+    @property
+    def _base(self) -> Tensor | None:
+        return None if self._view is None else self._view.base
+
+    def detach(self) -> Tensor:
+        """A handle on the same cell, without history. Under a trace: a view through the detach op."""
+        if current_trace() is not None and self.requires_grad:
+            cell = ViewCell(self._cell, OPS["detach"], {}, prims.detach(self._read()))
+            view = Tensor._from_cell(cell)
+            view._view = ViewLink(self, None, cell.version, detached=True)
+            return view
+        return Tensor._from_cell(self._cell)
+
+    @property
+    def data(self) -> Tensor:
+        """`detach()`. Assigning makes this handle share the other tensor's cell."""
+        return self.detach()
+
+    @data.setter
+    def data(self, other: Tensor) -> None:
+        if current_trace() is not None:
+            raise GraphBreak("assigning .data cannot be traced", where=user_location(), remedy="use copy_()")
+        self._cell = other._cell
+        self._view = None
+
+    # ---- gradient and hooks
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient of a leaf (or after retain_grad), else None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        if grad is not None and meta_of(grad) != meta_of(self):
+            raise AutogradError(
+                "a gradient must have its tensor's shape and dtype", expected=str(meta_of(self)), got=str(meta_of(grad))
+            )
+        self._grad = grad
+
+    def _accumulate_grad(self, grad: Value, create_graph: bool) -> None:
+        """Add to `.grad`. The handle stays the same one, unless the sum itself has a history."""
+        before = self._grad
+        if create_graph:
+            self._grad = grad if before is None else prims.add(before, grad)
+        elif before is None:
+            self._grad = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
+        else:
+            before._cell.write(prims.add(before._read(), grad._read() if isinstance(grad, Tensor) else grad))
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf in `.grad`."""
+        import weakref
+
+        edge = self._edge()
+        if edge is None:
+            raise AutogradError("retain_grad() on a tensor that does not require a gradient")
+        if isinstance(edge, GradNode):
+            edge.retained = weakref.ref(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+        """Call `hook(grad)` when this tensor's gradient is complete; what it returns, if not None, replaces it."""
+        edge = self._edge()
+        if edge is None:
+            raise AutogradError("cannot register a hook on a tensor that does not require a gradient")
+        if current_trace() is not None:
+            raise GraphBreak(
+                "a tensor hook cannot be traced", where=user_location(), remedy="use a module's backward hook"
+            )
+        if isinstance(edge, GradNode):
+            if edge.hooks is None:
+                edge.hooks = {}
+            return HookHandle(edge.hooks, hook)
+        return HookHandle(self._leaf_hooks().grad, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
+        """Call `hook(self)` each time this leaf's `.grad` is complete in a backward pass."""
+        if not self.is_leaf or not self._requires_grad:
+            raise AutogradError(
+                "post accumulate grad hooks can only be registered on leaf tensors that require a gradient"
+            )
+        return HookHandle(self._leaf_hooks().accumulated, hook)
+
+    def _leaf_hooks(self) -> LeafHooks:
+        if self._hooks is None:
+            self._hooks = LeafHooks()
+        return self._hooks
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
+    ) -> None:
+        """Accumulate the gradients of this tensor into the leaves.
+
+        `gradient` defaults to 1 for a one-element tensor.
+        """
+        from compiler_core.tensor.autograd import backward
+
+        backward(self, gradient, retain_graph, create_graph, inputs)
+
+    # ---- writing
+
+    def _check_in_place(self) -> None:
+        """Raises AutogradError where writing would lose a leaf's gradient."""
+        if not thread_mode.enabled:
+            return
+        tensor: Tensor = self
+        while tensor._view is not None and not tensor._view.detached:
+            tensor = tensor._view.base
+        if tensor._edge() is tensor:
+            what = "a leaf that requires a gradient" if tensor is self else "a view of a leaf that requires a gradient"
+            raise AutogradError(
+                f"{what} is written to in place",
+                remedy="write under no_grad(), or to a clone()",
+            )
+
+    def _snapshot(self) -> Tensor:
+        """The present value and history under a cell of its own: what an in-place method computes with."""
+        edge = self._edge()
+        return Tensor._from_cell(Cell(self._read()), edge if isinstance(edge, GradNode) else None)
+
+    def _assign(self, result: Tensor) -> None:
+        """Put `result` (cast to this dtype) in this tensor's place, for all who share its memory. Shapes must agree."""
+        result = self._fit(result)
+        enabled = thread_mode.enabled
+        link = self._view
+        recorded = enabled and (
+            result._edge() is not None or self._edge() is not None or (link is not None and link.base.requires_grad)
+        )
+        if current_trace() is not None:
+            self._check_traced_write(recorded)
+        if link is None or not recorded:
+            self._cell.write(result._read())
+            if recorded:
+                self._rebase(result)
+            return
+        if link.detached:
+            if self._edge() is None and result._edge() is None:
+                self._cell.write(result._read())  # through a detached view, without history on either side
+                return
+            raise AutogradError(
+                "a view made under no_grad() (or of a detached tensor) is written to in place with a gradient recorded",
+                remedy="make the view where gradients are recorded, or write under no_grad()",
+            )
+        cell = self._cell
+        assert isinstance(cell, ViewCell)
+        link.base._assign(views.scatter(cell.op, link.base, result, cell.attrs))
+
+    def _fit(self, result: Tensor) -> Tensor:
+        mine, other = meta_of(self), meta_of(result)
+        if mine.shape != other.shape:
+            raise ShapeError(
+                "an in-place operation cannot change the shape", expected=str(mine.shape), got=str(other.shape)
+            )
+        if mine.dtype is other.dtype:
+            return result
+        if (
+            min(_KINDS.index(other.dtype.kind), 2) > min(_KINDS.index(mine.dtype.kind), 2)
+            or other.dtype.kind == "f" != mine.dtype.kind
+        ):
+            raise DTypeError(
+                "the result cannot be stored in place: its dtype is of a higher kind",
+                expected=str(mine),
+                got=str(other),
+            )
+        return prims.cast(result, mine.dtype)  # type: ignore[no-any-return]
+
+    def _rebase(self, result: Tensor) -> None:
+        """Take over the history of what was written."""
+        before, edge = self._edge(), result._edge()
+        if edge is not None and not isinstance(edge, GradNode):
+            edge = prims.reshape(
+                result, result._cell.value.shape
+            )._edge()  # a leaf was copied as it is: record the copy
+        if edge is None and current_trace() is None:
+            meta = meta_of(self)
+            parent = FunctionNode("Overwrite", (before,), 1, lambda grads: [prims.full_like(grads[0], 0)], raw=False)
+            edge = OutputNode(parent, 0, meta)
+        if (
+            isinstance(before, GradNode)
+            and isinstance(edge, GradNode)
+            and before.retained is not None
+            and before.retained() is self
+        ):
+            edge.retained, before.retained = before.retained, None
+        self._node = edge if isinstance(edge, GradNode) else TRACED
+        self._requires_grad = False
+
+    def _check_traced_write(self, recorded: bool) -> None:
+        """Writes that a graph cannot express, while tracing."""
+        tensor: Tensor = self
+        while tensor._view is not None:
+            tensor = tensor._view.base
+        if recorded and tensor._cell.is_external:
+            why = "a value with a gradient is written into a tensor made outside the compiled function"
+        elif not recorded and tensor.requires_grad:
+            why = "a tensor that requires a gradient is written to outside of autograd"
+        else:
+            return
+        raise GraphBreak(
+            f"{why}, which cannot be traced", where=user_location(), remedy="do it outside the compiled function"
+        )
+
+    # ---- ops
+
+    @staticmethod
+    def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:
+        """Run (or, under a trace, record) a primitive on values of which at least one is a Tensor."""
+        trace = current_trace()
+        if trace is not None:
+            return _bind_traced(trace, op, values, attrs)
+        if op.name == "detach":
+            tensor: Tensor = values[0]
+            return tensor.detach()
+        arrays = [read(v._cell) if isinstance(v, Tensor) else v for v in values]
+        out = run_eager(op, *arrays, **attrs)
+        aliasing = (
+            op.name in views.VIEW_OPS and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell)
+        )
+        cell = ViewCell(values[0]._cell, op, attrs, out) if aliasing else Cell(out)
+        result = Tensor._from_cell(cell)
+        enabled = thread_mode.enabled
+        edges: tuple[Edge, ...] = ()
+        if enabled and not isinstance(op.vjp, NotDifferentiable):
+            edges = tuple([v._edge() if isinstance(v, Tensor) else None for v in values])
+            if out.dtype.kind not in "biu" and any(e is not None for e in edges):
+                saved = tuple([v._cell if isinstance(v, Tensor) else v for v in values])
+                result._node = OpNode(op, attrs, edges, saved, cell)
+        if aliasing:
+            result._view = ViewLink(values[0], edges[0] if edges else None, cell.version, detached=not enabled)
+        return result
+
+    # ---- copies
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
+        """A leaf with its own cell. Raises AutogradError for a non-leaf, as torch."""
+        if not self.is_leaf:
+            raise AutogradError("only leaf tensors can be deep-copied", remedy="detach() it, or clone()")
+        new = self._rebuild_as(type(self), self._array("deepcopy()").copy(), self._requires_grad)
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        new._grad = copy.deepcopy(self._grad, memo)
+        return new
+
+    @staticmethod
+    def _rebuild_as(kind: type[Tensor], array: Array, requires_grad: bool) -> Tensor:
+        new = _new(kind)
+        Tensor.__init__(new, Cell(array), requires_grad)
+        return new
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (type(self), self._array("pickling"), self._requires_grad)
+        return Tensor._rebuild_as, state, (self.__dict__ or None)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    __getitem__ = get_item
+    __setitem__ = set_item
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter([self[i] for i in range(self._cell.value.shape[0])])
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        from compiler_core.tensor.printing import format_tensor
+
+        return format_tensor(self)
+
+
+_new: Callable[[type[Tensor]], Tensor] = object.__new__
+
+
+def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:
+    """Record `op` in the graph under construction; the result's history says only whether it requires a gradient."""
+    differentiable = any(isinstance(v, Tensor) and v.requires_grad for v in values)
+    if differentiable and not thread_mode.enabled:
+        values = tuple(v.detach() if isinstance(v, Tensor) else v for v in values)
+        differentiable = False
+    if op.name == "detach" and isinstance(values[0], Tensor):
+        return values[0].detach()
+    node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
+    recorded = differentiable and not isinstance(op.vjp, NotDifferentiable) and of(node.dtype).is_floating_point
+    history = TRACED if recorded else None
+    if (
+        op.name not in views.VIEW_OPS
+        or not isinstance(values[0], Tensor)
+        or not views.aliases(op, attrs, values[0]._cell)
+    ):
+        return Tensor._from_cell(Cell(node), history)
+    cell = ViewCell(values[0]._cell, op, attrs, node)
+    result = Tensor._from_cell(cell, history)
+    result._view = ViewLink(values[0], values[0]._edge(), cell.version, detached=not thread_mode.enabled)
+    return result

@@ -128,7 +128,7 @@ class Definer:
         for position, node in enumerate(graph.outputs):
             name = self.materialise(node) if isinstance(node, Call) else ""
             if not name or name in taken:
-                name = self._copy(node, f"{node.name}.out{position}", f"copy of %{node.name}")
+                name = self._copy(node, f"{node.name}__out{position}", f"copy of %{node.name}")
             taken.add(name)
             names.append(name)
         self.result.outputs = tuple(names)

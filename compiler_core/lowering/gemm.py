@@ -32,8 +32,8 @@ def define_matmul(definer: Definer, node: Call) -> None:
         definer.add(make_gemm(node, node.name, _operand(definer, a), _operand(definer, b)), node.meta)
         return
     wide = node.meta.with_dtype(node.dtype.compute)
-    name = f"{node.name}.f32"
-    operands = (_contiguous(_widen(definer, arg, f"{node.name}.arg{k}"), arg) for k, arg in enumerate(node.args))
+    name = f"{node.name}__f32"
+    operands = (_contiguous(_widen(definer, arg, f"{node.name}__arg{k}"), arg) for k, arg in enumerate(node.args))
     definer.add(make_gemm(node, name, *operands), wide)
     axes = d.make_axes(node.shape)
     product = x.Load(name, d.flat_of(axes), wide.dtype)

@@ -47,7 +47,7 @@ class ParamTable:
         return name
 
     def partial(self, partial: Partial) -> str:
-        name = self._get(f"{partial.reduction}.partial", partial, partial.dtype)
+        name = self._get(f"{partial.reduction}__partial", partial, partial.dtype)
         self._written.add(name)
         return name
 

@@ -72,7 +72,7 @@ def _steps(
 def _argument(argument: str | Partial, partials: dict[str, Partial]) -> str:
     if isinstance(argument, str):
         return argument
-    name = f"{argument.reduction}.partial"
+    name = f"{argument.reduction}__partial"
     partials[name] = argument
     return name
 

@@ -1,6 +1,7 @@
 """Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
 
-`SIMPLIFY` is the order in which capture and aot run them; `run_passes` verifies in between when DISTCOMPILE_VERIFY=1.
+`SIMPLIFY` is what captured graphs go through, `SIMPLIFY_JOINT` what joint graphs (and graphs that no one will
+differentiate) do. `run_passes` verifies after each pass when DISTCOMPILE_VERIFY=1.
 """
 
 from __future__ import annotations
@@ -13,10 +14,18 @@ from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.fold import Fold
+from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.rewrite import Pass
 from compiler_core.graph.verify import verify
 
-SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), Fold(), Canonicalise(), Cse(), Dce())
+SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), Dce(), Rename())
+SIMPLIFY_JOINT: tuple[Pass, ...] = (
+    Dce(),
+    *(Fold(), Canonicalise(after_autograd=True), Cse()),
+    *(Fold(), Canonicalise(after_autograd=True), Cse()),
+    Dce(),
+    Rename(),
+)
 
 
 def run_passes(graph: Graph, passes: Sequence[Pass] = SIMPLIFY) -> Graph:
@@ -28,4 +37,4 @@ def run_passes(graph: Graph, passes: Sequence[Pass] = SIMPLIFY) -> Graph:
     return graph
 
 
-__all__ = ["SIMPLIFY", "Canonicalise", "Cse", "Dce", "Fold", "Pass", "run_passes"]
+__all__ = ["SIMPLIFY", "SIMPLIFY_JOINT", "Canonicalise", "Cse", "Dce", "Fold", "Pass", "Rename", "run_passes"]

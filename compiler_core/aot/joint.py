@@ -1,0 +1,131 @@
+"""The joint graph: a forward Graph continued by its own gradient, through each op's `vjp` (the rules the tape uses).
+
+In: a forward Graph and which of its inputs want gradients.
+Out: `Joint`, whose graph takes (forward inputs..., tangents...) and returns (forward outputs..., gradients...).
+Method: one reverse sweep over the forward's calls; contributions to a value are added up in the order they come, so a
+gradient is complete at its last contribution and the natural order of the backward is reverse layer order.
+Invariants: a gradient has its input's shape and dtype; every backward node carries the location of the forward node it
+belongs to. An input without a path to any output gets no gradient (None to the tape), as in torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler_core.aot.boundary import Boundary, boundary_cotangents, boundary_groups, is_boundary
+from compiler_core.errors import GraphError
+from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, use_trace
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A joint graph and what its inputs and outputs stand for.
+
+    outputs: how many of the graph's first outputs are the forward's.
+    tangents[k]: the forward output whose cotangent is tangent input k.
+    gradients[k]: the forward input whose gradient is gradient output k.
+    """
+
+    graph: Graph
+    outputs: int
+    tangents: tuple[int, ...]
+    gradients: tuple[int, ...]
+
+
+def differentiable_nodes(forward: Graph, wanted: Sequence[bool]) -> set[Node]:
+    """The nodes through which gradients flow to an input that is `wanted`."""
+    flows: set[Node] = {node for node, want in zip(forward.inputs, wanted, strict=True) if want}
+    for call in forward.calls:
+        if (
+            call.dtype.is_floating_point
+            and not isinstance(call.op.vjp, NotDifferentiable)
+            and any(arg in flows for arg in call.args)
+        ):
+            flows.add(call)
+    return flows
+
+
+def make_joint(
+    forward: Graph,
+    wanted: Sequence[bool],
+    boundaries: Mapping[int, Boundary] | None = None,
+    *,
+    results: int | None = None,
+) -> Joint:
+    """The joint graph of `forward`.
+
+    wanted[i]: whether input i takes a gradient. boundaries: see `boundary.py`. results: how many of the first outputs
+    have cotangents (the others are written back to where they came from); None: all.
+    """
+    flows = differentiable_nodes(forward, wanted)
+    builder = _JointBuilder(forward)
+    cotangents = _Cotangents(builder, flows)
+    tangents = tuple(i for i, node in enumerate(forward.outputs[:results]) if node in flows)
+    for i in tangents:
+        output = forward.outputs[i]
+        cotangents.add(
+            output, builder.placeholder(f"tangent_{i}", output.meta, role="tangent", source=f"tangents[{i}]")
+        )
+    groups = boundary_groups(forward.calls)
+    with use_trace(builder):
+        for call in reversed(forward.calls):
+            builder.location = call.location
+            if call in groups:
+                parts = boundary_cotangents(groups[call], cotangents.table, boundaries or {})
+            elif call in cotangents.table and not is_boundary(call):
+                parts = _pull_back(call, cotangents.table[call])
+            else:
+                continue
+            for operand, contribution in parts:
+                cotangents.add(operand, contribution)
+    gradients = tuple(i for i, node in enumerate(forward.inputs) if node in cotangents.table)
+    results = [cotangents.table[forward.inputs[i]] for i in gradients]
+    return Joint(builder.build([*forward.outputs, *results]), len(forward.outputs), tangents, gradients)
+
+
+class _JointBuilder(GraphBuilder):
+    """Continues `forward`; what is bound gets the current location."""
+
+    def __init__(self, forward: Graph) -> None:
+        super().__init__(forward.name)
+        inputs = forward.inputs
+        self.placeholders.extend(inputs)
+        self.body.extend(forward.nodes[len(inputs) :])
+        self._counts = {node.name: 1 for node in forward.nodes}
+        self.location = ""
+
+    def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        args = [value if isinstance(value, Node) else self.constant(value) for value in values]
+        return self.call(op, args, attrs, location=self.location)
+
+
+class _Cotangents:
+    """Node -> the sum of what flowed back into it so far. Nodes through which no gradient flows are not kept."""
+
+    def __init__(self, builder: GraphBuilder, flows: set[Node]) -> None:
+        self.builder, self.flows = builder, flows
+        self.table: dict[Node, Node] = {}
+
+    def add(self, node: Node, contribution: Value | None) -> None:
+        if contribution is None or node not in self.flows:
+            return
+        value = contribution if isinstance(contribution, Node) else self.builder.constant(contribution)
+        if value.meta != node.meta:
+            raise GraphError(
+                f"a vjp gave %{node.name} a cotangent that does not fit it",
+                where=getattr(node, "location", ""),
+                expected=str(node.meta),
+                got=str(value.meta),
+            )
+        from compiler_core.ops import prims
+
+        before = self.table.get(node)
+        self.table[node] = value if before is None else prims.add(before, value)
+
+
+def _pull_back(call: Call, cotangent: Node) -> list[tuple[Node, Value | None]]:
+    """(operand, its share of the cotangent of `call`)."""
+    assert not isinstance(call.op.vjp, NotDifferentiable)
+    return list(zip(call.args, call.op.vjp(cotangent, call, *call.args, **call.attrs), strict=True))

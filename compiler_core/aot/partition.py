@@ -1,0 +1,117 @@
+"""Cuts a joint graph into a forward and a backward graph at the cheapest set of saved values.
+
+In: `Joint`. Out: `Partition`: forward (inputs -> outputs, saved values), backward (saved, inputs it needs, tangents
+-> gradients). Method: minimum cut (Chen et al.'s recomputation as AOTAutograd's min-cut partitioner poses it): a node
+that depends on no tangent becomes an edge in->out whose capacity is the cost of keeping it; what may not be recomputed
+hangs on the source, what the backward reads on the sink; the cut edges are the saved values (costs: `recompute.py`).
+Invariants: no matrix product runs twice; a saved value is never a view of something as cheap to save; the backward is
+in an order in which each gradient is complete as early as its operands allow (`emission_order`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compiler_core.aot.joint import Joint
+from compiler_core.aot.min_cut import INFINITE, FlowNetwork
+from compiler_core.aot.recompute import CostModel, is_view
+from compiler_core.graph.extract import extract
+from compiler_core.graph.ir import Graph, Node, Placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The two halves. `saved`: names of the values that forward returns after its outputs, in that order.
+
+    The backward's placeholders carry the name of the value they take: a saved value (role "saved"), an input of the
+    forward, or a tangent. Its outputs are the joint's gradients, in the joint's order.
+    """
+
+    forward: Graph
+    backward: Graph
+    saved: tuple[str, ...]
+
+    def describe(self) -> str:
+        """What is saved and how large it is, for the log."""
+        kept = [node for node in self.forward.outputs if node.name in self.saved]
+        rows = [f"  %{node.name}: {node.meta}, {node.meta.nbytes} bytes" for node in dict.fromkeys(kept)]
+        return "\n".join([f"saved for backward: {sum(n.meta.nbytes for n in dict.fromkeys(kept))} bytes", *rows])
+
+
+def partition(joint: Joint) -> Partition:
+    """Split `joint` at a minimum cut."""
+    graph = joint.graph
+    results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
+    tangents = [node for node in graph.inputs if node.role == "tangent"]
+    after = _dependents(graph, tangents)
+    saved = _without_views(_cut(graph, CostModel(graph, results), after, gradients))
+    values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
+    inputs = [node for node in graph.inputs if node.role != "tangent"]
+    forward = extract(graph, f"{graph.name}_forward", [*results, *values], inputs)
+    kept = [Placeholder(node.name, node.meta, "saved", node.name) for node in values]
+    given = [node for node in inputs if node in saved]
+    backward = extract(
+        graph,
+        f"{graph.name}_backward",
+        gradients,
+        [*given, *tangents],
+        replaced=dict(zip(values, kept)),
+        order=emission_order(graph, gradients),
+    )
+    return Partition(forward, backward, tuple(node.name for node in values))
+
+
+def emission_order(graph: Graph, gradients: Iterable[Node]) -> list[Node]:
+    """Gradients in the order in which they can be complete: by the place of the node that completes them."""
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    return sorted(dict.fromkeys(gradients), key=place.__getitem__)
+
+
+def _dependents(graph: Graph, roots: Sequence[Node]) -> set[Node]:
+    """The nodes that depend on any of `roots`, those included."""
+    found = set(roots)
+    for call in graph.calls:
+        if not found.isdisjoint(call.args):
+            found.add(call)
+    return found
+
+
+def _needed(graph: Graph, outputs: Sequence[Node]) -> set[Node]:
+    needed = set(outputs)
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(node.operands)
+    return needed
+
+
+def _cut(graph: Graph, costs: CostModel, after: set[Node], gradients: Sequence[Node]) -> set[Node]:
+    """The values (and inputs) to keep: a minimum cut between the inputs and what the backward reads."""
+    needed = _needed(graph, gradients)
+    before = [node for node in graph.nodes if node in needed and node not in after]
+    place = {node: 2 * i + 2 for i, node in enumerate(before)}  # vertex of its in; its out is one more
+    network = FlowNetwork(2 * len(before) + 2)
+    source, sink = 0, 1
+    read_after = {arg for call in graph.calls if call in after and call in needed for arg in call.args}
+    read_after.update(gradients)
+    for node, vertex in place.items():
+        made_from_nothing = not isinstance(node, Placeholder) and not node.operands
+        network.edge(vertex, vertex + 1, INFINITE if made_from_nothing else costs.keep_cost(node))
+        if not costs.may_recompute(node):
+            network.edge(source, vertex, INFINITE)
+        if node in read_after:
+            network.edge(vertex + 1, sink, INFINITE)
+        for operand in dict.fromkeys(node.operands):
+            network.edge(place[operand] + 1, vertex, INFINITE)
+    side = network.source_side(source, sink)
+    return {node for node, vertex in place.items() if vertex in side and vertex + 1 not in side}
+
+
+def _without_views(saved: set[Node]) -> set[Node]:
+    """Saved views replaced by what they are views of, while that is no larger: taking a view costs nothing."""
+    result = set()
+    for node in saved:
+        while is_view(node) and node.operands[0].meta.nbytes <= node.meta.nbytes:
+            node = node.operands[0]
+        result.add(node)
+    return result

@@ -1,0 +1,94 @@
+"""What it costs to keep a forward value for the backward, and which values may be computed again instead.
+
+In: a joint graph. Out: `CostModel`: `may_recompute(node) -> Yes | No(why)` and `keep_cost(node)` in bytes moved.
+The model is memory traffic, as in AOTAutograd's min-cut partitioner (Chen et al. 2016, "Training Deep Nets with
+Sublinear Memory Cost", for the idea; Jain et al. 2020, "Checkmate", for costs of nodes). A value that a kernel writes
+anyway costs its bytes once (it is read back); one that fusion would keep in registers costs them twice. Inputs are
+alive anyway and cost nothing.
+Never recomputed: matrix products, reductions, random bits, gathers, transcendental functions (on a CPU an exp or erf
+costs more than reading the four bytes it makes), and operands of matrix products, which would be written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.ops.rules import Library, Movement, Pointwise, Reduction
+
+CHEAP = frozenset(
+    {"neg", "abs", "sign", "floor", "ceil", "round", "trunc", "logical_not", "isnan", "where", "cast", "detach"}
+    | {"add", "sub", "mul", "div", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
+    | {"eq", "ne", "lt", "le", "gt", "ge"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Yes:
+    """May be computed again."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """Must be kept, and why."""
+
+    why: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class CostModel:
+    """Costs of the nodes of one joint graph. results: the forward's outputs, written in any case."""
+
+    def __init__(self, graph: Graph, results: Iterable[Node]) -> None:
+        self.library_operands = set(_behind_views(arg for call in graph.calls if is_library(call) for arg in call.args))
+        self.written = self.library_operands | set(_behind_views(results))
+
+    def may_recompute(self, node: Node) -> Yes | No:
+        """Whether the backward may compute `node` again from its operands."""
+        if isinstance(node, Placeholder):
+            return No("an input")
+        if not isinstance(node, Call) or not node.args or is_view(node):
+            return Yes()
+        if node.op.random:
+            return No("random bits")
+        if isinstance(node.op.lower, Reduction):
+            return No("a reduction")
+        if not isinstance(node.op.lower, Pointwise):
+            return No(f"{node.op.name} is not elementwise")
+        if node.op.name not in CHEAP:
+            return No(f"{node.op.name} costs more than a read")
+        if node in self.library_operands:
+            return No("written anyway, for a library routine")
+        return Yes()
+
+    def keep_cost(self, node: Node) -> int:
+        """Bytes moved if `node` is kept from forward to backward."""
+        if isinstance(node, Placeholder):
+            return 0
+        written = node in self.written or (isinstance(node, Call) and is_library(node))
+        return node.meta.nbytes * (1 if written else 2) + 1
+
+
+def is_library(call: Call) -> bool:
+    """Whether a library routine computes `call`."""
+    return isinstance(call.op.lower, Library)
+
+
+def is_view(node: Node) -> bool:
+    """Whether `node` shows its one operand's elements in another arrangement."""
+    return isinstance(node, Call) and isinstance(node.op.lower, Movement)
+
+
+def _behind_views(nodes: Iterable[Node]) -> Iterable[Node]:
+    """Each node, and what it is a view of, down to something computed."""
+    for node in nodes:
+        yield node
+        while is_view(node):
+            node = node.operands[0]
+            yield node

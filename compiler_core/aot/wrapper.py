@@ -1,0 +1,153 @@
+"""Runs a compiled forward, and its compiled backward when the tape reaches it.
+
+In: the executables of one compiled entry and its `GradientPlan`. Out: arrays forward, gradients backward.
+A backward pass is a list of steps made at compile time: which values each segment reads (places in one flat list of
+saved values, inputs and tangents), which it makes, which of those are gradients. So a step at run time is a few list
+operations around one native call.
+Errors: AutogradError if a value the backward reads was changed in place after the forward. Differentiating twice is
+refused by the tape (`record_function`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_core.aot.joint import Joint
+from compiler_core.aot.partition import Partition
+from compiler_core.aot.strategy import Gradient, GradientPlan
+from compiler_core.backend import Executable
+from compiler_core.errors import AutogradError, GraphError
+from compiler_core.graph.ir import Graph, Placeholder
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.cell import Cell
+
+SCALE = -1  # the place of the session's scale
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One segment of a backward.
+
+    reads: places of its inputs. makes: places of its outputs. gradients: (its output, output index of the backward).
+    """
+
+    run: Executable
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+    gradients: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledBackward:
+    """The backward of one compiled entry.
+
+    saved: how many values the forward saves. inputs: which forward inputs the backward reads; they come after those.
+    tangents: the meta of each; they come last. size: places in all. wanted: output index -> forward input.
+    """
+
+    plan: GradientPlan
+    steps: tuple[Step, ...]
+    saved: int
+    inputs: tuple[int, ...]
+    tangents: tuple[TensorMeta, ...]
+    size: int
+    wanted: tuple[int, ...]
+
+    def run(self, values: list[Array], grads: Sequence[Array | None], ticket: object) -> list[Gradient]:
+        """One backward pass. values: those saved, then the inputs read. Returns a gradient for each input `wanted`."""
+        tangents = [
+            np.zeros(meta.shape, meta.dtype.numpy) if grad is None else grad for grad, meta in zip(grads, self.tangents)
+        ]
+        places: list[Array] = [*values, *tangents, *(EMPTY,) * (self.size - len(values) - len(tangents))]
+        session = self.plan.begin(ticket)
+        found: dict[int, Gradient] = {}
+        for number, step in enumerate(self.steps):
+            reads = [places[i] if i >= 0 else np.asarray(session.scale(), np.float32) for i in step.reads]
+            outs: list[Array | None] = [None] * len(step.makes)
+            for k, index in step.gradients:
+                outs[k] = session.destination(index)
+            results = step.run(reads, outs)
+            for place, result in zip(step.makes, results):
+                places[place] = result
+            gradients = {index: results[k] for k, index in step.gradients}
+            found.update(gradients)
+            session.segment_done(number, gradients)
+        found.update(session.finish())
+        return [found[i] for i in range(len(self.wanted))]
+
+
+EMPTY = np.empty(0, np.float32)
+
+
+class BackwardCall:
+    """What the tape holds for one compiled call: its saved values, until they are used or freed."""
+
+    __slots__ = ("backward", "cells", "name", "ticket", "values", "versions")
+
+    def __init__(
+        self, name: str, backward: CompiledBackward, values: list[Array], cells: Sequence[Cell], ticket: object
+    ) -> None:
+        self.name, self.backward, self.values, self.cells, self.ticket = name, backward, values, cells, ticket
+        self.versions = [cell.version for cell in cells]
+
+    def __call__(self, grads: Sequence[Array | None]) -> list[Gradient]:
+        for cell, version in zip(self.cells, self.versions):
+            if cell.version != version:
+                raise AutogradError(
+                    f"a tensor that the backward of {self.name} reads was changed in place after the forward",
+                    expected=f"version {version}",
+                    got=f"version {cell.version} of an array {cell.value.shape}",
+                    remedy="call backward() before changing it, or give the compiled function a clone()",
+                )
+        return self.backward.run(self.values, grads, self.ticket)
+
+
+def link_backward(
+    joint: Joint, parts: Partition, plan: GradientPlan, executables: Sequence[Executable]
+) -> CompiledBackward:
+    """Fix the places of all values that the segments of `plan` exchange. Raises GraphError if they do not fit."""
+    graph = parts.backward
+    places = {name: i for i, name in enumerate(parts.saved)}
+    forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
+    read = [node for node in graph.inputs if node.role not in ("saved", "tangent")]
+    tangents = [node for node in graph.inputs if node.role == "tangent"]
+    for node in (*read, *tangents):
+        places[node.name] = len(places)
+    steps = []
+    for segment, run in zip(plan.segments, executables, strict=True):
+        reads = tuple(_place(node, places, segment.graph) for node in segment.graph.inputs)
+        makes = tuple(places.setdefault(node.name, len(places)) for node in segment.graph.outputs)
+        gradients = tuple((k, index) for k, index in enumerate(segment.outputs) if index is not None)
+        steps.append(Step(run, reads, makes, gradients))
+    _check_complete(graph, [index for step in steps for _, index in step.gradients])
+    return CompiledBackward(
+        plan,
+        tuple(steps),
+        len(parts.saved),
+        tuple(forward_inputs[node.name] for node in read),
+        tuple(node.meta for node in tangents),
+        len(places),
+        joint.gradients,
+    )
+
+
+def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:
+    if node.role == "scale":
+        return SCALE
+    if node.name not in places:
+        raise GraphError(f"segment {graph.name} reads %{node.name}, which nothing before it makes")
+    return places[node.name]
+
+
+def _check_complete(graph: Graph, made: Sequence[int]) -> None:
+    expected = list(range(len(graph.outputs)))
+    if sorted(made) != expected:
+        raise GraphError(
+            f"the segments of {graph.name} do not make each gradient once",
+            expected=str(expected),
+            got=str(sorted(made)),
+        )

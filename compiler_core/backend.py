@@ -1,0 +1,120 @@
+"""Backends: who turns graphs into something that runs.
+
+In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one `Executable` a graph.
+  "eager"      the captured graph, op by op on Tensors; the tape differentiates it
+  "aot_eager"  forward and backward graphs, op by op on arrays (`graph/interpret.py`): the oracle of what follows
+  "codegen"    one native shared object for all graphs of a compiled function (imported when first asked for)
+  a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
+               segments); example_inputs are zeros of the right shapes and dtypes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from compiler_core.errors import BackendError
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array, meta_of
+
+
+class Executable(Protocol):
+    """A compiled graph."""
+
+    def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+        """Run it. outs[i], if given, is written in place and returned as output i; the others are fresh arrays."""
+
+
+class Backend(Protocol):
+    """A way to run graphs."""
+
+    @property
+    def name(self) -> str: ...
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterBackend:
+    """Runs graphs with the interpreter. On Tensors it leaves differentiation to the tape: that is backend "eager"."""
+
+    name: str
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        return [partial(interpret, graph) for graph in graphs]
+
+
+GraphCompiler: TypeAlias = Callable[[Graph, Sequence[Array]], Callable[..., Sequence[Array]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallableBackend:
+    """A user's function as a backend."""
+
+    function: GraphCompiler
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        return [self._compile(graph) for graph in graphs]
+
+    def _compile(self, graph: Graph) -> Executable:
+        examples = [np.zeros(node.shape, node.dtype.numpy) for node in graph.inputs]
+        run = self.function(graph, examples)
+        if not callable(run):
+            raise BackendError(f"backend {self.name} returned a {type(run).__name__}", expected="a callable(*arrays)")
+        return partial(_run_checked, self.name, graph, run)
+
+
+def _run_checked(
+    name: str,
+    graph: Graph,
+    run: Callable[..., Sequence[Array]],
+    inputs: Sequence[Array],
+    outs: Sequence[Array | None] | None = None,
+) -> list[Array]:
+    """Run a user's executable; its results must be what the graph says."""
+    results = [np.asarray(value) for value in run(*inputs)]
+    expected, got = [node.meta for node in graph.outputs], [meta_of(value) for value in results]
+    if expected != got:
+        raise BackendError(f"what backend {name} made of {graph.name} returned something else", **_sides(expected, got))
+    for k, out in enumerate(outs or ()):
+        if out is not None:
+            np.copyto(out, results[k])
+            results[k] = out
+    return results
+
+
+def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[str, str]:
+    return {"expected": ", ".join(map(str, expected)), "got": ", ".join(map(str, got))}
+
+
+# name -> module and class of backends that are imported when asked for
+NATIVE: dict[str, tuple[str, str]] = {"codegen": ("compiler_core.codegen.native_backend", "NativeBackend")}
+INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
+
+
+def find_backend(backend: str | Backend | GraphCompiler) -> Backend:
+    """The backend that `backend` names or is. Raises BackendError for an unknown name."""
+    if isinstance(backend, str):
+        if backend in INTERPRETERS:
+            return INTERPRETERS[backend]
+        if backend not in NATIVE:
+            known = ", ".join([*INTERPRETERS, *NATIVE])
+            raise BackendError(f"there is no backend {backend!r}", expected=f"{known}, or a callable")
+        module, cls = NATIVE[backend]
+        made: Backend = getattr(import_module(module), cls)()
+        return made
+    if hasattr(backend, "compile") and hasattr(backend, "name"):
+        return backend
+    if callable(backend):
+        return CallableBackend(backend)
+    raise BackendError(f"a {type(backend).__name__} is not a backend", expected="a name, a Backend, or a callable")

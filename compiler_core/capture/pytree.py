@@ -1,0 +1,91 @@
+"""Nested Python containers as a flat list of leaves and a description that builds them again.
+
+In: any object. Containers are tuple, list, dict (insertion order), named tuples and dataclasses; all else is a leaf.
+Out: `flatten(tree) -> (leaves, spec)`, `spec.build(leaves) -> tree`. Specs compare by value: they are guards.
+`paths(spec)` spells each leaf's place as a user would write it: `[0]`, `['mask']`, `.logits`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The spec of anything that is not a container."""
+
+    def build(self, leaves: Iterator[Any]) -> Any:
+        return next(leaves)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A container: its type, and key and spec of each child."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    children: tuple[Spec, ...]
+
+    def build(self, leaves: Iterator[Any]) -> Any:
+        values = [child.build(leaves) for child in self.children]
+        if issubclass(self.kind, dict):
+            return self.kind(zip(self.keys, values))
+        make: Any = self.kind
+        if dataclasses.is_dataclass(self.kind):
+            return make(**dict(zip(self.keys, values)))
+        return make(*values) if hasattr(self.kind, "_fields") else make(values)
+
+    def access(self, index: int) -> str:
+        """How Python code reaches child `index`: `[0]`, `['x']` or `.x`."""
+        key = self.keys[index]
+        return f".{key}" if dataclasses.is_dataclass(self.kind) else f"[{key!r}]"
+
+
+Spec = Leaf | Branch
+LEAF = Leaf()
+
+
+def children(tree: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """(keys, values) of a container, or None for a leaf."""
+    kind = type(tree)
+    if kind in (dict, OrderedDict):
+        return tuple(tree), list(tree.values())
+    if kind in (tuple, list) or (isinstance(tree, tuple) and hasattr(kind, "_fields")):
+        return tuple(range(len(tree))), list(tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = [f.name for f in dataclasses.fields(tree) if f.init]
+        return tuple(fields), [getattr(tree, name) for name in fields]
+    return None
+
+
+def flatten(tree: Any) -> tuple[list[Any], Spec]:
+    """The leaves of `tree`, left to right, and its spec."""
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves)
+
+
+def unflatten(spec: Spec, leaves: Sequence[Any]) -> Any:
+    """The tree of shape `spec` with these leaves."""
+    return spec.build(iter(leaves))
+
+
+def paths(spec: Spec, prefix: str = "") -> Iterator[str]:
+    """The place of each leaf, as Python code after `prefix`."""
+    if isinstance(spec, Leaf):
+        yield prefix
+        return
+    for index, child in enumerate(spec.children):
+        yield from paths(child, prefix + spec.access(index))
+
+
+def _flatten(tree: Any, leaves: list[Any]) -> Spec:
+    parts = children(tree)
+    if parts is None:
+        leaves.append(tree)
+        return LEAF
+    keys, values = parts
+    return Branch(type(tree), keys, tuple(_flatten(value, leaves) for value in values))

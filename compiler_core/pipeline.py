@@ -1,0 +1,191 @@
+"""The compiler as a straight list of steps. A step's name is the key of the log, of the dump and of the timer.
+
+In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Out: executables.
+
+    capture         user's function -> Graph, guards                             capture/capture.py
+    simplify        Graph -> Graph                                               graph/passes
+    joint           Graph -> forward and gradient in one Graph                   aot/joint.py
+    simplify_joint  Graph -> Graph                                               graph/passes
+    partition       joint Graph -> forward Graph, backward Graph, saved values   aot/partition.py
+    plan            backward Graph -> segments (DDP cuts at its buckets)         aot/strategy.py
+    backend         Graphs -> Executables                                        backend.py
+
+An inference call goes from simplify_joint (which also drops what only differentiation reads) straight to backend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from compiler_core import log
+from compiler_core.aot.boundary import Boundary
+from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
+from compiler_core.aot.partition import Partition, partition
+from compiler_core.aot.strategy import GradientPlan, GradientStrategy, ParameterInfo
+from compiler_core.aot.wrapper import CompiledBackward, link_backward
+from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
+from compiler_core.config import config
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.graph.print import print_graph
+from compiler_core.graph.verify import verify
+
+STEPS = ("capture", "simplify", "joint", "simplify_joint", "partition", "plan", "backend")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long one step took for one graph."""
+
+    graph: str
+    step: str
+    seconds: float
+
+
+_times: list[StepTime] = []
+
+
+def compile_times() -> tuple[StepTime, ...]:
+    """What each step took, for every graph compiled in this process, in order."""
+    return tuple(_times)
+
+
+@contextmanager
+def timed(graph: str, step: str) -> Iterator[None]:
+    """Time a step and say so in the log."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        _times.append(StepTime(graph, step, time.perf_counter() - start))
+        log.emit("steps", f"{graph}: {step} {1e3 * _times[-1].seconds:.1f} ms")
+
+
+def record(name: str, step: str, text: Callable[[], str], *, part: str = "", artefact: str = "graph") -> None:
+    """Log and dump what a step made; `text` is called only if somebody wants it."""
+    if config.dump_dir:
+        log.dump(name, STEPS.index(step), f"{step}_{part}" if part else step, text())
+    if log.is_on(artefact):
+        log.emit(artefact, f"after {step}{f' ({part})' if part else ''}\n{text()}")
+
+
+def record_graph(name: str, step: str, graph: Graph, *, part: str = "", artefact: str = "graph") -> None:
+    """Log and dump a graph; verify it, if asked to."""
+    if config.verify:
+        verify(graph)
+    record(name, step, lambda: print_graph(graph, locations=True, elide=True), part=part, artefact=artefact)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled call. forward returns (results..., written values..., saved values...); backward is None without one.
+
+    graphs: (step, graph) of everything on the way, for `explain`.
+    """
+
+    forward: Executable
+    backward: CompiledBackward | None
+    tangents: tuple[int, ...]
+    graphs: tuple[tuple[str, Graph], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What capture hands to the compiler.
+
+    wanted[i]: input i takes a gradient. results: how many of the graph's first outputs are results; the rest are
+    written back. parameters: gives the strategy's view of the parameters, from the joint's gradient inputs.
+    """
+
+    graph: Graph
+    wanted: Sequence[bool]
+    results: int
+    boundaries: dict[int, Boundary]
+    strategy: GradientStrategy
+    parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
+
+
+def compile_captured(request: Request, backend: Backend) -> Compiled:
+    """All steps after capture."""
+    name = request.graph.name
+    record_graph(name, "capture", request.graph)
+    graph = simplify(request.graph)
+    flows = differentiable_nodes(graph, request.wanted)
+    if not any(node in flows for node in graph.outputs[: request.results]):
+        graph = simplify_joint(graph)
+        return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
+    joint = differentiate(graph, request)
+    parts = split(joint)
+    plan = plan_gradients(request, joint, parts)
+    graphs = [parts.forward, *(segment.graph for segment in plan.segments)]
+    forward, *segments = run_backend(backend, graphs, name)
+    backward = link_backward(joint, parts, plan, segments)
+    shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
+    return Compiled(forward, backward, joint.tangents, shown)
+
+
+def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codegen") -> Executable:
+    """An executable of a graph that nobody differentiates: simplify, then backend.
+
+    Outputs may be given destinations at every call (`Executable`); a destination may be the array of an input only if
+    the output's element i depends on that input's element i alone.
+    """
+    return run_backend(find_backend(backend), [simplify_joint(graph)], graph.name)[0]
+
+
+# -- the steps
+
+
+def simplify(graph: Graph) -> Graph:
+    """Graph -> Graph: dead code, constants, identities, duplicates."""
+    with timed(graph.name, "simplify"):
+        graph = run_passes(graph, SIMPLIFY)
+    record_graph(graph.name, "simplify", graph)
+    return graph
+
+
+def differentiate(graph: Graph, request: Request) -> Joint:
+    """Forward graph -> simplified joint graph."""
+    with timed(graph.name, "joint"):
+        joint = make_joint(graph, request.wanted, request.boundaries, results=request.results)
+    record_graph(graph.name, "joint", joint.graph, artefact="aot")
+    return replace(joint, graph=simplify_joint(joint.graph))
+
+
+def simplify_joint(graph: Graph) -> Graph:
+    """Graph -> Graph, once nothing will be differentiated any more."""
+    with timed(graph.name, "simplify_joint"):
+        graph = run_passes(graph, SIMPLIFY_JOINT)
+    record_graph(graph.name, "simplify_joint", graph, artefact="aot")
+    return graph
+
+
+def split(joint: Joint) -> Partition:
+    """Joint graph -> forward and backward graphs."""
+    name = joint.graph.name
+    with timed(name, "partition"):
+        parts = partition(joint)
+    record_graph(name, "partition", parts.forward, part="forward", artefact="aot")
+    record_graph(name, "partition", parts.backward, part="backward", artefact="aot")
+    record(name, "partition", parts.describe, part="saved", artefact="aot")
+    return parts
+
+
+def plan_gradients(request: Request, joint: Joint, parts: Partition) -> GradientPlan:
+    """Backward graph -> segments, by whoever owns the gradients."""
+    name = joint.graph.name
+    with timed(name, "plan"):
+        plan = request.strategy.plan(parts.forward, parts.backward, request.parameters(joint.gradients))
+    if len(plan.segments) > 1:
+        for number, segment in enumerate(plan.segments):
+            record_graph(name, "plan", segment.graph, part=f"segment{number}", artefact="ddp")
+    return plan
+
+
+def run_backend(backend: Backend, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+    """Graphs -> executables, compiled together."""
+    with timed(name, "backend"):
+        return backend.compile(graphs, name)

@@ -27,6 +27,7 @@ from compiler_core.graph.print import print_graph
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
+from compiler_core.runtime.profiler import ProfileSource, StepCost, announce
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class NativeBackend:
             artefact_key(graphs, toolchain, threads=threads),
             lambda folder: _build(folder, graphs, name, toolchain, threads),
         )
-        return _load(entry, threads)
+        return _load(entry, with_threads(toolchain) if threads else toolchain, threads)
 
 
 def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool) -> str:
@@ -68,8 +69,9 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool
 def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, threads: bool) -> Manifest:
     """Everything that a cache hit skips. The heavy imports are here."""
     from compiler_core.codegen.cpp.program import print_source
+    from compiler_core.codegen.step_costs import step_costs
     from compiler_core.runtime.build import build_library
-    from compiler_core.schedule import lower_and_schedule
+    from compiler_core.lowering.lower import lower_and_schedule
 
     programs = _with_symbols(lower_and_schedule(graphs))
     source = print_source(programs, threads=threads)
@@ -79,8 +81,12 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
         (folder / f"{stem}.cpp").write_text(text)
     build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)
     offsets = _write_constants(folder / CONSTANTS, programs)
-    pairs = zip(programs, graphs, offsets, strict=True)
-    return {"entries": [_describe(p, g, source.messages).to_json() | {"constants": at} for p, g, at in pairs]}
+    rows = [
+        _describe(program, graph, source.messages).to_json()
+        | {"constants": at, "costs": [cost.to_json() for cost in step_costs(program)]}
+        for program, graph, at in zip(programs, graphs, offsets, strict=True)
+    ]
+    return {"entries": rows, "units": list(source.units)}
 
 
 def _with_symbols(programs: Sequence[Program]) -> list[Program]:
@@ -120,12 +126,20 @@ def _read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
     return [np.frombuffer(data, by_name(d).numpy, count, offset).copy() for d, count, offset in rows]
 
 
-def _load(entry: Entry, threads: bool) -> list[NativeExecutable]:
+def _load(entry: Entry, toolchain: Toolchain, threads: bool) -> list[NativeExecutable]:
     library = load_library(entry.file(LIBRARY))
     if threads:
         ctypes.c_int32.in_dll(library, "dc_num_threads").value = config.num_threads
     data = entry.file(CONSTANTS).read_bytes()
-    return [
-        NativeExecutable(EntryPoint.from_json(row), library, _read_constants(data, row["constants"]))
-        for row in entry.manifest["entries"]
-    ]
+    units = tuple(entry.file(f"{stem}.cpp") for stem in entry.manifest["units"])
+    source = ProfileSource(entry.folder.name, units, toolchain)
+    executables = [_executable(row, library, data, source) for row in entry.manifest["entries"]]
+    for executable in executables:
+        announce(executable)
+    return executables
+
+
+def _executable(row: dict[str, Any], library: ctypes.CDLL, data: bytes, source: ProfileSource) -> NativeExecutable:
+    constants = _read_constants(data, row["constants"])
+    costs = [StepCost(*cost) for cost in row["costs"]]
+    return NativeExecutable(EntryPoint.from_json(row), library, constants, costs=costs, profile_source=source)

@@ -30,6 +30,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
 from compiler_core.runtime.memory import OutputPool, arena_address
+from compiler_core.runtime.profiler import ProfileSource, StepCost
 
 # C++ source of the calling helper, part of every generated shared object. `spec` is what `_make_spec` packs.
 CALL_HELPER = """\
@@ -120,14 +121,25 @@ class NativeExecutable:
     """One compiled graph. Call it with the graph's inputs; safe to call from several threads at once.
 
     entry: what the function expects. constants: the graph's constant arrays, in order, passed after the inputs.
+    costs: what each step moves and computes; profile_source: how to build an instrumented twin (see profiler.py).
+    calls: how often it was called.
     """
 
-    def __init__(self, entry: EntryPoint, library: ctypes.CDLL, constants: Sequence[Array] = ()) -> None:
+    def __init__(
+        self,
+        entry: EntryPoint,
+        library: ctypes.CDLL,
+        constants: Sequence[Array] = (),
+        *,
+        costs: Sequence[StepCost] = (),
+        profile_source: ProfileSource | None = None,
+    ) -> None:
         self.entry = entry
-        self.library = library  # kept alive as long as its code may run
+        self.costs, self.profile_source = tuple(costs), profile_source
+        self.calls = 0
+        self._own_library = library
         self.constants = tuple(np.ascontiguousarray(c) for c in constants)
         self._metas = (*entry.inputs, *(TensorMeta(c.shape, of(c.dtype)) for c in self.constants))
-        self._function = ctypes.cast(getattr(library, entry.symbol), ctypes.c_void_p).value or 0
         self._pools = tuple(OutputPool(meta) for meta in entry.outputs)
         self._lock = Lock()
         self._routines = ctypes.addressof(routine_table())
@@ -135,15 +147,23 @@ class NativeExecutable:
         self._items = self._layout.items if self._layout else 0
         self._spec = self._make_spec()
         self._spec_address = ctypes.addressof(self._spec)
-        self._call = library.dc_call
-        self._call.argtypes = [ctypes.c_void_p] * 6
-        self._call.restype = ctypes.c_int32
+        self.use_library(None)
+
+    def use_library(self, library: ctypes.CDLL | None) -> None:
+        """Call into `library`, an instrumented twin of the own one, from now on; None: into the own one."""
+        self.library = library or self._own_library  # kept alive as long as its code may run
+        function = ctypes.cast(getattr(self.library, self.entry.symbol), ctypes.c_void_p).value or 0
+        call = self.library.dc_call
+        call.argtypes = [ctypes.c_void_p] * 6
+        call.restype = ctypes.c_int32
+        self._call, self._function = call, function
 
     def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
         """Run on `inputs`. outs[i], where given, receives output i and is returned in its place.
 
         Raises ShapeError or DTypeError for an array unlike the entry point's, IndexError_ for an index out of bounds.
         """
+        self.calls += 1
         results = self._destinations(outs)
         if len(inputs) != len(self.entry.inputs):
             raise BackendError(f"{self.entry.symbol} takes {len(self.entry.inputs)} inputs, got {len(inputs)}")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.gemm import GEMM_HELPER, gemm_call
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
+from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.statements import KernelPrinter, signature
 from compiler_core.codegen.cpp.types import storage_type
@@ -105,21 +106,22 @@ class SourcePrinter:
 
     def entry(self, program: Program) -> Iterator[str]:
         """The function that runs `program`."""
+        program = with_identifiers(program)
         yield f"DC_STEPS({program.name}, {max(len(program.steps), 1)});"
         yield 'extern "C" __attribute__((visibility("default")))'
         yield f"int32_t {program.name}(void** args, char* arena, const void* const* lib) {{"
         yield from map(_buffer_line, _placed_buffers(program))
         yield "  DC_BEGIN"
-        for number, step in enumerate(program.steps):
+        for number, step in enumerate(program.steps):  # the kernels in them are the same objects still
             if step.note:
                 yield f"  // {step.note.splitlines()[0]}"
-            yield from self._kernel_call(step, program) if isinstance(step, KernelCall) else gemm_call(step)
+            yield from self._kernel_call(step) if isinstance(step, KernelCall) else gemm_call(step)
             yield f"  DC_TICK({program.name}, {number})"
         yield "  return 0;"
         yield "}"
         yield ""
 
-    def _kernel_call(self, step: KernelCall, program: Program) -> Iterator[str]:
+    def _kernel_call(self, step: KernelCall) -> Iterator[str]:
         printed = self.printed[id(step.kernel)]
         call = f"{printed.name}({', '.join(map(slot_text, step.slots))})"
         if signature(step.kernel, "f").startswith("int32_t"):

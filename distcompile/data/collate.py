@@ -1,0 +1,69 @@
+"""default_collate: a list of samples into one batch.
+
+In: samples of equal structure. Out: the same structure with tensors stacked along a new first dimension.
+Tensors and NumPy arrays are stacked, numbers become tensors (Python floats float64, ints int64, as in torch), strings
+stay lists; mappings, named tuples, tuples and lists are collated member by member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import DataLoaderError
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Samples into one batch. Raises DataLoaderError for samples of unequal shape, length or of an unknown type."""
+    first = batch[0]
+    if isinstance(first, (Tensor, np.ndarray)):
+        return _stack(batch)
+    if isinstance(first, (bool, int, float, np.generic)):
+        return from_numpy(np.asarray(batch))
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, Mapping):
+        return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise DataLoaderError("each element in list of batch should be of equal size")
+        members = [default_collate(list(members)) for members in zip(*batch, strict=True)]
+        return type(first)(*members) if hasattr(first, "_fields") else members
+    raise DataLoaderError(
+        f"default_collate cannot batch samples of type {type(first).__name__}",
+        expected="tensors, arrays, numbers, strings, mappings or sequences of these",
+        remedy="give the loader a collate_fn",
+    )
+
+
+def _stack(batch: Sequence[Any]) -> Tensor:
+    arrays = [sample.detach().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise DataLoaderError(
+            "samples of one batch have different shapes",
+            got=", ".join(map(str, sorted(shapes))),
+            remedy="pad them in the data set, or give the loader a collate_fn",
+        )
+    return from_numpy(np.stack(arrays))
+
+
+def _like(first: Mapping[Any, Any], collated: dict[Any, Any]) -> Any:
+    return collated if type(first) is dict else type(first)(collated)  # type: ignore[call-arg]
+
+
+def default_convert(sample: Any) -> Any:
+    """What a loader without batches does to a sample: arrays and NumPy numbers become tensors."""
+    if isinstance(sample, (np.ndarray, np.generic)):
+        return from_numpy(np.asarray(sample))
+    if isinstance(sample, Mapping):
+        return _like(sample, {key: default_convert(value) for key, value in sample.items()})
+    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
+        return type(sample)(*map(default_convert, sample))
+    if isinstance(sample, (list, tuple)):
+        return [default_convert(value) for value in sample]
+    return sample

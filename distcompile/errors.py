@@ -1,0 +1,61 @@
+"""The catalogue of errors that modules, optimizers, data loading, files and the installation raise.
+
+In: facts. Out: exceptions laid out like the core's (`compiler_core/errors.py`): what, where, expected, got, remedy.
+Each class is also the built-in exception that torch raises in the same place, so code that catches torch's still works.
+Errors of DDP and parity stand in `distcompile/ddp` and `distcompile/parity`. Every class here is raised by a test.
+"""
+
+from __future__ import annotations
+
+from compiler_core.errors import DistCompileError
+
+
+class InstallationError(DistCompileError, ImportError):
+    """The four import packages come from more than one place: one shadows another."""
+
+
+class RegistrationTypeError(DistCompileError, TypeError):
+    """A parameter, buffer, child module or hook of the wrong type."""
+
+
+class RegistrationNameError(DistCompileError, KeyError):
+    """A name that a parameter, buffer or child module cannot have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError prints the repr
+
+
+class RegistrationOrderError(DistCompileError, AttributeError):
+    """Something was registered before `Module.__init__`, or a path names no such module, parameter or buffer."""
+
+
+class NonLeafParameterError(DistCompileError, ValueError):
+    """A parameter that is the result of a recorded operation."""
+
+
+class HookError(DistCompileError, RuntimeError):
+    """A hook returned something that its kind of hook must not return."""
+
+
+class StateDictError(DistCompileError, RuntimeError):
+    """A state dict that does not fit the module or the optimizer."""
+
+
+class ArgumentError(DistCompileError, ValueError):
+    """An argument outside its range, or arguments that exclude each other."""
+
+
+class GradientNormError(DistCompileError, RuntimeError):
+    """The total gradient norm is not finite, under `error_if_nonfinite=True`."""
+
+
+class CheckpointError(DistCompileError, ValueError):
+    """A checkpoint file that is not ours or not whole, or an object that a checkpoint cannot hold."""
+
+
+class DataLoaderError(DistCompileError, RuntimeError):
+    """A data set, sampler or loader used against its contract."""
+
+
+class NotSupportedError(DistCompileError, NotImplementedError):
+    """A name that torch has and that distcompile does not offer yet."""

@@ -1,0 +1,152 @@
+"""MultiheadAttention, with torch's parameters (state dict keys) and its two mask arguments.
+
+In: query f[L, B, E], key f[S, B, kdim], value f[S, B, vdim] (batch_first: batch first; without a batch: no B).
+Out: (f[like query], weights or None). Source: Vaswani et al. 2017, section 3.2.2.
+"""
+
+from __future__ import annotations
+
+from compiler_core.dtype import DType
+from compiler_core.ops import functional as C
+from compiler_core.tensor.creation import empty
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.functional.attention import attention_with_weights, merged_mask
+from distcompile.nn.linear import Linear
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Parameter
+
+
+class MultiheadAttention(Module):
+    """Attention in `num_heads` projected subspaces. kdim, vdim: key's and value's width if not embed_dim.
+
+    add_bias_kv: a learned key and value appended to the sequences; add_zero_attn: a zero key and value likewise.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
+            raise ArgumentError("embed_dim must be divisible by num_heads", got=f"{embed_dim}, {num_heads}")
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.head_dim, self.add_zero_attn = embed_dim // num_heads, add_zero_attn
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        widths = {"in": embed_dim, "q": embed_dim, "k": self.kdim, "v": self.vdim}
+        present = ("in",) if self._qkv_same_embed_dim else ("q", "k", "v")
+        for name in ("q", "k", "v", "in") if not self._qkv_same_embed_dim else ("in", "q", "k", "v"):
+            rows = 3 * embed_dim if name == "in" else embed_dim
+            weight = Parameter(empty(rows, widths[name], dtype=dtype)) if name in present else None
+            self.register_parameter(f"{name}_proj_weight", weight)
+        self.register_parameter("in_proj_bias", Parameter(empty(3 * embed_dim, dtype=dtype)) if bias else None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        for name in ("bias_k", "bias_v"):
+            self.register_parameter(name, Parameter(empty(1, 1, embed_dim, dtype=dtype)) if add_bias_kv else None)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for name in ("in", "q", "k", "v"):
+            weight = getattr(self, f"{name}_proj_weight")
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        if self.bias_k is not None:
+            init.xavier_normal_(self.bias_k)
+            init.xavier_normal_(self.bias_v)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Masks: bool (True is not attended) or float (added). is_causal: a hint that attn_mask is the causal mask."""
+        if is_causal and attn_mask is None:
+            raise ArgumentError("Need attn_mask if specifying the is_causal hint.")
+        batched = query.dim() == 3
+        if not batched:
+            query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        out, weights = self._attend(query, key, value, key_padding_mask, attn_mask, need_weights, is_causal)
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if not batched:
+            return out.squeeze(0), None if weights is None else weights.squeeze(0)
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        need_weights: bool,
+        is_causal: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        batch, length, width = query.shape
+        q, k, v = self._project(query, key, value)
+        extra = 0
+        if self.bias_k is not None:
+            k, v = (C.cat([x, b.expand(batch, 1, width)], 1) for x, b in ((k, self.bias_k), (v, self.bias_v)))
+            extra += 1
+        if self.add_zero_attn:
+            k, v = (C.cat([x, x.new_zeros((batch, 1, width))], 1) for x in (k, v))
+            extra += 1
+        if extra:
+            attn_mask, key_padding_mask = (
+                None if mask is None else C.pad(mask, (0, extra)) for mask in (attn_mask, key_padding_mask)
+            )
+        q, k, v = (self._heads(x) for x in (q, k, v))  # (B, H, L or S, E/H)
+        dropout_p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            mask = merged_mask(attn_mask, key_padding_mask, batch, self.num_heads, q)
+            out, weights = attention_with_weights(q, k, v, mask, dropout_p)
+        elif is_causal and key_padding_mask is None and not extra:
+            out = F.scaled_dot_product_attention(q, k, v, None, dropout_p, is_causal=True)
+        else:
+            mask = merged_mask(attn_mask, key_padding_mask, batch, self.num_heads, q)
+            out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p)
+        return self.out_proj(out.transpose(1, 2).reshape(batch, length, width)), weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self._qkv_same_embed_dim and query is key and key is value:
+            joint: tuple[Tensor, Tensor, Tensor] = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+            return joint
+        if self._qkv_same_embed_dim:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+        return q, k, v
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """f[B, S, E] -> f[B, H, S, E/H]."""
+        heads: Tensor = x.reshape(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+        return heads

@@ -1,0 +1,185 @@
+"""Activation functions with torch's signatures.
+
+In: f[...]. Out: the same shape. `inplace=True` puts the result in the input's place (and in all that share its memory).
+"""
+
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
+from __future__ import annotations
+
+from compiler_core.dtype import DType
+from compiler_core.errors import ShapeError
+from compiler_core.ops import functional as C
+from compiler_core.tensor.random_creation import rand_like
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+
+
+def _placed(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
+    return input.copy_(result) if inplace else result
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0)."""
+    return _placed(input, C.relu(input), inplace)
+
+
+def relu_(input: Tensor) -> Tensor:
+    """`relu` in place."""
+    return relu(input, inplace=True)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return _placed(input, C.relu6(input), inplace)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x clamped to [min_val, max_val]."""
+    if min_val > max_val:
+        raise ArgumentError("min_val cannot be greater than max_val", got=f"{min_val}, {max_val}")
+    return _placed(input, C.hardtanh(input, min_val, max_val), inplace)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where positive, else negative_slope · x."""
+    return _placed(input, C.leaky_relu(input, negative_slope), inplace)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where positive, else weight · x; weight: f[1], or f[C] for dimension 1."""
+    if weight.numel() != 1:
+        channels = input.shape[1] if input.dim() > 1 else 1
+        if weight.numel() != channels:
+            what = "Mismatch of parameter numbers and input channel size"
+            raise ShapeError(what, expected=str(channels), got=str(weight.numel()))
+        weight = weight.reshape(1, -1, *(1 for _ in range(input.dim() - 2)))
+    slope = weight if weight.numel() != 1 else weight.reshape(())
+    return C.where(input > 0, input, slope * input)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha · (exp(x) - 1)."""
+    return _placed(input, C.elu(input, alpha), inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha · (exp(x/alpha) - 1)."""
+    return _placed(input, C.elu(input / alpha) * alpha, inplace)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """Klambauer et al. 2017."""
+    return _placed(input, C.selu(input), inplace)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x · sigmoid(x)."""
+    return _placed(input, C.silu(input), inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x · tanh(softplus(x))."""
+    return _placed(input, C.mish(input), inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu6(x + 3) / 6."""
+    return _placed(input, C.hardsigmoid(input), inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x · relu6(x + 3) / 6."""
+    return _placed(input, C.hardswish(input), inplace)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x · Φ(x), or approximate="tanh"."""
+    return C.gelu(input, approximate)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return C.sigmoid(input)
+
+
+def tanh(input: Tensor) -> Tensor:
+    """tanh(x)."""
+    return C.tanh(input)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)), stable."""
+    return C.logsigmoid(input)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta·x)) / beta; x itself where beta·x > threshold."""
+    return C.softplus(input, beta, threshold)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return C.softsign(input)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return input - input.tanh()
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards zero by lambd."""
+    if lambd < 0:
+        raise ArgumentError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return C.where(input > lambd, input - lambd, C.where(input < -lambd, input + lambd, input * 0.0))
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where |x| > lambd, else zero."""
+    return C.where(input.abs() <= lambd, 0.0, input)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where above threshold, else value."""
+    return _placed(input, C.where(input <= threshold, value, input), inplace)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """a · sigmoid(b), with a and b the halves of x along dim."""
+    return C.glu(input, dim)
+
+
+def _dim(dim: int | None, name: str, input: Tensor) -> int:
+    if dim is None:
+        raise ArgumentError(
+            f"{name} was called without dim",
+            got=f"input of shape {tuple(input.shape)}",
+            remedy="say dim=-1, or another",
+        )
+    return dim
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along dim; dtype: cast first."""
+    return C.softmax(input, _dim(dim, "softmax", input), dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """softmax(-x) along dim."""
+    return C.softmin(input, _dim(dim, "softmin", input), dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """log(softmax(x)) along dim."""
+    return C.log_softmax(input, _dim(dim, "log_softmax", input), dtype)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """softmax((x + Gumbel noise)/tau); hard: one-hot, with the soft one's gradient. Jang et al. 2017."""
+    uniform = rand_like(logits).clamp(min=1e-20)  # log(0) has no place here
+    soft = C.softmax((logits - (-uniform.log()).log()) / tau, dim)
+    if not hard:
+        return soft
+    best = (soft == soft.amax(dim, keepdim=True)).to(soft.dtype)
+    return best - soft.detach() + soft

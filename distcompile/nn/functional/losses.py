@@ -1,0 +1,201 @@
+"""Loss functions with torch's signatures; the arithmetic is the core's (`compiler_core.ops.functional`).
+
+In: predictions and targets. Out: a scalar (reduction "mean" or "sum") or a loss an element ("none").
+`size_average` and `reduce` are torch's deprecated way to say `reduction`; given, they win over it.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
+from __future__ import annotations
+
+from compiler_core.errors import ShapeError
+from compiler_core.log import warn_once
+from compiler_core.ops import functional as C
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def checked_reduction(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+    """The reduction meant by the three arguments. Raises ArgumentError for an unknown one."""
+    if size_average is not None or reduce is not None:
+        if reduce is False:
+            return "none"
+        return "sum" if size_average is False else "mean"
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"{reduction} is not a valid value for reduction", expected=", ".join(REDUCTIONS))
+    return reduction
+
+
+def _warn_if_broadcast(name: str, input: Tensor, target: Tensor) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        warn_once(
+            f"loss.{name}.{tuple(input.shape)}.{tuple(target.shape)}",
+            f"{name}: target size {tuple(target.shape)} is different to the input size {tuple(input.shape)}; "
+            "they are broadcast, which is rarely what is meant",
+            stacklevel=4,
+        )
+
+
+def _weighted(loss: Tensor, weight: Tensor, reduction: str) -> Tensor:
+    """An unreduced loss, weighted; its mean is the weighted mean."""
+    if tuple(weight.shape) != tuple(loss.shape):
+        raise ShapeError("Inputs and weight must have the same size.", expected=str(loss.shape), got=str(weight.shape))
+    weighted = loss * weight
+    if reduction == "none":
+        return weighted
+    return weighted.sum() / weight.sum() if reduction == "mean" else weighted.sum()
+
+
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """(x - y)²; with a weight, the mean is the weighted one."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    _warn_if_broadcast("mse_loss", input, target)
+    if weight is not None:
+        return _weighted(C.mse_loss(input, target, "none"), weight, reduction)
+    return C.mse_loss(input, target, reduction)
+
+
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """|x - y|; with a weight, the mean is the weighted one."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    _warn_if_broadcast("l1_loss", input, target)
+    if weight is not None:
+        return _weighted(C.l1_loss(input, target, "none"), weight, reduction)
+    return C.l1_loss(input, target, reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """(x - y)²/2 where |x - y| <= delta, else delta·(|x - y| - delta/2)."""
+    if delta <= 0:
+        raise ArgumentError("huber_loss does not support non-positive values for delta.", got=str(delta))
+    _warn_if_broadcast("huber_loss", input, target)
+    reduction = checked_reduction(reduction)
+    if weight is not None:
+        return _weighted(C.huber_loss(input, target, "none", delta), weight, reduction)
+    return C.huber_loss(input, target, reduction, delta)
+
+
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """(x - y)²/(2·beta) where |x - y| < beta, else |x - y| - beta/2."""
+    if beta < 0:
+        raise ArgumentError("smooth_l1_loss does not support negative values for beta.", got=str(beta))
+    _warn_if_broadcast("smooth_l1_loss", input, target)
+    return C.smooth_l1_loss(input, target, checked_reduction(reduction, size_average, reduce), beta)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log softmax(x)[y], for x: f[N, C, ...] (or f[C]); y: i64[N, ...] classes, or f[N, C, ...] probabilities."""
+    return C.cross_entropy(
+        input,
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=checked_reduction(reduction, size_average, reduce),
+        label_smoothing=label_smoothing,
+    )
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-x[y], for log probabilities x: f[N, C, ...] and classes y: i64[N, ...]."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    return C.nll_loss(input, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+
+
+def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        raise ShapeError(
+            f"{name}: target size must be the same as input size", expected=str(input.shape), got=str(target.shape)
+        )
+
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-(y·log x + (1-y)·log(1-x)), for probabilities x; logarithms are clamped at -100, as in torch."""
+    _same_shape("binary_cross_entropy", input, target)
+    return C.binary_cross_entropy(input, target, weight, checked_reduction(reduction, size_average, reduce))
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """binary_cross_entropy of sigmoid(x), stable. pos_weight: factor of the positive term, a class."""
+    _same_shape("binary_cross_entropy_with_logits", input, target)
+    reduction = checked_reduction(reduction, size_average, reduce)
+    return C.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """y·(log y - x), for log probabilities x; "batchmean" divides the sum by the batch size. log_target: y is log y."""
+    reduction = reduction if reduction == "batchmean" else checked_reduction(reduction, size_average, reduce)
+    return C.kl_div(input, target, reduction, log_target)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x₁·x₂ / max(‖x₁‖, eps) / max(‖x₂‖, eps) along dim."""
+    return C.cosine_similarity(x1, x2, dim, eps)
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """‖x₁ - x₂ + eps‖ₚ over the last dimension."""
+    return C.norm(x1 - x2 + eps, p, -1, keepdim)

@@ -1,0 +1,338 @@
+"""Hooks of modules: registering, removing, and the order in which a call runs them.
+
+In: a module, its arguments, the hooks registered on it and on all modules. Out: what `Module.__call__` returns.
+
+Order of a call (torch's):
+    global pre, module pre, [inputs pass the backward boundary], forward, global forward, module forward,
+    [outputs pass the backward boundary];
+    in the backward: global pre, module pre (gradients of the outputs), then global, module (gradients of the inputs).
+A hook that returns something replaces the arguments, the output or the gradients. Registering and removing bump the
+module's stamp (global hooks: the global stamp), so compiled functions notice.
+The backward boundary is `compiler_core.aot.boundary.gradient_boundary`: a node of the tape, and of the joint graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from compiler_core.log import DistCompileWarning
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.grad_mode import is_grad_enabled
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import HookError, NotSupportedError
+from distcompile.nn.registration import (
+    Registration,
+    RegistrationHook,
+    global_buffer_registration_hooks,
+    global_module_registration_hooks,
+    global_parameter_registration_hooks,
+    global_stamp,
+)
+from distcompile.nn.versions import Registry
+
+if TYPE_CHECKING:
+    from distcompile.nn.module import Module
+
+Grads = tuple[Tensor | None, ...]
+_next_id = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One registered hook. with_kwargs: it takes the call's keyword arguments. always_call: also after an error."""
+
+    fn: Callable[..., Any]
+    with_kwargs: bool = False
+    always_call: bool = False
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook off again. Also a context manager."""
+
+    def __init__(self, hooks: Registry[int, Any], hook: Any, *, prepend: bool = False) -> None:
+        self.id = next(_next_id)
+        self._hooks: Registry[int, Any] | None = hooks
+        hooks[self.id] = hook
+        if prepend:
+            hooks.move_to_front(self.id)
+
+    def remove(self) -> None:
+        """Take the hook off; a second call does nothing."""
+        if self._hooks is not None and self.id in self._hooks:
+            del self._hooks[self.id]
+        self._hooks = None
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+_global_forward_pre: Registry[int, Hook] = Registry(global_stamp)
+_global_forward: Registry[int, Hook] = Registry(global_stamp)
+_global_backward_pre: Registry[int, Hook] = Registry(global_stamp)
+_global_backward: Registry[int, Hook] = Registry(global_stamp)
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Run `hook(module, args) -> None | args` before every module's forward."""
+    return RemovableHandle(_global_forward_pre, Hook(hook))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Run `hook(module, args, [kwargs,] output) -> None | output` after every module's forward."""
+    return RemovableHandle(_global_forward, Hook(hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Run `hook(module, grad_output) -> None | grad_output` before every module's backward."""
+    return RemovableHandle(_global_backward_pre, Hook(hook))
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Run `hook(module, grad_input, grad_output) -> None | grad_input` after every module's backward."""
+    return RemovableHandle(_global_backward, Hook(hook))
+
+
+def register_module_parameter_registration_hook(hook: RegistrationHook) -> RemovableHandle:
+    """Run `hook(module, name, parameter) -> None | parameter` whenever a parameter is registered."""
+    return RemovableHandle(global_parameter_registration_hooks, hook)
+
+
+def register_module_buffer_registration_hook(hook: RegistrationHook) -> RemovableHandle:
+    """Run `hook(module, name, buffer) -> None | buffer` whenever a buffer is registered."""
+    return RemovableHandle(global_buffer_registration_hooks, hook)
+
+
+def register_module_module_registration_hook(hook: RegistrationHook) -> RemovableHandle:
+    """Run `hook(module, name, child) -> None | child` whenever a child module is registered."""
+    return RemovableHandle(global_module_registration_hooks, hook)
+
+
+class Hooked(Registration):
+    """The part of Module that holds hooks and calls `forward` through them."""
+
+    _forward_pre_hooks: Registry[int, Hook]
+    _forward_hooks: Registry[int, Hook]
+    _backward_pre_hooks: Registry[int, Hook]
+    _backward_hooks: Registry[int, Hook]
+    forward: Callable[..., Any]
+
+    def _init_hooks(self) -> None:
+        for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"):
+            self.__dict__[name] = Registry(self._stamp)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Run `hook(module, args) -> None | args`, or with_kwargs `(module, args, kwargs) -> None | (args, kwargs)`."""
+        return RemovableHandle(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend=prepend)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Run `hook(module, args, [kwargs,] output) -> None | output` after forward; always_call: also if it raised."""
+        return RemovableHandle(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend=prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Run `hook(module, grad_output) -> None | grad_output` when the outputs' gradients are known."""
+        return RemovableHandle(self._backward_pre_hooks, Hook(hook), prepend=prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Run `hook(module, grad_input, grad_output) -> None | grad_input` when the inputs' gradients are known."""
+        return RemovableHandle(self._backward_hooks, Hook(hook), prepend=prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """torch's deprecated, not-full kind. Raises NotSupportedError."""
+        raise NotSupportedError("register_backward_hook is not offered", remedy="use register_full_backward_hook")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or _global_forward
+            or _global_forward_pre
+            or _global_backward
+            or _global_backward_pre
+        ):
+            return self.forward(*args, **kwargs)
+        return _HookedCall(cast("Module", self), args, kwargs).run()
+
+
+class _HookedCall:
+    """One call of a module that has hooks."""
+
+    def __init__(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.module, self.args, self.kwargs = module, args, kwargs
+        self.result: Any = None
+        self.done: set[int] = set()  # ids of the forward hooks that ran
+
+    def run(self) -> Any:
+        if current_trace() is not None:
+            return self.steps()  # an error while tracing is retried eagerly; hooks must not run for it
+        try:
+            return self.steps()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self.always_called_hooks()
+            raise
+
+    def steps(self) -> Any:
+        self.forward_pre_hooks()
+        boundary = self.backward_boundary()
+        if boundary is not None:
+            self.args = boundary.inputs(self.args)
+        self.result = self.module.forward(*self.args, **self.kwargs)
+        self.forward_hooks()
+        if boundary is not None:
+            self.result = boundary.outputs(self.result)
+        return self.result
+
+    def forward_pre_hooks(self) -> None:
+        for hook in (*_global_forward_pre.values(), *self.module._forward_pre_hooks.values()):
+            if hook.with_kwargs:
+                self.take_arguments(hook.fn(self.module, self.args, self.kwargs))
+                continue
+            args = hook.fn(self.module, self.args)
+            if args is not None:
+                self.args = args if isinstance(args, tuple) else (args,)
+
+    def take_arguments(self, new: Any) -> None:
+        if new is None:
+            return
+        if not (isinstance(new, tuple) and len(new) == 2):
+            raise HookError(
+                "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got something else",
+                got=repr(new)[:200],
+            )
+        self.args, self.kwargs = new
+
+    def forward_hooks(self) -> None:
+        for key, hook in (*_global_forward.items(), *self.module._forward_hooks.items()):
+            self.done.add(key)
+            self.call_forward_hook(hook)
+
+    def call_forward_hook(self, hook: Hook) -> None:
+        extra = (self.kwargs,) if hook.with_kwargs else ()
+        output = hook.fn(self.module, self.args, *extra, self.result)
+        if output is not None:
+            self.result = output
+
+    def always_called_hooks(self) -> None:
+        for key, hook in (*_global_forward.items(), *self.module._forward_hooks.items()):
+            if not hook.always_call or key in self.done:
+                continue
+            try:
+                self.call_forward_hook(hook)
+            except Exception as error:  # noqa: BLE001  # torch's contract: the first error is the one that counts
+                warnings.warn(
+                    "module forward hook with ``always_call=True`` raised an exception that was silenced as another "
+                    f"error was raised in forward: {error}",
+                    DistCompileWarning,
+                    stacklevel=2,
+                )
+
+    def backward_boundary(self) -> BackwardBoundary | None:
+        pre = [hook.fn for hook in (*_global_backward_pre.values(), *self.module._backward_pre_hooks.values())]
+        full = [hook.fn for hook in (*_global_backward.values(), *self.module._backward_hooks.values())]
+        return BackwardBoundary(self.module, pre, full) if pre or full else None
+
+
+class BackwardBoundary:
+    """The two identities around a module's forward whose backward runs the hooks: outputs' gradients, then inputs'."""
+
+    def __init__(self, module: Module, pre: list[Callable[..., Any]], full: list[Callable[..., Any]]) -> None:
+        self.module, self.pre, self.full = module, pre, full
+        self.n_inputs = 0
+        self.input_places: list[int] | None = None  # places of the tensors among the arguments; None: no boundary there
+        self.output_places: list[int] = []
+        self.grad_outputs: Grads | None = None
+
+    def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.n_inputs = len(args)
+        wrapped, self.input_places = _wrap(args, self.on_input_gradients)
+        return tuple(wrapped)
+
+    def outputs(self, result: Any) -> Any:
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors "
+                f"but received {type(result)}",
+                DistCompileWarning,
+                stacklevel=2,
+            )
+            return result
+        results = (result,) if isinstance(result, Tensor) else result
+        wrapped, places = _wrap(results, lambda *grads: self.on_output_gradients(len(results), grads))
+        self.output_places = places or []
+        if isinstance(result, Tensor):
+            return wrapped[0]
+        return type(result)(*wrapped) if hasattr(result, "_fields") else tuple(wrapped)
+
+    def on_output_gradients(self, count: int, grads: Grads) -> Grads:
+        self.grad_outputs = _spread(count, self.output_places, grads)
+        for hook in self.pre:
+            self.grad_outputs = _replaced(self.grad_outputs, hook(self.module, self.grad_outputs), "pre hook", "output")
+        current = self.grad_outputs
+        if self.input_places is None:
+            self.call_without_input_gradients(current)
+        return tuple(current[place] for place in self.output_places)
+
+    def call_without_input_gradients(self, grad_outputs: Grads) -> None:
+        nothing: Grads = (None,) * self.n_inputs
+        for hook in self.full:
+            new = hook(self.module, nothing, grad_outputs)
+            if new is not None and not (isinstance(new, tuple) and all(g is None for g in new)):
+                raise HookError(
+                    "Backward hook for Modules where no input requires gradient should always return None "
+                    "or None for all gradients.",
+                )
+        self.grad_outputs = None
+
+    def on_input_gradients(self, *grads: Tensor | None) -> Grads:
+        places = self.input_places or []
+        if self.grad_outputs is None:  # the gradient reached the input without passing the output
+            return grads
+        current = _spread(self.n_inputs, places, grads)
+        for hook in self.full:
+            current = _replaced(current, hook(self.module, current, self.grad_outputs), "hook", "input")
+        self.grad_outputs = None
+        return tuple(current[place] for place in places)
+
+
+def _wrap(values: tuple[Any, ...], on_gradients: Callable[..., Grads]) -> tuple[list[Any], list[int] | None]:
+    """Pass the tensors among `values` through one gradient boundary. Places None: nothing there needs a gradient."""
+    from compiler_core.aot.boundary import gradient_boundary
+
+    places = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+    if not is_grad_enabled() or not any(values[i].requires_grad for i in places):
+        return list(values), None
+    wrapped = list(values)
+    for place, tensor in zip(places, gradient_boundary(tuple(values[i] for i in places), on_gradients), strict=True):
+        wrapped[place] = tensor
+    return wrapped, places
+
+
+def _spread(count: int, places: Sequence[int], grads: Grads) -> Grads:
+    table = dict(zip(places, grads, strict=True))
+    return tuple(table.get(i) for i in range(count))
+
+
+def _replaced(before: Grads, new: Any, kind: str, what: str) -> Grads:
+    if new is None:
+        return before
+    after: Grads = (new,) if isinstance(new, Tensor) else tuple(new)
+    if len(after) != len(before):
+        raise HookError(
+            f"Backward {kind} returned an invalid number of grad_{what}, got {len(after)}, but expected {len(before)}"
+        )
+    return after

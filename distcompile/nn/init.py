@@ -1,0 +1,198 @@
+"""Initialisation: fill a tensor in place, by torch's formulas and bounds.
+
+In: a tensor and the distribution's constants. Out: the same tensor, filled; nothing is recorded by autograd.
+Random fills draw from `generator`, or from the default one: the same seed gives the same numbers everywhere (they are
+not torch's numbers). Sources: Glorot, Bengio 2010 (xavier); He et al. 2015 (kaiming); Saxe et al. 2013 (orthogonal).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from compiler_core.log import warn_once
+from compiler_core.tensor.creation import eye, from_numpy
+from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.random import Generator
+from compiler_core.tensor.random_creation import rand, randn
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+
+_GAINS = {"sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4, "linear": 1.0} | {
+    f"conv{'_transpose' if t else ''}{d}d": 1.0 for t in (False, True) for d in (1, 2, 3)
+}
+
+
+_ACKLAM = (  # numerator and denominator in the middle, then in the tails
+    (-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.3577518672690, -30.66479806614716, 2.506628277459239),
+    (-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572, 1.0),
+    (-0.007784894002430293, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968, 2.938163982698783),
+    (0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0),
+)  # fmt: skip
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance through a nonlinearity. Raises ArgumentError for an unknown one."""
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity not in _GAINS:
+        raise ArgumentError(f"Unsupported nonlinearity {nonlinearity}", expected=", ".join([*_GAINS, "leaky_relu"]))
+    return _GAINS[nonlinearity]
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """U(a, b)."""
+    with no_grad():
+        return tensor.copy_(rand(*tensor.shape, generator=generator, dtype=tensor.dtype) * (b - a) + a)
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """N(mean, std²)."""
+    with no_grad():
+        return tensor.copy_(randn(*tensor.shape, generator=generator, dtype=tensor.dtype) * std + mean)
+
+
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """N(mean, std²) kept within [a, b], by the inverse of the distribution function."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warn_once(
+            "init.trunc_normal", "trunc_normal_: mean is more than 2 std from [a, b]; the distribution may be off"
+        )
+    low, high = (0.5 * (1 + math.erf((x - mean) / std / math.sqrt(2))) for x in (a, b))
+    uniform = rand(*tensor.shape, generator=generator).numpy().astype(np.float64) * (high - low) + low
+    values = np.clip(mean + std * _normal_quantile(uniform), a, b)
+    with no_grad():
+        return tensor.copy_(from_numpy(values.astype(tensor.dtype.numpy)))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Every element `val`."""
+    with no_grad():
+        return tensor.fill_(val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Every element 1."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Every element 0."""
+    return constant_(tensor, 0.0)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix."""
+    if tensor.dim() != 2:
+        raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
+    with no_grad():
+        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))
+
+
+def fans(tensor: Tensor) -> tuple[int, int]:
+    """(fan_in, fan_out) of a weight f[out, in, *kernel]."""
+    if tensor.dim() < 2:
+        raise ArgumentError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+_calculate_fan_in_and_fan_out = fans  # the name under which torch's users know it
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """U(-a, a) with a = gain·√(6/(fan_in + fan_out))."""
+    bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(fans(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """N(0, σ²) with σ = gain·√(2/(fan_in + fan_out))."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator)
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"Mode {mode} not supported", expected="fan_in or fan_out")
+    fan_in, fan_out = fans(tensor)
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+
+
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """U(-b, b) with b = gain·√(3/fan)."""
+    if 0 in tensor.shape:
+        return tensor
+    bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """N(0, σ²) with σ = gain/√fan."""
+    if 0 in tensor.shape:
+        return tensor
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """A (semi-)orthogonal matrix f[rows, the rest], times gain."""
+    if tensor.dim() < 2:
+        raise ArgumentError("Only tensors with 2 or more dimensions are supported", got=f"{tensor.dim()}")
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    if rows * columns == 0:
+        return tensor
+    flat = randn(rows, columns, generator=generator).numpy().astype(np.float64)
+    q, r = np.linalg.qr(flat.T if rows < columns else flat)
+    q = q * np.sign(np.diag(r))  # makes the distribution uniform over the orthogonal matrices
+    q = q.T if rows < columns else q
+    with no_grad():
+        return tensor.copy_(from_numpy((gain * q).astype(tensor.dtype.numpy).reshape(tensor.shape)))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """N(0, std²) with the fraction `sparsity` of each column zero."""
+    if tensor.dim() != 2:
+        raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
+    rows, columns = tensor.shape
+    order = np.argsort(rand(rows, columns, generator=generator).numpy(), axis=0)
+    normal_(tensor, 0, std, generator)
+    keep = order >= math.ceil(sparsity * rows)
+    with no_grad():
+        return tensor.mul_(from_numpy(keep.astype(tensor.dtype.numpy)))
+
+
+Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+
+def _normal_quantile(p: Doubles) -> Doubles:
+    """Inverse of the standard normal distribution function: Acklam's rational approximation (relative error 1.2e-9)."""
+    a, b, c, d = _ACKLAM
+    p = np.clip(p, 1e-300, 1 - 1e-16)
+    centre = p - 0.5
+    square = centre * centre
+    middle = centre * np.polyval(a, square) / np.polyval(b, square)
+    tail = np.sqrt(-2 * np.log(np.minimum(p, 1 - p)))
+    outer = np.polyval(c, tail) / np.polyval(d, tail) * np.where(p < 0.5, 1.0, -1.0)
+    quantile: Doubles = np.where(np.abs(centre) <= 0.47575, middle, outer)
+    return quantile

@@ -1,0 +1,88 @@
+"""Dense layers (Linear, Identity) and the layers that only reshape (Flatten, Unflatten).
+
+In: f[..., in_features]. Out: f[..., out_features]. Default initialisation is torch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_core.dtype import DType
+from compiler_core.ops import functional as C
+from compiler_core.tensor.creation import empty
+from compiler_core.tensor.tensor import Tensor
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Parameter
+
+
+class Identity(Module):
+    """Returns its input; takes and ignores any arguments at construction."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Linear(Module):
+    """y = x Wᵀ + b, with weight f[out_features, in_features] and bias f[out_features].
+
+    Both are drawn from U(-1/√in_features, 1/√in_features), as torch does (kaiming_uniform with a=√5 for the weight).
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: object = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty(out_features, in_features, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Flatten(Module):
+    """Merges the dimensions start_dim..end_dim into one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        result: Tensor = C.flatten(input, self.start_dim, self.end_dim)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Splits dimension `dim` into `unflattened_size`."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        result: Tensor = C.unflatten(input, self.dim, self.unflattened_size)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -1,0 +1,205 @@
+"""Module: the base of every layer and model, as in torch.
+
+In: a subclass with `forward`. Out: a callable tree of parameters, buffers and children.
+
+Module is put together from four parts, each in its file: `Registration` (what it is made of, and its versions),
+`Hooked` (how it is called), `Stateful` (state dicts), and here what acts on the whole tree: mode, conversion, printing.
+The compiler core knows a module only by its protocol: `__tree_version__`, `__global_version__`, `named_parameters`,
+`named_buffers` and, on modules that own the gradients (DDP), `__gradient_strategy__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from compiler_core import dtype as dtypes
+from compiler_core.device import Device
+from compiler_core.dtype import DType
+from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
+from distcompile.nn.registration import type_name
+from distcompile.nn.state import Stateful
+from distcompile.nn.versions import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+M = TypeVar("M", bound="Module")
+
+
+class Module(Stateful):
+    """Base class of layers and models: assign parameters, buffers and children in `__init__`, and define `forward`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._init_registries()
+        self._init_hooks()
+        self._init_state_hooks()
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+        elif args or kwargs:
+            got = f"{len(args)} positional, {', '.join(kwargs) or 'no keyword'}"
+            raise RegistrationTypeError(f"{type(self).__name__}: Module.__init__() takes no arguments", got=got)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes. Every subclass that is called defines it."""
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    # --- mode -----------------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode on the whole tree (dropout acts); `mode=False` is `eval()`."""
+        if not isinstance(mode, bool):
+            raise ArgumentError("training mode is expected to be boolean", got=type_name(mode))
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Set evaluation mode on the whole tree."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Set `requires_grad` of every parameter."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        self._stamp.bump()
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset every parameter's gradient: to None, or to zeros."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.detach().zero_()
+
+    def apply(self, fn: Callable[[Module], None]) -> Self:
+        """Call `fn` on every module of the tree, children first."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    # --- conversion -----------------------------------------------------------------------------------------------
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replace every parameter's, gradient's and buffer's data by `fn` of it; the handles stay."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        with no_grad():
+            for parameter in self._parameters.values():
+                if parameter is None:
+                    continue
+                parameter.data = fn(parameter.detach())
+                if parameter.grad is not None:
+                    parameter.grad = fn(parameter.grad.detach())
+            for name, buffer in self._buffers.items():
+                if buffer is not None:
+                    self._buffers[name] = fn(buffer)
+        self._stamp.bump()
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """`to(device)`, `to(dtype)`, `to(device, dtype)` or `to(tensor)`: convert floating parameters and buffers.
+
+        Raises: RegistrationTypeError for a dtype that is not floating.
+        """
+        device, dtype = _parse_to(args, kwargs)
+        if dtype is not None and not dtype.is_floating_point:
+            raise RegistrationTypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
+        return self._apply(lambda t: _convert(t, device, dtype))
+
+    def type(self, dst_type: DType) -> Self:
+        """Convert all parameters and buffers, integer ones too."""
+        return self._apply(lambda t: t.to(dst_type))
+
+    def float(self) -> Self:
+        return self.to(dtypes.float32)
+
+    def double(self) -> Self:
+        return self.to(dtypes.float64)
+
+    def half(self) -> Self:
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        return self.to(dtypes.bfloat16)
+
+    def cpu(self) -> Self:
+        return self.to("cpu")
+
+    def cuda(self, device: object = None) -> Self:
+        """Raises NotSupportedError: GPUs come later."""
+        raise NotSupportedError("nn.Module.cuda() is not offered", remedy="leave the model on the CPU")
+
+    def share_memory(self) -> Self:
+        """Raises NotSupportedError: ranks are processes of their own here, and share nothing."""
+        raise NotSupportedError("nn.Module.share_memory() is not offered", remedy="use DistributedDataParallel")
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile this module's calls in place; the arguments are `distcompile.compile`'s."""
+        from compiler_core.capture import compile as compile_
+
+        setattr(self, "forward", compile_(self.forward, *args, **kwargs))  # noqa: B010  # a method, to a type checker
+
+    # --- copying and printing -------------------------------------------------------------------------------------
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._stamp.bump()  # a copy, or a module from another process, is a new thing to any guard
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """Override to print a layer's sizes and options."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        extra_lines = extra.split("\n") if extra else []
+        child_lines = [f"({name}): {indent(repr(child))}" for name, child in self._modules.items()]
+        if len(extra_lines) == 1 and not child_lines:
+            return f"{self._get_name()}({extra_lines[0]})"
+        lines = extra_lines + child_lines
+        body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+        return f"{self._get_name()}({body})"
+
+
+def indent(text: str, spaces: int = 2) -> str:
+    """Indent all lines but the first; blank lines stay empty."""
+    first, *rest = text.split("\n")
+    return "\n".join([first, *(" " * spaces + line if line.strip() else "" for line in rest)])
+
+
+def renumber(modules: Registry[str, Module | None]) -> None:
+    """Give the modules of a list the keys "0", "1", ... in their order."""
+    values = list(modules.values())
+    modules.clear()
+    modules.update((str(i), module) for i, module in enumerate(values))
+
+
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    for arg in (*args, *((kwargs["tensor"],) if "tensor" in kwargs else ())):
+        if isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, (str, Device)):
+            device = arg
+        elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
+            raise RegistrationTypeError(f"to() received an invalid argument of type {type_name(arg)}")
+    return device, dtype
+
+
+def _convert(tensor: Tensor, device: Any, dtype: DType | None) -> Tensor:
+    if device is not None:
+        tensor = tensor.to(device)
+    return tensor.to(dtype) if dtype is not None and tensor.dtype.is_floating_point else tensor

@@ -1,0 +1,121 @@
+"""Normalisation layers without running statistics: LayerNorm, RMSNorm, GroupNorm.
+
+In: f[..., *normalized_shape]. Out: the same shape, normalised over the last dimensions (GroupNorm: channel groups).
+Sources: Ba, Kiros, Hinton 2016 (LayerNorm); Zhang, Sennrich 2019 (RMSNorm); Wu, He 2018 (GroupNorm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_core.dtype import DType
+from compiler_core.tensor.creation import empty
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Parameter
+
+
+def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+class LayerNorm(Module):
+    """y = (x - mean) / √(var + eps) · weight + bias, over the last len(normalized_shape) dimensions."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        affine = Parameter(empty(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", affine)
+        shift = Parameter(empty(*self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+        self.register_parameter("bias", shift)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight one, bias zero."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = self.elementwise_affine
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={self.bias is not None}"
+
+
+class RMSNorm(Module):
+    """y = x / √(mean(x²) + eps) · weight. eps None: the dtype's epsilon."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        affine = Parameter(empty(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", affine)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight one."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Module):
+    """Normalises f[N, C, ...] over each of `num_groups` groups of channels; weight and bias per channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ArgumentError("num_channels must be divisible by num_groups", got=f"{num_channels}, {num_groups}")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.register_parameter("weight", Parameter(empty(num_channels, dtype=dtype)) if affine else None)
+        self.register_parameter("bias", Parameter(empty(num_channels, dtype=dtype)) if affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight one, bias zero."""
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"

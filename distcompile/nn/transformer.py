@@ -1,0 +1,280 @@
+"""Transformer encoder and decoder layers and stacks, with torch's names, arguments and state dict keys.
+
+In: src f[S, B, E], tgt f[T, B, E] (batch_first: batch first). Out: the same shape. Source: Vaswani et al. 2017.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from compiler_core.dtype import DType
+from compiler_core.tensor.creation import full
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.attention import MultiheadAttention
+from distcompile.nn.containers import ModuleList
+from distcompile.nn.dropout import Dropout
+from distcompile.nn.linear import Linear
+from distcompile.nn.module import Module
+from distcompile.nn.normalization import LayerNorm
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def _activation(activation: str | Activation) -> Activation:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise ArgumentError(f"activation should be relu/gelu, not {activation}")
+    return F.relu if activation == "relu" else F.gelu
+
+
+class _Layer(Module):
+    """The feed-forward half that encoder and decoder layers share."""
+
+    def __init__(
+        self,
+        d_model: int,
+        dim_feedforward: int,
+        dropout: float,
+        activation: str | Activation,
+        norm_first: bool,
+        bias: bool,
+        dtype: DType | None,
+    ) -> None:
+        super().__init__()
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.norm_first = norm_first
+        self.activation = _activation(activation)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return y
+
+    def _residual(self, x: Tensor, norm: Module, drop: Module, block: Activation) -> Tensor:
+        y: Tensor = x + drop(block(norm(x))) if self.norm_first else norm(x + drop(block(x)))
+        return y
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention, then feed-forward, each with residual and layer norm (before it if norm_first)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+        super().__init__(d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
+        feed_forward = dict(self._modules)
+        self._modules.clear()
+        self.self_attn = attention  # first, as in torch's state dict
+        self._modules.update(feed_forward)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            y: Tensor = self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
+            return y
+
+        x = self._residual(src, self.norm1, self.dropout1, attend)
+        return self._residual(x, self.norm2, self.dropout2, self._feed_forward)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to the encoder's memory, then feed-forward."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
+        feed_forward = dict(self._modules)
+        self._modules.clear()
+        options: dict[str, Any] = {"batch_first": batch_first, "bias": bias, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, **options)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, **options)
+        self._modules.update(feed_forward)
+        for i in (1, 2, 3):
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
+        for i in (1, 2, 3):
+            setattr(self, f"dropout{i}", Dropout(dropout))
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            y: Tensor = self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
+            return y
+
+        def look(x: Tensor) -> Tensor:
+            y: Tensor = self.multihead_attn(
+                x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=memory_is_causal
+            )[0]
+            return y
+
+        x = self._residual(tgt, self.norm1, self.dropout1, attend)
+        x = self._residual(x, self.norm2, self.dropout2, look)
+        return self._residual(x, self.norm3, self.dropout3, self._feed_forward)
+
+
+class _Stack(Module):
+    """Copies of one layer."""
+
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+
+class TransformerEncoder(_Stack):
+    """`num_layers` copies of an encoder layer, one after the other; norm: applied last."""
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__(encoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """is_causal: say True where mask is the causal mask; None counts as False (torch looks at the data)."""
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, is_causal=bool(is_causal))
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(_Stack):
+    """`num_layers` copies of a decoder layer, one after the other; norm: applied last."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """Masks as in the layer; tgt_is_causal None counts as False."""
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        for layer in self.layers:
+            tgt = layer(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """Encoder and decoder stacks, xavier-initialised."""
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        norm = [LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)]
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*options, dtype=dtype), num_encoder_layers, norm[0]
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*options, dtype=dtype), num_decoder_layers, norm[1]
+        )
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                init.xavier_uniform_(parameter)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        out: Tensor = self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+        return out
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: object = None, dtype: DType | None = None) -> Tensor:
+        """f[sz, sz] to add: -inf above the diagonal, 0 elsewhere."""
+        mask: Tensor = full((sz, sz), float("-inf"), dtype=dtype).triu(1)
+        return mask

@@ -1,0 +1,18 @@
+"""torch.nn.utils's names: gradient clipping, and parameters as one vector.
+
+In: parameters. Out: their gradients clipped; one flat tensor, and back.
+"""
+
+from __future__ import annotations
+
+from distcompile.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from distcompile.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "vector_to_parameters",
+]

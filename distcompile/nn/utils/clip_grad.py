@@ -1,0 +1,93 @@
+"""Gradient clipping, by total norm or by value.
+
+In: parameters with gradients. Out: new values in the gradients' cells; the norm before clipping.
+The norm of all gradients is the norm of their norms; squares are summed in each gradient's dtype (float32 for 16 bits),
+the total in float64. Gradients that are already small enough are left untouched: nothing is written for a coefficient
+of 1 (torch multiplies by 1, to the same numbers).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from compiler_core.dtype import of
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import GradientNormError
+
+Tensors = Tensor | Iterable[Tensor]
+
+
+def _gradients(parameters: Tensors) -> list[Tensor]:
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+
+
+def _norm(array: Array, p: float) -> float:
+    if array.size == 0:
+        return 0.0
+    compute = of(array.dtype).compute.numpy
+    flat = np.ravel(array).astype(compute, copy=False)
+    if p == 2.0:
+        return math.sqrt(float(np.dot(flat, flat)))
+    return float(np.linalg.norm(flat, p))
+
+
+def _total(arrays: list[Array], norm_type: float, error_if_nonfinite: bool) -> float:
+    norms = [_norm(array, norm_type) for array in arrays]
+    total = float(np.linalg.norm(np.array(norms, np.float64), norm_type)) if norms else 0.0
+    if error_if_nonfinite and not math.isfinite(total):
+        raise GradientNormError(
+            f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be clipped.",
+            remedy="to clip by the non-finite norm anyway, set error_if_nonfinite=False",
+        )
+    return total
+
+
+def get_total_norm(
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """f[]: the norm of all tensors taken as one vector. Raises GradientNormError for a non-finite one, if asked to."""
+    arrays = [tensor._read() for tensor in ([tensors] if isinstance(tensors, Tensor) else tensors)]
+    total = _total(arrays, float(norm_type), error_if_nonfinite)
+    dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
+    return Tensor._wrap(np.array(total, dtype))
+
+
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor | float, foreach: bool | None = None
+) -> None:
+    """Scale the gradients by max_norm/total_norm where that is below 1."""
+    coefficient = float(max_norm) / (float(total_norm) + 1e-6)
+    if coefficient >= 1:
+        return
+    for grad in _gradients(parameters):
+        array = grad._read()
+        grad._cell.write(array * array.dtype.type(coefficient))
+
+
+def clip_grad_norm_(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale the gradients so that their total norm is at most max_norm. Returns the norm before, f[].
+
+    Raises: GradientNormError for a non-finite norm, if `error_if_nonfinite`.
+    """
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    total = get_total_norm(_gradients(tensors), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(tensors, max_norm, total)
+    return total
+
+
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
+    """Clamp every element of the gradients to [-clip_value, clip_value]."""
+    for grad in _gradients(parameters):
+        array = grad._read()
+        grad._cell.write(np.clip(array, -clip_value, clip_value).astype(array.dtype, copy=False))

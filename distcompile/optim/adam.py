@@ -1,0 +1,146 @@
+"""Adam and AdamW. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "exp_avg", "exp_avg_sq" (and "max_exp_avg_sq").
+    m ← m + (1-β₁)(g - m);  v ← β₂v + (1-β₂)g²;
+    p ← p·(1 - lr·weight_decay) [AdamW] - lr/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + eps).
+Kingma, Ba 2015; Loshchilov, Hutter 2019 (decoupled weight decay); Reddi et al. 2018 (amsgrad: max of all v).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.errors import ArgumentError
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class AdamRule:
+    """Adam's formula. weight_decay, decoupled: which decay term there is."""
+
+    amsgrad: bool
+    maximize: bool
+    weight_decay: bool
+    decoupled: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        beta1, beta2 = group["betas"]
+        lr, decay = group["lr"], group["weight_decay"]
+        numbers = {
+            "fresh1": 1 - beta1,
+            "beta2": beta2,
+            "fresh2": 1 - beta2,
+            "root_correction": math.sqrt(1 - beta2**step),
+            "eps": group["eps"],
+            "step_size": -lr / (1 - beta1**step),
+        }
+        if self.weight_decay:
+            numbers["decay"] = 1 - lr * decay if self.decoupled else decay
+        return {name: float(number) for name, number in numbers.items()}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay and self.decoupled:
+            p = prims.mul(p, s["decay"])
+        elif self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["decay"]))
+        m, v = state["exp_avg"], state["exp_avg_sq"]
+        m = prims.add(m, prims.mul(prims.sub(g, m), s["fresh1"]))
+        v = prims.add(prims.mul(v, s["beta2"]), prims.mul(prims.mul(g, g), s["fresh2"]))
+        new = {"exp_avg": m, "exp_avg_sq": v}
+        if self.amsgrad:
+            v = new["max_exp_avg_sq"] = prims.maximum(state["max_exp_avg_sq"], v)
+        denominator = prims.add(prims.div(prims.sqrt(v), s["root_correction"]), s["eps"])
+        return prims.add(p, prims.mul(prims.div(m, denominator), s["step_size"])), new
+
+
+class Adam(RuleOptimizer):
+    """Adam. fused: None, compile if possible; True, or an error; False, eager arithmetic."""
+
+    counts_steps = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        for name, number in (("learning rate", lr), ("epsilon value", eps), ("weight_decay value", weight_decay)):
+            if number < 0:
+                raise ArgumentError(f"Invalid {name}: {number}", expected="at least 0")
+        for i, beta in enumerate(betas):
+            if not 0 <= beta < 1:
+                raise ArgumentError(f"Invalid beta parameter at index {i}: {beta}", expected="0 <= beta < 1")
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> AdamRule:
+        decays = group["weight_decay"] != 0
+        return AdamRule(group["amsgrad"], group["maximize"], decays, decays and group["decoupled_weight_decay"])
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay, 0.01 unless given."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+        )

@@ -1,0 +1,70 @@
+"""All parameters' updates as one graph, compiled to one native call.
+
+In: for each update its rule, parameter and scalar set. Out: a call [parameter, gradient, *state, ..., *scalars] ->
+[new parameter, *new state, ...], in that order. Gradients may be views of bucket buffers: they are read where they lie.
+Invariant: a layout (rules, shapes, dtypes, which scalars each uses) compiles once; numbers never recompile.
+The outputs are arrays of the backend's recycled pool, never those that are read: parameters alternate between two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeAlias
+
+from compiler_core.dtype import of
+from compiler_core.errors import CompilerNotFoundError
+from compiler_core.graph.ir import Graph, GraphBuilder, Placeholder
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array, meta_of, use_trace
+from compiler_core.tensor.tensor import Tensor
+from distcompile.optim.rule import UpdateRule, apply_rule
+
+Layout: TypeAlias = Sequence[tuple[UpdateRule, Tensor, int]]  # rule, parameter, index of its scalar set
+ScalarSets: TypeAlias = Sequence[Mapping[str, Array]]
+Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+
+
+class FusedUpdates:
+    """The compiled updates of one optimizer, by layout."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, Call] = {}
+        self._missing: CompilerNotFoundError | None = None
+
+    def get(self, layout: Layout, scalars: ScalarSets) -> Call:
+        """The call for this layout, compiled at first use. Raises BackendError."""
+        if self._missing is not None:
+            raise self._missing
+        key = tuple((rule, tuple(p.shape), p.dtype, place) for rule, p, place in layout)
+        if key not in self._calls:
+            from compiler_core.pipeline import compile_graph
+
+            try:
+                self._calls[key] = compile_graph(update_graph(layout, scalars), backend="codegen")
+            except CompilerNotFoundError as error:
+                self._missing = error
+                raise
+        return self._calls[key]
+
+
+def update_graph(layout: Layout, scalars: ScalarSets) -> Graph:
+    """The graph of all updates of a layout."""
+    builder = GraphBuilder("optimizer_step")
+    operands = [_operands(builder, i, rule, meta_of(parameter)) for i, (rule, parameter, _) in enumerate(layout)]
+    sets = [
+        {name: builder.placeholder(f"{name}_{i}", TensorMeta((), of(a.dtype))) for name, a in numbers.items()}
+        for i, numbers in enumerate(scalars)
+    ]
+    with use_trace(builder):
+        outputs = [
+            output
+            for (rule, _, place), (parameter, gradient, *state) in zip(layout, operands, strict=True)
+            for output in apply_rule(rule, parameter, gradient, dict(zip(rule.state, state, strict=True)), sets[place])
+        ]
+    return builder.build(outputs)
+
+
+def _operands(builder: GraphBuilder, i: int, rule: UpdateRule, meta: TensorMeta) -> list[Placeholder]:
+    parameter = builder.placeholder(f"p{i}", meta, role="parameter", source=f"parameters[{i}]")
+    gradient = builder.placeholder(f"g{i}", meta, source=f"gradients[{i}]")
+    return [parameter, gradient, *(builder.placeholder(f"{name}_{i}", meta) for name in rule.state)]

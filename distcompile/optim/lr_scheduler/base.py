@@ -1,0 +1,102 @@
+"""What all schedules share: when the rates change, what is saved, and the warning about the order of steps.
+
+In: an optimizer; `step()` once an epoch. Out: `group["lr"]` = `get_lr()`, kept also as `get_last_lr()`.
+A schedule's `get_lr` says the next rates from the present ones (so that schedules chain) or from `base_lrs`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from compiler_core.log import DistCompileWarning
+from distcompile.errors import ArgumentError, RegistrationTypeError, StateDictError
+from distcompile.optim.optimizer import Optimizer
+
+
+def require_optimizer(optimizer: object) -> Optimizer:
+    """`optimizer`, or RegistrationTypeError."""
+    if not isinstance(optimizer, Optimizer):
+        raise RegistrationTypeError(f"{type(optimizer).__name__} is not an Optimizer")
+    return optimizer
+
+
+class LRScheduler:
+    """Base of the schedules. last_epoch: -1 to start, else the epoch that a restored schedule was at."""
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        self.optimizer = require_optimizer(optimizer)
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise StateDictError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming a scheduler",
+                    remedy="load the optimizer's state dict before making the scheduler with last_epoch >= 0",
+                )
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        self._step_count = 0
+        self._is_initial = True
+        self.step()
+        self._is_initial = False
+
+    def get_lr(self) -> list[float]:
+        """The next learning rate of every group."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_lr")
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates set by the last `step`."""
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Set the rates of the next epoch (or of `epoch`). Call it after the optimizer's step."""
+        if self._step_count == 1 and not self.optimizer.has_stepped:
+            warnings.warn(
+                "lr_scheduler.step() was called before optimizer.step(): the first rate of the schedule is skipped",
+                DistCompileWarning,
+                stacklevel=2,
+            )
+        self._step_count += 1
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch: int | None = None) -> None:
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        closed = getattr(self, "_get_closed_form_lr", None)
+        rates = closed() if epoch is not None and closed is not None else self.get_lr()
+        self._set_lr(rates)
+
+    def _set_lr(self, rates: list[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr: list[float] = list(self._lrs())
+
+    def _lrs(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def _scaled(self, factor: float) -> list[float]:
+        return [rate * factor for rate in self._lrs()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every attribute but the optimizer."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self.__dict__.update(state_dict)
+
+
+def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+    """`value` for each group: itself if it is a list of that length, else repeated. Raises ArgumentError."""
+    count = len(optimizer.param_groups)
+    if isinstance(value, (list, tuple)):
+        if len(value) != count:
+            raise ArgumentError(
+                f"{name} must have one value a parameter group", expected=str(count), got=str(len(value))
+            )
+        return list(value)
+    return [value] * count

@@ -1,0 +1,165 @@
+"""Schedules that come back: warm restarts, and the one-cycle policy.
+
+In: an optimizer and the cycle's constants. Out: learning rates (and, in one-cycle, momenta).
+Sources: Loshchilov, Hutter 2017 (SGDR); Smith, Topin 2018 (super-convergence).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from distcompile.errors import ArgumentError
+from distcompile.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
+from distcompile.optim.optimizer import Optimizer
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Cosine from lr₀ to eta_min over T_i epochs, then again from lr₀ with T_{i+1} = T_i · T_mult."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        if not isinstance(T_0, int) or T_0 <= 0:
+            raise ArgumentError(f"Expected positive integer T_0, but got {T_0}")
+        if not isinstance(T_mult, int) or T_mult < 1:
+            raise ArgumentError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        self.T_0, self.T_i, self.T_mult, self.eta_min = T_0, T_0, T_mult, eta_min
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        """Go to the next epoch, or to `epoch`, which may be a fraction."""
+        if epoch is not None and epoch < 0:
+            raise ArgumentError(f"Expected non-negative epoch, but got {epoch}")
+        if epoch is None and self.last_epoch >= 0:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            epoch = 0 if epoch is None else epoch
+            self._seek(epoch)
+        self.last_epoch = math.floor(epoch)
+        self._set_lr(self.get_lr())
+
+    def _seek(self, epoch: float) -> None:
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_cur = epoch % self.T_0
+        else:
+            cycle = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
+            self.T_cur = epoch - self.T_0 * (self.T_mult**cycle - 1) / (self.T_mult - 1)
+            self.T_i = self.T_0 * self.T_mult**cycle
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """From the group's entry `*_from` to `*_to`, ending at step `end`."""
+
+    end: float
+    lr_from: str
+    lr_to: str
+    momentum_from: str
+    momentum_to: str
+
+
+class OneCycleLR(LRScheduler):
+    """Up from max_lr/div_factor to max_lr, then down to (max_lr/div_factor)/final_div_factor, in total_steps steps."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | list[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: Literal["cos", "linear"] = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.85,
+        max_momentum: float | list[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        self.optimizer = require_optimizer(optimizer)
+        self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
+        if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
+            raise ArgumentError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        self.anneal_strategy, self.cycle_momentum = anneal_strategy, cycle_momentum
+        self.pct_start, self.three_phase = pct_start, three_phase
+        if last_epoch == -1:
+            for group, top in zip(optimizer.param_groups, per_group("max_lr", optimizer, max_lr), strict=True):
+                low = top / div_factor
+                group.update(initial_lr=low, max_lr=top, min_lr=low / final_div_factor)
+        if cycle_momentum:
+            self._init_momentum(base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+
+    def _init_momentum(self, base: Any, top: Any, last_epoch: int) -> None:
+        defaults = self.optimizer.defaults
+        if "momentum" not in defaults and "betas" not in defaults:
+            raise ArgumentError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        bases, tops = per_group("base_momentum", self.optimizer, base), per_group("max_momentum", self.optimizer, top)
+        if last_epoch == -1:
+            for group, low, high in zip(self.optimizer.param_groups, bases, tops, strict=True):
+                _set_momentum(group, high)
+                group.update(max_momentum=high, base_momentum=low)
+
+    def _phases(self) -> list[_Phase]:
+        last, turn = float(self.total_steps - 1), self.pct_start * self.total_steps - 1
+        up = _Phase(turn, "initial_lr", "max_lr", "max_momentum", "base_momentum")
+        if not self.three_phase:
+            return [up, _Phase(last, "max_lr", "min_lr", "base_momentum", "max_momentum")]
+        down = _Phase(
+            2 * self.pct_start * self.total_steps - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"
+        )
+        return [up, down, _Phase(last, "initial_lr", "min_lr", "max_momentum", "max_momentum")]
+
+    def get_lr(self) -> list[float]:
+        step = self.last_epoch
+        if step > self.total_steps:
+            raise ArgumentError(
+                f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
+            )
+        phases = self._phases()
+        place = next((i for i, phase in enumerate(phases) if step <= phase.end), len(phases) - 1)
+        phase, start = phases[place], phases[place - 1].end if place else 0.0
+        done = (step - start) / (phase.end - start)
+        if self.cycle_momentum:
+            for group in self.optimizer.param_groups:
+                _set_momentum(group, self._anneal(group[phase.momentum_from], group[phase.momentum_to], done))
+        return [self._anneal(group[phase.lr_from], group[phase.lr_to], done) for group in self.optimizer.param_groups]
+
+    def _anneal(self, start: float, end: float, done: float) -> float:
+        if self.anneal_strategy == "linear":
+            return start + (end - start) * done
+        return end + (start - end) / 2.0 * (math.cos(math.pi * done) + 1)
+
+
+def _set_momentum(group: dict[str, Any], value: float) -> None:
+    if "betas" in group:
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group["momentum"] = value
+
+
+def _total_steps(total_steps: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
+    if total_steps is None:
+        if epochs is None or steps_per_epoch is None:
+            raise ArgumentError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+        total_steps = epochs * steps_per_epoch
+    if not isinstance(total_steps, int) or total_steps <= 0:
+        raise ArgumentError(f"Expected positive integer total_steps, but got {total_steps}")
+    return total_steps

@@ -1,0 +1,199 @@
+"""Schedules given by a formula of the epoch number.
+
+In: an optimizer and the formula's constants. Out: learning rates. t is the epoch, lr₀ the initial rate.
+`get_lr` steps from the present rate, so that schedules multiply when chained; `_get_closed_form_lr` is the formula.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+from distcompile.errors import ArgumentError
+from distcompile.optim.lr_scheduler.base import LRScheduler, per_group
+from distcompile.optim.optimizer import Optimizer
+
+Factor = Callable[[int], float]
+
+
+class _ByFunction(LRScheduler):
+    """A schedule with one function a group. Plain functions are not saved; callable objects' attributes are."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1) -> None:
+        self.lr_lambdas: list[Factor] = per_group("lr_lambda", optimizer, lr_lambda)
+        super().__init__(optimizer, last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state["lr_lambdas"] = [None if isinstance(f, FunctionType) else dict(f.__dict__) for f in self.lr_lambdas]
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "lr_lambdas"})
+        for function, saved in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
+            if saved is not None:
+                function.__dict__.update(saved)
+
+
+class LambdaLR(_ByFunction):
+    """lr = lr₀ · f(t)."""
+
+    def get_lr(self) -> list[float]:
+        return [base * factor(self.last_epoch) for factor, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
+
+
+class MultiplicativeLR(_ByFunction):
+    """lr ← lr · f(t)."""
+
+    def get_lr(self) -> list[float]:
+        if self._is_initial:
+            return self._lrs()
+        return [lr * factor(self.last_epoch) for factor, lr in zip(self.lr_lambdas, self._lrs(), strict=True)]
+
+
+class StepLR(LRScheduler):
+    """lr = lr₀ · gamma^(t // step_size)."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        due = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
+        return self._scaled(self.gamma) if due else self._lrs()
+
+    def _get_closed_form_lr(self) -> list[float]:
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """lr = lr₀ · gamma^(milestones reached); a milestone given twice counts twice."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return self._scaled(self.gamma ** self.milestones[self.last_epoch])
+
+    def _get_closed_form_lr(self) -> list[float]:
+        reached = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**reached for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """lr = lr₀ · factor until total_iters, then lr₀."""
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
+        _check_range("Constant multiplicative factor", factor, low_allowed=True)
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self._scaled(self.factor)
+        return self._scaled(1.0 / self.factor) if self.last_epoch == self.total_iters else self._lrs()
+
+    def _get_closed_form_lr(self) -> list[float]:
+        factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
+        return [base * factor for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """lr = lr₀ · factor, which goes from start_factor to end_factor in total_iters epochs."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        _check_range("Starting multiplicative factor", start_factor, low_allowed=False)
+        _check_range("Ending multiplicative factor", end_factor, low_allowed=True)
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self._scaled(self.start_factor)
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._lrs()
+        rise = self.end_factor - self.start_factor
+        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * rise
+        return self._scaled(1.0 + rise / before)
+
+    def _get_closed_form_lr(self) -> list[float]:
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        factor = self.start_factor + (self.end_factor - self.start_factor) * done
+        return [base * factor for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """lr = lr₀ · gamma^t."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return self._lrs() if self._is_initial else self._scaled(self.gamma)
+
+    def _get_closed_form_lr(self) -> list[float]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """lr = lr₀ · (1 - t/total_iters)^power, zero afterwards."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return self._lrs()
+        left, left_before = (1.0 - t / self.total_iters for t in (self.last_epoch, self.last_epoch - 1))
+        return self._scaled((left / left_before) ** self.power)
+
+    def _get_closed_form_lr(self) -> list[float]:
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """lr = eta_min + (lr₀ - eta_min)(1 + cos(πt/T_max))/2. Loshchilov, Hutter 2017, without restarts."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        t, period, low = self.last_epoch, self.T_max, self.eta_min
+        if self._is_initial:
+            return self._lrs()
+        if self._step_count == 1 and t > 0:
+            return self._get_closed_form_lr()
+        if (t - 1 - period) % (2 * period) == 0:  # leaving a trough, where the ratio below is 0/0
+            rise = (1 - math.cos(math.pi / period)) / 2
+            return [lr + (base - low) * rise for lr, base in zip(self._lrs(), self.base_lrs, strict=True)]
+        ratio = (1 + math.cos(math.pi * t / period)) / (1 + math.cos(math.pi * (t - 1) / period))
+        return [ratio * (lr - low) + low for lr in self._lrs()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+
+def _check_range(what: str, factor: float, *, low_allowed: bool) -> None:
+    if factor > 1.0 or factor < 0 or (factor == 0 and not low_allowed):
+        raise ArgumentError(f"{what} expected to be between 0 and 1.", got=str(factor))

@@ -1,0 +1,205 @@
+"""Optimizer: parameter groups, per-parameter state, and their saving and loading; the base of all optimizers.
+
+In: parameters (or named parameters, or groups of them with options of their own). Out: `step`, `zero_grad`, a state
+dict of torch's layout: {"state": {i: {...}}, "param_groups": [{..., "params": [i, ...]}]}, numbered in group order.
+A user's own optimizer subclasses this and defines `step`; hooks and the step flag are put around it here.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from compiler_core.tensor.grad_mode import enable_grad
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError, RegistrationTypeError, StateDictError
+from distcompile.nn.foreign import as_tensor_like, is_tensor_like
+from distcompile.nn.hooks import RemovableHandle
+from distcompile.nn.versions import Registry, Stamp
+
+Group = dict[str, Any]
+Closure = Callable[[], Any]
+StepHook = Callable[..., Any]
+
+
+class _Required:
+    """The default of an option that every group must give."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+class Optimizer:
+    """Base of all optimizers. `param_groups`: dicts with "params" and options; `state[parameter]`: dict of tensors."""
+
+    has_stepped = False
+    _in_step = False
+
+    def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise RegistrationTypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts", got="a Tensor"
+            )
+        self.defaults = dict(defaults)
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[Group] = []
+        stamp = Stamp()
+        self._pre_hooks: Registry[int, StepHook] = Registry(stamp)
+        self._post_hooks: Registry[int, StepHook] = Registry(stamp)
+        groups = list(params)
+        if not groups:
+            raise ArgumentError("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], Mapping) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update every parameter from its gradient. closure: recomputes the loss, which is then returned."""
+        raise NotImplementedError(f"{type(self).__name__} has no step")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset every parameter's gradient: to None, or to zeros."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if set_to_none:
+                    parameter.grad = None
+                elif parameter.grad is not None:
+                    parameter.grad.detach().zero_()
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Add a group: {"params": ..., option: value, ...}; missing options take the defaults.
+
+        Raises: RegistrationTypeError; ArgumentError (non-leaf, a parameter given twice, a required option missing).
+        """
+        if not isinstance(param_group, Mapping):
+            raise RegistrationTypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
+        params = group["params"]
+        if isinstance(params, set):
+            raise RegistrationTypeError("optimizer parameters need to be organized in ordered collections, not a set")
+        params = [params] if isinstance(params, Tensor) else list(params)
+        if params and all(isinstance(p, tuple) for p in params):
+            group["param_names"] = [name for name, _ in params]
+            params = [parameter for _, parameter in params]
+        group["params"] = params
+        for parameter in params:
+            _check_parameter(parameter)
+        for name, default in self.defaults.items():
+            if default is required and name not in group:
+                raise ArgumentError(f"parameter group didn't specify a value of required optimization parameter {name}")
+            group.setdefault(name, default)
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        if len({id(p) for p in params}) != len(params) or any(id(p) in known for p in params):
+            raise ArgumentError("some parameters appear in more than one parameter group")
+        self.param_groups.append(group)
+
+    # --- hooks ----------------------------------------------------------------------------------------------------
+
+    def register_step_pre_hook(self, hook: StepHook) -> RemovableHandle:
+        """Run `hook(optimizer, args, kwargs) -> None | (args, kwargs)` before every step."""
+        return RemovableHandle(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: StepHook) -> RemovableHandle:
+        """Run `hook(optimizer, args, kwargs)` after every step."""
+        return RemovableHandle(self._post_hooks, hook)
+
+    # --- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Groups and state, parameters replaced by their numbers. The tensors are the live ones; copy to keep them."""
+        number = {id(p): i for i, p in enumerate(self._parameters())}
+        state = {number[id(p)]: dict(entries) for p, entries in self.state.items()}
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.param_groups]
+        for packed, group in zip(groups, self.param_groups, strict=True):
+            packed["params"] = [number[id(p)] for p in group["params"]]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned (torch's too). State takes its parameter's dtype, "step" excepted.
+
+        Raises: StateDictError if the groups do not have the same sizes.
+        """
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise StateDictError("loaded state dict has a different number of parameter groups")
+        if any(len(s["params"]) != len(g["params"]) for s, g in zip(saved, self.param_groups, strict=True)):
+            raise StateDictError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
+        parameter_of = dict(zip((i for s in saved for i in s["params"]), self._parameters(), strict=True))
+        self.state.clear()
+        for key, entries in state_dict["state"].items():
+            parameter = parameter_of[key]
+            self.state[parameter] = {name: _fit(name, value, parameter) for name, value in entries.items()}
+        for group, s in zip(self.param_groups, saved, strict=True):
+            params = group["params"]
+            group.update({k: copy.deepcopy(v) for k, v in s.items() if k != "params"})
+            group["params"] = params
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def run_closure(closure: Closure | None) -> Any:
+    """The closure's loss, computed with gradients on; None without one."""
+    if closure is None:
+        return None
+    with enable_grad():
+        return closure()
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """`step` with the step hooks around it, once even where a subclass's step calls its parent's."""
+
+    @functools.wraps(step)
+    def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if self._in_step:
+            return step(self, *args, **kwargs)
+        self._in_step = True
+        try:
+            for pre_hook in tuple(self._pre_hooks.values()):
+                args, kwargs = pre_hook(self, args, kwargs) or (args, kwargs)
+            result = step(self, *args, **kwargs)
+            for post_hook in tuple(self._post_hooks.values()):
+                post_hook(self, args, kwargs)
+        finally:
+            self._in_step = False
+        self.has_stepped = True
+        return result
+
+    return hooked
+
+
+def _check_parameter(parameter: object) -> None:
+    if not isinstance(parameter, Tensor):
+        raise RegistrationTypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter)}")
+    if not parameter.is_leaf:
+        raise ArgumentError("can't optimize a non-leaf Tensor")
+
+
+def _fit(name: str, value: Any, parameter: Tensor) -> Any:
+    if not is_tensor_like(value):
+        return copy.deepcopy(value)
+    tensor = as_tensor_like(value).detach().clone()
+    if name != "step" and parameter.dtype.is_floating_point:
+        tensor = tensor.to(parameter.dtype)
+    return tensor

@@ -1,0 +1,93 @@
+"""SGD with momentum, Nesterov's variant, weight decay. The formulas and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "momentum_buffer".
+    g ← g + weight_decay·p;  b ← momentum·b + (1 - dampening)·g (first step: b ← g);
+    g ← g + momentum·b (nesterov) or b;  p ← p - lr·g.      Sutskever et al. 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.errors import ArgumentError
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class SGDRule:
+    """SGD's formula. Each flag: whether that term is there."""
+
+    momentum: bool
+    nesterov: bool
+    weight_decay: bool
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("momentum_buffer",) if self.momentum else ()
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        numbers = {"lr": group["lr"] if self.maximize else -group["lr"]}
+        if self.weight_decay:
+            numbers["weight_decay"] = -group["weight_decay"] if self.maximize else group["weight_decay"]
+        if self.momentum:
+            numbers["momentum"] = group["momentum"]
+            numbers["fresh"] = 1.0 if step == 1 else 1.0 - group["dampening"]
+        return {name: float(number) for name, number in numbers.items()}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        if not self.momentum:
+            return prims.add(p, prims.mul(g, s["lr"])), {}
+        buffer = prims.add(prims.mul(state["momentum_buffer"], s["momentum"]), prims.mul(g, s["fresh"]))
+        direction = prims.add(g, prims.mul(buffer, s["momentum"])) if self.nesterov else buffer
+        return prims.add(p, prims.mul(direction, s["lr"])), {"momentum_buffer": buffer}
+
+
+class SGD(RuleOptimizer):
+    """Stochastic gradient descent. fused: None, compile if possible; True, or an error; False, eager arithmetic."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        for name, number in (("learning rate", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
+            if number < 0:
+                raise ArgumentError(f"Invalid {name} value: {number}", expected="at least 0")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ArgumentError("Nesterov momentum requires a momentum and zero dampening")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> SGDRule:
+        return SGDRule(group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"])
+
+    def step_number(self, state: dict[str, Any]) -> int:
+        """1 for the step that makes the momentum buffer, 2 afterwards: torch keeps no count."""
+        return 2 if state.get("momentum_buffer") is not None else 1

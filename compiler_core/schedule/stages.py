@@ -16,8 +16,11 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import COSTLY
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction, level_of
 
-_CHEAP_LOADS = 2
-_CHEAP_OPS = 3
+# Costs in units of one vector operation. Reading back what lies in the L1 cache costs a load; scratch a store as well.
+_LOAD = 2
+_COSTLY = 100
+_RELOAD = 2
+_SCRATCH = 6
 
 
 @dataclass
@@ -67,6 +70,7 @@ def _earliest(info: Info, infos: Mapping[str, Info], plan: Plan) -> int:
 
 def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> None:
     """Decide, from the last member to the first, where each full member is evaluated."""
+    costs = _recompute_costs(infos, plan, stored)
     readers: dict[str, list[str]] = {name: [] for name in infos}
     for name, info in infos.items():
         for source in dict.fromkeys(read.source for read in info.reads if read.source in infos):
@@ -82,17 +86,34 @@ def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> Non
             needed = {plan.home[name]}
         plan.home[name] = min(needed)
         plan.computed[name] = needed
-        if len(needed) > 1 and not _is_cheap(infos[name].definition, infos):
+        if len(needed) > 1 and costs[name] > (_RELOAD if name in stored else _SCRATCH):
             plan.computed[name] = {plan.home[name]}
             plan.kept[name] = "memory" if name in stored else "scratch"
 
 
-def _is_cheap(definition: d.Definition, infos: Mapping[str, Info]) -> bool:
-    """Whether computing it in every stage that needs it beats keeping it."""
-    assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions are staged"
-    parts = list(d.walk_all(definition.value))
-    if any(isinstance(part, x.Call) and part.scalar in COSTLY for part in parts):
-        return False
-    n_loads = sum(isinstance(part, x.Load) for part in parts)
-    n_ops = sum(isinstance(part, x.Call | x.Cast | x.Where) for part in parts)
-    return n_loads <= _CHEAP_LOADS and n_ops <= _CHEAP_OPS
+def _recompute_costs(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> dict[str, int]:
+    """What computing each full member again would cost, its full operands included."""
+    costs: dict[str, int] = {}
+    for name, info in infos.items():
+        definition = info.definition
+        assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions are staged"
+        total = 0
+        for part in d.walk_all(definition.value):
+            if isinstance(part, x.Call):
+                total += _COSTLY if part.scalar in COSTLY else 1
+            elif isinstance(part, x.Cast | x.Where):
+                total += 1
+            elif isinstance(part, x.Load):
+                total += _load_cost(part.buffer, infos, plan, stored, costs)
+        costs[name] = total
+    return costs
+
+
+def _load_cost(
+    source: str, infos: Mapping[str, Info], plan: Plan, stored: Collection[str], costs: Mapping[str, int]
+) -> int:
+    if source not in infos:
+        return _LOAD
+    if plan.levels[source] == "row" or isinstance(infos[source].definition, d.Reduce):
+        return 0  # a scalar of the row
+    return min(costs[source], _RELOAD) if source in stored else costs[source]

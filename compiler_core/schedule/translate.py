@@ -35,6 +35,7 @@ class Translator:
         self.column: list[ir.Stmt] | None = None
         self.n_scalars = 0
         self._hoisted: dict[x.Expr, x.Expr] = {}
+        self._in_row: dict[tuple[x.Expr, str], Axis] = {}
         self._in_column: dict[tuple[x.Expr, x.Expr | None, str], Axis] = {}
         self._varies: dict[x.Expr, bool] = {}
 
@@ -93,26 +94,31 @@ class Translator:
     def _data(self, atom: Data, guard: x.Expr | None) -> Axis:
         """The scalar of a data index: computed and checked once, where its value changes."""
         value = d.data_value(atom)
-        in_row = self.column is None or (guard is None and not self._depends_on_cols(value))
-        key = (value, guard, f"{atom.message}{self.column is None or in_row}")
-        known = self._in_column.get(key)
-        if known is not None:
-            return known
-        block = self.row if in_row else self.column
-        assert block is not None, "a column block is open"
-        column, self.column = self.column, None if in_row else self.column
+        column = self.column
+        if column is not None and (guard is not None or self._depends_on_cols(value)):
+            key = (value, guard, atom.message)
+            if key not in self._in_column:
+                self._in_column[key] = self._load_data(atom, value, guard, column)
+            return self._in_column[key]
+        if guard is not None:
+            return self._load_data(atom, value, guard, self.row)
+        place = (value, atom.message)
+        if place not in self._in_row:
+            self.column = None
+            self._in_row[place] = self._load_data(atom, value, None, self.row)
+            self.column = column
+        return self._in_row[place]
+
+    def _load_data(self, atom: Data, value: x.Expr, guard: x.Expr | None, block: list[ir.Stmt]) -> Axis:
+        """A Let for a data index, and the checks on it."""
         inner = self(value, guard)
-        self.column = column
         if guard is not None:
             inner = x.Where(guard, inner, _ZERO)
-        name = f"t{self.n_scalars}"
+        scalar = Axis(f"t{self.n_scalars}", 1 << 62)
         self.n_scalars += 1
-        block.append(ir.Let(name, inner))
-        scalar = Axis(name, 1 << 62)
+        block.append(ir.Let(scalar.name, inner))
         if atom.message:
             block += _bounds_checks(scalar, atom)
-        if guard is None or not in_row:
-            self._in_column[key] = scalar
         return scalar
 
     def _hoistable(self, expr: x.Expr) -> bool:

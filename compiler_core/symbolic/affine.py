@@ -170,7 +170,10 @@ class Affine:
         low, high = rest.bounds
         if low // n == high // n:
             return quotient + low // n
-        rest, n = _reduce(rest, n)
+        rest, _, common = _coarse(rest, n)
+        n //= common
+        if n == 1:
+            return quotient + rest
         if len(rest.terms) == 1 and rest.const == 0:
             (atom, c), *_ = rest.terms.items()
             if type(atom) is Div and c == 1:
@@ -184,10 +187,10 @@ class Affine:
         low, high = rest.bounds
         if low // n == high // n:
             return rest + (-(low // n) * n)
-        common = math.gcd(n, *rest.terms.values())
-        offset = rest.const % common
-        inner = Affine({atom: c // common for atom, c in rest.terms.items()}, rest.const // common)
-        return Affine({Mod(inner, n // common): common}, offset)
+        coarse, fine, common = _coarse(rest, n)
+        if common == n:
+            return fine
+        return Affine({Mod(coarse, n // common): common}, 0) + fine
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
@@ -238,12 +241,20 @@ def as_affine(value: IntLike) -> Affine:
     return value if isinstance(value, Affine) else Affine({}, int(value))
 
 
-def _reduce(rest: Affine, n: int) -> tuple[Affine, int]:
-    """Divide dividend and divisor by their common factor: floor((g*r + c) / (g*m)) = floor((r + c//g) / m)."""
-    common = math.gcd(n, *rest.terms.values())
-    if common == 1:
-        return rest, n
-    return Affine({a: c // common for a, c in rest.terms.items()}, rest.const // common), n // common
+def _coarse(rest: Affine, n: int) -> tuple[Affine, Affine, int]:
+    """(a, r, g): rest = g*a + r with g a divisor of n and 0 <= r < g, as large a g as the terms show.
+
+    So floor(rest / n) = floor(a / (n/g)) and rest % n = g * (a % (n/g)) + r.
+    """
+    ordered = sorted(rest.terms.items(), key=lambda item: -abs(item[1]))
+    for kept in range(1, len(ordered) + 1):
+        common = math.gcd(n, *(c for _, c in ordered[:kept]))
+        fine = Affine(dict(ordered[kept:]), rest.const % common)
+        low, high = fine.bounds
+        if low >= 0 and high < common:
+            coarse = Affine({atom: c // common for atom, c in ordered[:kept]}, rest.const // common)
+            return coarse, fine, common
+    return rest, ZERO, 1
 
 
 def _recombine(terms: dict[Atom, int], const: int) -> Affine:

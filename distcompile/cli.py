@@ -115,10 +115,10 @@ def _version(package: str) -> str:
 
 
 def _compiler() -> str:
-    from compiler_core.runtime.toolchain import find_compiler
+    from compiler_core.runtime.toolchain import find_toolchain
 
     try:
-        return str(find_compiler())
+        return find_toolchain().path
     except DistCompileError as error:
         return error.what
 

@@ -114,7 +114,8 @@ class ParityReport:
         """One sentence."""
         first = self.first_failure
         if first is None:
-            return f"parity holds: {len(self.rows)} rows, {self.backend} against eager and float64, {self.world_size} rank(s)"
+            against = f"{self.backend} against eager and float64 on {self.world_size} rank(s)"
+            return f"parity holds: {len(self.rows)} rows, {against}"
         count = sum(bool(row.failure) for row in self.rows)
         return f"parity fails on {count} of {len(self.rows)} rows; first: {first.parameter} ({first.failure})"
 
@@ -135,12 +136,8 @@ class ParityReport:
         table.add_column("ranks")
         table.add_column("verdict")
         for row in self.rows:
-            errors = (
-                row.local.eager_error,
-                row.local.compiled_error,
-                row.reduced.eager_error,
-                row.reduced.compiled_error,
-            )
+            local, reduced = row.local, row.reduced
+            errors = (local.eager_error, local.compiled_error, reduced.eager_error, reduced.compiled_error)
             ranks = "equal" if row.ranks_equal else "differ"
             table.add_row(row.parameter, str(row.numel), *(f"{e:.1e}" for e in errors), ranks, row.failure or "ok")
         table.caption = self.verdict()

@@ -1,0 +1,58 @@
+"""The overlap report: durations, medians, and the reason why a bucket was exposed, on made-up timelines (seconds)."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from distcompile.ddp.overlap import BucketTimes, StepTimes, make_report, why_not_overlapped
+
+
+def bucket(
+    k: int, ready: float, started: float, ended: float, waited: float = 0.0, launched: float | None = None
+) -> BucketTimes:
+    return BucketTimes(k, k, 2, 1 << 20, ready, ready if launched is None else launched, started, ended, waited)
+
+
+def step(*buckets: BucketTimes, ended: float = 1.0, done: float = 1.5) -> StepTimes:
+    return StepTimes(0, 0.0, ended, done, buckets)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (bucket(1, 0.5, 0.5, 0.9), ""),
+        (bucket(1, 1.0, 1.0, 1.4), "ready when the backward ended: nothing left to compute"),
+        (bucket(1, 0.9, 0.9, 1.4), "longer than the computation after it"),
+        (bucket(1, 0.5, 1.3, 1.4), "waited for a slower rank"),
+    ],
+)
+def test_the_reason_of_an_exposed_bucket(row: BucketTimes, reason: str) -> None:
+    assert why_not_overlapped(step(bucket(0, 0.1, 0.1, 0.2), row), 1) == reason
+
+
+def test_a_bucket_queued_behind_a_long_one_says_so() -> None:
+    times = step(bucket(0, 0.1, 0.1, 1.3), bucket(1, 0.5, 1.3, 1.4))
+    assert why_not_overlapped(times, 1) == "queued behind bucket 0"
+
+
+def test_the_report_has_medians_in_milliseconds_after_the_backward_began() -> None:
+    steps = [step(bucket(0, 0.1, 0.2, 0.2 + x), ended=1.0, done=1.0 + x) for x in (0.1, 0.3, 0.2)]
+    report = make_report(0, steps)
+    assert report.steps == 3
+    assert report.moving_ms == pytest.approx(200)
+    assert report.exposed_ms == pytest.approx(200)
+    assert report.rows[0].start_ms == pytest.approx(200)
+    assert report.rows[0].moving_ms == pytest.approx(200)
+    assert report.hidden_share == pytest.approx(0)
+
+
+def test_a_report_is_data_text_and_empty_at_first() -> None:
+    report = make_report(1, [step(bucket(0, 0.1, 0.2, 0.3), done=1.0)])
+    assert json.loads(json.dumps(report.to_dict()))["hidden_share"] == 1.0
+    assert "100% hidden" in str(report)
+    empty = make_report(0, [])
+    assert math.isnan(empty.hidden_share)
+    assert "Overlap on rank 0" in str(empty)

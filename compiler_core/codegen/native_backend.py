@@ -70,8 +70,8 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     """Everything that a cache hit skips. The heavy imports are here."""
     from compiler_core.codegen.cpp.program import print_source
     from compiler_core.codegen.step_costs import step_costs
-    from compiler_core.runtime.build import build_library
     from compiler_core.lowering.lower import lower_and_schedule
+    from compiler_core.runtime.build import build_library
 
     programs = _with_symbols(lower_and_schedule(graphs))
     source = print_source(programs, threads=threads)

@@ -1,22 +1,23 @@
 """Buffer names as C++ identifiers.
 
-In: a Program, whose buffers carry the user's and the graph's names. Out: an equal Program whose buffer names are different
-C++ identifiers that clash neither with keywords nor with what an entry function declares.
+In: a Program, whose buffers carry the user's and the graph's names. Out: an equal Program whose buffer names are
+different C++ identifiers that clash neither with keywords nor with what an entry function declares.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler_core.loop_ir.ir import KernelCall, LibraryCall, Matrix, Program, Slot, Step
+from compiler_core.loop_ir.ir import KernelCall, Matrix, Program, Slot, Step
 
 _KEYWORDS = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept
-const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
-dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
-not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
-static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
-unsigned using virtual void volatile wchar_t while xor xor_eq
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype
+default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
+int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template
+this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+while xor xor_eq
 """
 _OURS = "args arena lib status now int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
 _RESERVED = frozenset((_KEYWORDS + _OURS).split())
@@ -63,6 +64,5 @@ def _rename_step(step: Step, names: dict[str, str]) -> Step:
 
     if isinstance(step, KernelCall):
         return replace(step, slots=tuple(map(slot, step.slots)))
-    assert isinstance(step, LibraryCall)
     scale = slot(step.scale) if step.scale is not None else None
     return replace(step, a=matrix(step.a), b=matrix(step.b), c=matrix(step.c), scale=scale)

@@ -147,16 +147,19 @@ def print_source(programs: Sequence[Program], *, threads: bool = False) -> Sourc
 
 
 def _split(kernels: list[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
-    """Two halves of about equal length, or everything and nothing if a second unit does not pay."""
-    lengths = [printed.text.count("\n") for printed in kernels]
-    if sum(lengths) < SPLIT_LINES:
+    """Two parts that take about as long to compile, or everything and nothing if a second unit does not pay.
+
+    The length of a kernel's text stands for its time; the longest go first, each to the part that is shorter so far.
+    """
+    if sum(printed.text.count("\n") for printed in kernels) < SPLIT_LINES:
         return kernels, []
-    taken, half = 0, sum(lengths) / 2
-    for position, length in enumerate(lengths):
-        taken += length
-        if taken >= half:
-            return kernels[: position + 1], kernels[position + 1 :]
-    return kernels, []
+    lengths, part = [0, 0], {}
+    for printed in sorted(kernels, key=lambda p: -len(p.text)):
+        shorter = lengths.index(min(lengths))
+        lengths[shorter] += len(printed.text)
+        part[printed.name] = shorter
+    first, second = ([p for p in kernels if part[p.name] == k] for k in (0, 1))
+    return first, second
 
 
 def _unit(kernels: Sequence[_Printed], tail: str, head: str) -> str:

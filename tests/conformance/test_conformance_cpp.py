@@ -1,0 +1,67 @@
+"""Each op compiled alone to C++: eager's numbers, NaN and infinity included. One shared object a dtype holds all its ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import all_cases, assert_same
+from one_op_graphs import graph_of
+
+from compiler_core import dtype as dt
+from compiler_core.backend import Executable
+from compiler_core.codegen.native_backend import NativeBackend
+from compiler_core.config import config
+from compiler_core.errors import IndexError_
+from compiler_core.ops.registry import OPS
+
+CASES = tuple(c for c in all_cases() if c.variant != "strided")
+DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with config.patch(cache_dir=Path(tmp_path_factory.mktemp("cache"))):
+        yield
+
+
+@cache
+def compiled(dtype: dt.DType) -> dict[str, Executable]:
+    """Case name -> executable, for all cases of `dtype`, built at once."""
+    cases = [c for c in CASES if c.dtype is dtype]
+    executables = NativeBackend().compile([graph_of(c) for c in cases], f"conformance_{dtype.short}")
+    return {case.name: executable for case, executable in zip(cases, executables)}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.short)
+def test_generated_cpp_is_eager(dtype: dt.DType) -> None:
+    wrong = []
+    for case in CASES:
+        if case.dtype is dtype:
+            with np.errstate(all="ignore"):
+                expected = case.eager()
+                (result,) = compiled(dtype)[case.name](list(case.arrays))
+            try:
+                assert_same(result, expected, dtype)
+            except AssertionError as error:
+                wrong.append(f"{case.name}: {error}")
+    assert not wrong, f"{len(wrong)} cases\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["take", "index_add", "index_copy", "gather", "scatter_add", "scatter", "check_index"])
+def test_generated_cpp_refuses_a_bad_index(name: str) -> None:
+    case = next(
+        c for c in CASES if c.op is OPS[name] and c.variant == "plain" and c.arrays[min(1, len(c.arrays) - 1)].size
+    )
+    position = min(1, len(case.arrays) - 1)
+    for bad in (-1, 5):
+        arrays = [a.copy() for a in case.arrays]
+        arrays[position].ravel()[-1] = bad
+        (executable,) = NativeBackend().compile([graph_of(case)], f"bad_{name}")
+        with pytest.raises(IndexError_):
+            executable(arrays)
+        with pytest.raises(IndexError_):
+            case.op.eager(np, *arrays, **case.sample.attrs)

@@ -81,9 +81,9 @@ def record_graph(name: str, step: str, graph: Graph, *, part: str = "", artefact
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled call. forward returns (results..., written values..., saved values...); backward is None without one.
+    """A compiled call. forward returns (results..., written values..., values only saved...).
 
-    graphs: (step, graph) of everything on the way, for `explain`.
+    backward: None if nothing takes a gradient. graphs: (kind, graph), for `explain`.
     """
 
     forward: Executable

@@ -81,8 +81,8 @@ def make_joint(
             for operand, contribution in parts:
                 cotangents.add(operand, contribution)
     gradients = tuple(i for i, node in enumerate(forward.inputs) if node in cotangents.table)
-    results = [cotangents.table[forward.inputs[i]] for i in gradients]
-    return Joint(builder.build([*forward.outputs, *results]), len(forward.outputs), tangents, gradients)
+    found = [cotangents.table[forward.inputs[i]] for i in gradients]
+    return Joint(builder.build([*forward.outputs, *found]), len(forward.outputs), tangents, gradients)
 
 
 class _JointBuilder(GraphBuilder):

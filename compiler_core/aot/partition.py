@@ -15,28 +15,28 @@ from dataclasses import dataclass
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.min_cut import INFINITE, FlowNetwork
-from compiler_core.aot.recompute import CostModel, is_view
+from compiler_core.aot.recompute import CostModel, is_view, needed_for
 from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Graph, Node, Placeholder
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The two halves. `saved`: names of the values that forward returns after its outputs, in that order.
+    """The two halves. `saved`: which outputs of the forward the backward reads: results too, then those only saved.
 
-    The backward's placeholders carry the name of the value they take: a saved value (role "saved"), an input of the
-    forward, or a tangent. Its outputs are the joint's gradients, in the joint's order.
+    The backward's placeholders carry the name of the value they take: a saved value (role "saved", in the order of
+    `saved`), an input of the forward, a tangent. Its outputs are the joint's gradients, in the joint's order.
     """
 
     forward: Graph
     backward: Graph
-    saved: tuple[str, ...]
+    saved: tuple[int, ...]
 
     def describe(self) -> str:
         """What is saved and how large it is, for the log."""
-        kept = [node for node in self.forward.outputs if node.name in self.saved]
-        rows = [f"  %{node.name}: {node.meta}, {node.meta.nbytes} bytes" for node in dict.fromkeys(kept)]
-        return "\n".join([f"saved for backward: {sum(n.meta.nbytes for n in dict.fromkeys(kept))} bytes", *rows])
+        kept = [self.forward.outputs[i] for i in self.saved]
+        rows = [f"  %{node.name}: {node.meta}, {node.meta.nbytes} bytes" for node in kept]
+        return "\n".join([f"saved for backward: {sum(node.meta.nbytes for node in kept)} bytes", *rows])
 
 
 def partition(joint: Joint) -> Partition:
@@ -48,7 +48,8 @@ def partition(joint: Joint) -> Partition:
     saved = _without_views(_cut(graph, CostModel(graph, results), after, gradients))
     values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
     inputs = [node for node in graph.inputs if node.role != "tangent"]
-    forward = extract(graph, f"{graph.name}_forward", [*results, *values], inputs)
+    outputs = [*results, *(node for node in values if node not in results)]
+    forward = extract(graph, f"{graph.name}_forward", outputs, inputs)
     kept = [Placeholder(node.name, node.meta, "saved", node.name) for node in values]
     given = [node for node in inputs if node in saved]
     backward = extract(
@@ -59,7 +60,7 @@ def partition(joint: Joint) -> Partition:
         replaced=dict(zip(values, kept)),
         order=emission_order(graph, gradients),
     )
-    return Partition(forward, backward, tuple(node.name for node in values))
+    return Partition(forward, backward, tuple(outputs.index(node) for node in values))
 
 
 def emission_order(graph: Graph, gradients: Iterable[Node]) -> list[Node]:
@@ -77,17 +78,9 @@ def _dependents(graph: Graph, roots: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _needed(graph: Graph, outputs: Sequence[Node]) -> set[Node]:
-    needed = set(outputs)
-    for node in reversed(graph.nodes):
-        if node in needed:
-            needed.update(node.operands)
-    return needed
-
-
 def _cut(graph: Graph, costs: CostModel, after: set[Node], gradients: Sequence[Node]) -> set[Node]:
     """The values (and inputs) to keep: a minimum cut between the inputs and what the backward reads."""
-    needed = _needed(graph, gradients)
+    needed = needed_for(graph, gradients)
     before = [node for node in graph.nodes if node in needed and node not in after]
     place = {node: 2 * i + 2 for i, node in enumerate(before)}  # vertex of its in; its out is one more
     network = FlowNetwork(2 * len(before) + 2)

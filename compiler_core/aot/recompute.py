@@ -5,13 +5,14 @@ The model is memory traffic, as in AOTAutograd's min-cut partitioner (Chen et al
 Sublinear Memory Cost", for the idea; Jain et al. 2020, "Checkmate", for costs of nodes). A value that a kernel writes
 anyway costs its bytes once (it is read back); one that fusion would keep in registers costs them twice. Inputs are
 alive anyway and cost nothing.
-Never recomputed: matrix products, reductions, random bits, gathers, transcendental functions (on a CPU an exp or erf
-costs more than reading the four bytes it makes), and operands of matrix products, which would be written again.
+Never computed twice: matrix products, reductions, random bits, gathers, transcendental functions (on a CPU an exp or
+erf costs more than reading the four bytes it makes), and operands of matrix products, which would be written again.
+What the forward does not need at all is no recomputation: the backward may compute it, whatever it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
@@ -46,14 +47,18 @@ class CostModel:
     """Costs of the nodes of one joint graph. results: the forward's outputs, written in any case."""
 
     def __init__(self, graph: Graph, results: Iterable[Node]) -> None:
-        self.library_operands = set(_behind_views(arg for call in graph.calls if is_library(call) for arg in call.args))
-        self.written = self.library_operands | set(_behind_views(results))
+        results = list(results)
+        products = [call for call in graph.calls if is_library(call)]
+        users = graph.users()
+        self.in_forward = needed_for(graph, results)
+        self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
+        self.written = self.library_operands | set(_behind_views(results)) | {_biased(call, users) for call in products}
 
     def may_recompute(self, node: Node) -> Yes | No:
         """Whether the backward may compute `node` again from its operands."""
         if isinstance(node, Placeholder):
             return No("an input")
-        if not isinstance(node, Call) or not node.args or is_view(node):
+        if not isinstance(node, Call) or not node.args or is_view(node) or node not in self.in_forward:
             return Yes()
         if node.op.random:
             return No("random bits")
@@ -71,8 +76,27 @@ class CostModel:
         """Bytes moved if `node` is kept from forward to backward."""
         if isinstance(node, Placeholder):
             return 0
-        written = node in self.written or (isinstance(node, Call) and is_library(node))
-        return node.meta.nbytes * (1 if written else 2) + 1
+        return node.meta.nbytes * (1 if node in self.written else 2) + 1
+
+
+def needed_for(graph: Graph, outputs: Iterable[Node]) -> set[Node]:
+    """The nodes that `outputs` depend on, those included."""
+    needed = set(outputs)
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(node.operands)
+    return needed
+
+
+def _biased(product: Call, users: Mapping[Node, list[Call]]) -> Call:
+    """What the library routine that computes `product` writes: the product, or, if that is all it is for, its sum with
+    a bias, which then is what the routine's accumulation starts from."""
+    readers = users[product]
+    if len(readers) == 1 and readers[0].op.name == "add":
+        other = next((arg for arg in readers[0].args if arg is not product), product)
+        if isinstance(other, Call) and other.op.name == "expand" and isinstance(other.args[0], Placeholder):
+            return readers[0]
+    return product
 
 
 def is_library(call: Call) -> bool:

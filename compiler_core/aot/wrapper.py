@@ -45,13 +45,13 @@ class Step:
 class CompiledBackward:
     """The backward of one compiled entry.
 
-    saved: how many values the forward saves. inputs: which forward inputs the backward reads; they come after those.
+    saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
     tangents: the meta of each; they come last. size: places in all. wanted: output index -> forward input.
     """
 
     plan: GradientPlan
     steps: tuple[Step, ...]
-    saved: int
+    saved: tuple[int, ...]
     inputs: tuple[int, ...]
     tangents: tuple[TensorMeta, ...]
     size: int
@@ -111,7 +111,7 @@ def link_backward(
 ) -> CompiledBackward:
     """Fix the places of all values that the segments of `plan` exchange. Raises GraphError if they do not fit."""
     graph = parts.backward
-    places = {name: i for i, name in enumerate(parts.saved)}
+    places = {parts.forward.outputs[i].name: place for place, i in enumerate(parts.saved)}
     forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
     read = [node for node in graph.inputs if node.role not in ("saved", "tangent")]
     tangents = [node for node in graph.inputs if node.role == "tangent"]
@@ -127,7 +127,7 @@ def link_backward(
     return CompiledBackward(
         plan,
         tuple(steps),
-        len(parts.saved),
+        parts.saved,
         tuple(forward_inputs[node.name] for node in read),
         tuple(node.meta for node in tangents),
         len(places),

@@ -80,6 +80,7 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         leaves, spec = flatten(result)
         outputs = describe_outputs(leaves, trace)
     _check_written(trace)
+    _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     guard_environment(guards, function, recorder)
     _guard_lifted(guards, trace)
@@ -127,6 +128,13 @@ def _check_guards(guards: Guards, found: object) -> None:
             expected=guards.describe(found),
             remedy="keep state changes outside of the compiled function",
         )
+
+
+def _sort_placeholders(trace: CaptureTrace, known: Sequence[Known]) -> None:
+    """Arguments in call order, parameters and buffers in registration order, then the rest as met."""
+    place = {id(entry): i for i, entry in reversed(list(enumerate(known)))}
+    by_placeholder = {lift.placeholder: place.get(id(lift.known), len(known)) for lift in trace.lifted.values()}
+    trace.placeholders.sort(key=lambda node: by_placeholder.get(node, len(known) + 1))
 
 
 def _check_written(trace: CaptureTrace) -> None:

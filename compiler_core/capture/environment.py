@@ -20,6 +20,7 @@ from compiler_core.capture.module_protocol import is_module
 from compiler_core.tensor.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
+ARRAY_PACKAGES = frozenset({"numpy", "ml_dtypes"})
 LARGEST_CONTAINER = 64  # items of a list or dict that is guarded by content
 
 
@@ -42,7 +43,7 @@ class CodeRecorder:
         code = frame.f_code
         if code not in self._seen:
             self._seen.add(code)
-            if not is_ours(code.co_filename):
+            if _is_users(frame):
                 self.found[code] = frame.f_globals
         return None if self._before is None else self._before(frame, event, arg)
 
@@ -53,7 +54,7 @@ def guard_environment(guards: Guards, function: Callable[..., Any], recorder: Co
     for code, namespace in recorder.found.items():
         for name in code.co_names:
             key = (id(namespace), name)
-            if name in namespace and key not in done:
+            if name in namespace and key not in done and not name.startswith("__"):
                 done.add(key)
                 scope = guards.bind(namespace, "globals")
                 _guard_variable(guards, f"{scope}.get({name!r})", namespace[name], name)
@@ -62,6 +63,12 @@ def guard_environment(guards: Guards, function: Callable[..., Any], recorder: Co
             if _is_set(cell):
                 variable = guards.bind(cell, "cell")
                 _guard_variable(guards, f"{variable}.cell_contents", cell.cell_contents, name)
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Whether a frame runs the user's code: not ours, not Python's, not NumPy's."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return not (is_ours(frame.f_code.co_filename) or package in sys.stdlib_module_names or package in ARRAY_PACKAGES)
 
 
 def _guard_variable(guards: Guards, code: str, value: Any, text: str) -> None:

@@ -1,0 +1,232 @@
+"""`compile`: a function or module that is captured at its first call and runs compiled from then on.
+
+In: a callable and how to compile it. Out: `CompiledFunction`, called as the original is.
+A call tries the entries it has, the last used first; an entry whose guards hold runs. Otherwise the call is captured
+and compiled into a new entry; past `config.recompile_limit` entries, calls that fit none run eager, warned once, naming
+the guards that failed. A call that cannot be captured (`GraphBreak`) runs eager, warned once, and is remembered by its
+guards, so that it is not traced again. Under fullgraph=True both raise instead. What is not understood runs eager:
+never a wrong result.
+Inside another capture (or a backward that is being traced) the original runs, and is inlined.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from compiler_core import log
+from compiler_core.aot.strategy import ParameterInfo
+from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, find_backend
+from compiler_core.capture.capture import Captured, capture, guard_call, root_module
+from compiler_core.capture.entry import CompiledEntry, Entry, TapeEntry, known_of
+from compiler_core.capture.explain import EntryReport, Explanation
+from compiler_core.capture.guards import Check, Guards
+from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy
+from compiler_core.config import config
+from compiler_core.errors import ConfigError, GraphBreak, RecompileLimitError
+from compiler_core.ops.registry import current_trace
+from compiler_core.pipeline import Request, compile_captured, simplify, timed
+
+OWN = frozenset(
+    {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_lock", "_name"}
+)  # CompiledFunction's own attributes
+
+
+class Broken:
+    """Calls that cannot be captured, by their guards, and why. None: no guard could be made; holds for all calls."""
+
+    def __init__(self, check: Check | None, guards: Guards | None, why: GraphBreak) -> None:
+        self.check, self.guards, self.why = check, guards, why
+
+
+class CompiledFunction:
+    """What `compile` returns. Attributes it does not have are the original's: `compiled.train()`, `compiled.weight`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        backend: str | Backend | GraphCompiler,
+        *,
+        fullgraph: bool,
+    ) -> None:
+        self._function = function
+        self._backend_choice = backend
+        self._fullgraph = fullgraph
+        self._entries: list[tuple[Check, Entry]] = []
+        self._broken: list[Broken] = []
+        self._misses: list[str] = []
+        self._lock = threading.RLock()
+        self._name = _name_of(function)
+        if not isinstance(backend, str):
+            find_backend(backend)
+        functools.update_wrapper(self, function, updated=())
+
+    # -- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current_trace() is not None:
+            return self._function(*args, **kwargs)
+        for position, (check, entry) in enumerate(self._entries):
+            found = check(args, kwargs)
+            if not isinstance(found, int):
+                if position:
+                    self._entries.insert(0, self._entries.pop(position))
+                return entry.run(*found)
+        return self._missed(args, kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def _missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """No entry fits: compile one, or run eager and say why."""
+        with self._lock:
+            for broken in self._broken:
+                if broken.check is None or not isinstance(broken.check(args, kwargs), int):
+                    return self._function(*args, **kwargs)
+            self._report_miss(args, kwargs)
+            if len(self._entries) + len(self._broken) >= config.recompile_limit:
+                return self._over_limit(args, kwargs)
+            try:
+                check, entry = self._compile(args, kwargs)
+            except GraphBreak as why:
+                return self._break(why, args, kwargs)
+            self._entries.insert(0, (check, entry))
+            found = check(args, kwargs)
+            assert not isinstance(found, int)
+        return entry.run(*found)
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Check, Entry]:
+        number = len(self._entries)
+        name = f"{self._name}_{number}" if number else self._name
+        with timed(name, "capture"):
+            captured = capture(self._function, args, kwargs, name)
+        log.emit("guards", f"{name}:\n" + "\n".join(captured.guards.texts))
+        backend = find_backend(self._backend_choice)
+        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
+            return captured.check, TapeEntry(captured, simplify(captured.graph))
+        module = root_module(self._function)
+        strategy = gradient_strategy(module)
+        request = Request(
+            captured.graph,
+            [_takes_gradient(captured, i) for i in range(len(captured.inputs))],
+            len(captured.outputs.nodes),
+            captured.boundaries,
+            strategy,
+            functools.partial(_parameters, captured, module),
+        )
+        return captured.check, CompiledEntry(captured, compile_captured(request, backend), strategy)
+
+    # -- what does not fit
+
+    def _report_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._entries:
+            return
+        check, entry = self._entries[0]
+        failed = check(args, kwargs)
+        if isinstance(failed, int):
+            text = entry.captured.guards.describe(failed)
+            self._misses.append(text)
+            log.emit(
+                "recompiles", f"{self._name}: entry {entry.captured.graph.name} does not fit, failed guard: {text}"
+            )
+
+    def _over_limit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        failed = "; ".join(dict.fromkeys(self._misses))
+        what = (
+            f"{self._name} was compiled {config.recompile_limit} times (recompile_limit); last failed guards: {failed}"
+        )
+        remedy = "keep these constant, or raise DISTCOMPILE_RECOMPILE_LIMIT"
+        if self._fullgraph:
+            raise RecompileLimitError(what, remedy=remedy)
+        log.warn_once(
+            f"limit {id(self)}", f"{what}. Calls that fit none of these run eager now: {remedy}.", stacklevel=4
+        )
+        return self._function(*args, **kwargs)
+
+    def _break(self, why: GraphBreak, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        log.emit("breaks", f"{self._name}: {why}")
+        if self._fullgraph:
+            raise why
+        try:
+            guards, _ = guard_call(self._function, args, kwargs)
+            self._broken.append(Broken(guards.build(f"{self._name} broken"), guards, why))
+        except GraphBreak:
+            self._broken.append(Broken(None, None, why))
+        log.warn_once(
+            f"break {self._name} {why.where} {why.what}", f"{self._name} runs eager for such calls: {why}", stacklevel=4
+        )
+        return self._function(*args, **kwargs)
+
+    # -- looking at it
+
+    def explain(self) -> Explanation:
+        """What was compiled so far: graphs, guards, breaks, recompiles, times. Print it."""
+        entries = tuple(
+            EntryReport(entry.captured.graph.name, tuple(entry.captured.guards.texts), entry.graphs)
+            for _, entry in self._entries
+        )
+        return Explanation(self._name, entries, tuple(str(b.why) for b in self._broken), tuple(self._misses))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OWN:
+            raise AttributeError(name)  # before __init__ has run (copying, unpickling)
+        value = getattr(self._function, name)
+        if isinstance(value, MethodType) and value.__self__ is self._function:
+            return functools.partial(self._forward_method, value)
+        return value
+
+    def _forward_method(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A method of the original; where it returns the original (`train()`), the compiled one stands for it."""
+        result = method(*args, **kwargs)
+        return self if result is self._function else result
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN or name.startswith("__"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._function, name, value)
+
+    def __repr__(self) -> str:
+        return f"compiled({self._function!r})"
+
+
+def compile(
+    fn_or_module: Callable[..., Any] | None = None,
+    *,
+    backend: str | Backend | GraphCompiler = "codegen",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+) -> Any:
+    """Compile a function or a module; also a decorator, with or without arguments.
+
+    backend: "codegen", "aot_eager", "eager", or fn(graph, example_inputs) -> callable. fullgraph: raise GraphBreak where
+    a call cannot be captured, instead of running it eager. dynamic: None or False (sizes are static: another shape
+    compiles again). Raises ConfigError for dynamic=True, BackendError for an unknown backend.
+    """
+    if fn_or_module is None:
+        return functools.partial(compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    if dynamic:
+        raise ConfigError("dynamic=True: graphs with symbolic sizes are not supported", expected="None or False")
+    return CompiledFunction(fn_or_module, backend, fullgraph=fullgraph)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """A word for the graph's name."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return re.sub(r"\W+", "_", name).strip("_") or "graph"
+
+
+def _takes_gradient(captured: Captured, place: int) -> bool:
+    lift = captured.inputs[place]
+    return lift is not None and lift.known is not None and lift.known.handle.requires_grad
+
+
+def _parameters(captured: Captured, module: ModuleProtocol | None, gradients: tuple[int, ...]) -> list[ParameterInfo]:
+    """The module's parameters. gradients: the graph input that each output of the backward is the gradient of."""
+    output = {id(known_of(captured, place).handle): index for index, place in enumerate(gradients)}
+    named = [] if module is None else list(module.named_parameters())
+    return [ParameterInfo(name, parameter, output.get(id(parameter))) for name, parameter in named]

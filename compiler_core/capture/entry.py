@@ -1,0 +1,138 @@
+"""One compiled entry of a function: runs a call whose guards hold, from input values to the user's result.
+
+In: `Captured` and what the pipeline made of it. Out: `Entry.run(inputs, arguments)`: the call's result, as eager would
+have returned it: same tree, same aliasing, tensors written back, one tape node for the whole call.
+`inputs` are the graph's values as the guards' check delivers them; `arguments` the Tensors among the call's arguments.
+`CompiledEntry` runs executables on arrays; `TapeEntry` (backend "eager") runs the graph op by op on Tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from compiler_core.aot.strategy import GradientStrategy
+from compiler_core.aot.wrapper import BackwardCall
+from compiler_core.capture.capture import Captured, Written
+from compiler_core.capture.outputs import Fresh, rebuild
+from compiler_core.capture.pytree import LEAF, unflatten
+from compiler_core.capture.trace import Known
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
+from compiler_core.ops.registry import Array, Value
+from compiler_core.pipeline import Compiled
+from compiler_core.tensor.autograd import record_function
+from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.random import default_generator
+from compiler_core.tensor.tensor import Tensor
+
+
+class _Results:
+    """From the graph's results to the user's."""
+
+    def __init__(self, captured: Captured) -> None:
+        self.outputs, self.spec = captured.outputs, captured.spec
+        self.plain = self.spec == LEAF and self.outputs.results == (Fresh(0),)
+
+    def build(self, fresh: list[Tensor], arguments: Sequence[Tensor]) -> Any:
+        """The tree to return. The common case, one fresh tensor, takes the short way."""
+        if self.plain:
+            return fresh[0]
+        origins = [known.now(arguments) for known in self.outputs.origins]
+        return unflatten(self.spec, [rebuild(result, fresh, origins) for result in self.outputs.results])
+
+
+class CompiledEntry:
+    """A call that runs executables."""
+
+    def __init__(self, captured: Captured, compiled: Compiled, strategy: GradientStrategy) -> None:
+        self.captured, self.graphs = captured, compiled.graphs
+        self.name = captured.graph.name
+        self.forward, self.backward, self.tangents = compiled.forward, compiled.backward, compiled.tangents
+        self.strategy = strategy
+        self.results = _Results(captured)
+        self.n_results = len(captured.outputs.nodes)
+        self.n_kept = self.n_results + len(captured.written)
+        self.rng = rng_place(captured)
+        if self.backward is not None:
+            self.differentiated = [known_of(captured, i) for i in self.backward.wanted]
+            self.reads = [read_of(captured, i) for i in self.backward.inputs]
+
+    def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
+        """One call."""
+        if self.rng is not None:
+            inputs[self.rng] = default_generator.take_keys(self.captured.draws)
+        ticket = self.strategy.on_forward()
+        values = self.forward(inputs)
+        for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
+            target.now(arguments).write(value)
+        fresh = [Tensor._wrap(value) for value in values[: self.n_results]]
+        if self.backward is not None:
+            self._record(inputs, values, fresh, arguments, ticket)
+        return self.results.build(fresh, arguments)
+
+    def _record(
+        self,
+        inputs: list[Array],
+        outputs: list[Array],
+        fresh: list[Tensor],
+        arguments: Sequence[Tensor],
+        ticket: object,
+    ) -> None:
+        """Put the call on the tape."""
+        assert self.backward is not None
+        cells = [read.now(arguments) for read in self.reads if read is not None]
+        values = [*(outputs[i] for i in self.backward.saved), *(inputs[i] for i in self.backward.inputs)]
+        call = BackwardCall(self.name, self.backward, values, cells, ticket)
+        differentiated = [known.now(arguments) for known in self.differentiated]
+        record_function(self.name, differentiated, [fresh[i] for i in self.tangents], call)
+
+
+class TapeEntry:
+    """A call that runs the captured graph on Tensors; the tape differentiates it op by op."""
+
+    def __init__(self, captured: Captured, graph: Graph) -> None:
+        self.captured, self.graph = captured, graph
+        self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
+        self.results = _Results(captured)
+        self.rng = rng_place(captured)
+
+    def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
+        """One call."""
+        values: list[Value] = list(inputs)
+        for i, lift in enumerate(self.captured.inputs):
+            if lift is not None and lift.known is not None:
+                values[i] = lift.known.now(arguments)
+        if self.rng is not None:
+            values[self.rng] = default_generator.take_keys(self.captured.draws)
+        results = [v if isinstance(v, Tensor) else Tensor._wrap(v) for v in interpret(self.graph, values)]
+        n_results = len(self.captured.outputs.nodes)
+        with no_grad():
+            for target, tensor in zip(self.captured.written, results[n_results:]):
+                target.now(arguments).write(tensor._read())
+        return self.results.build(results[:n_results], arguments)
+
+
+Entry: TypeAlias = CompiledEntry | TapeEntry  # what a compiled function keeps for one set of guards
+
+
+def rng_place(captured: Captured) -> int | None:
+    """Which input is the rng key."""
+    places = [i for i, lift in enumerate(captured.inputs) if lift is None]
+    return places[0] if places else None
+
+
+def known_of(captured: Captured, place: int) -> Known:
+    """The tensor behind input `place`, which takes a gradient."""
+    lift = captured.inputs[place]
+    assert lift is not None
+    assert lift.known is not None
+    return lift.known
+
+
+def read_of(captured: Captured, place: int) -> Written | None:
+    """The cell behind input `place`; None for the rng key."""
+    lift = captured.inputs[place]
+    if lift is None:
+        return None
+    return Written(lift.cell, -1 if lift.known is None else lift.known.argument)

@@ -1,0 +1,48 @@
+"""What `CompiledFunction.explain()` tells: frozen facts that print as a report.
+
+In: the entries of a compiled function. Out: `Explanation`; `str()` gives graphs, guards, breaks and step times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.print import print_graph
+from compiler_core.pipeline import StepTime, compile_times
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReport:
+    """One compiled entry: its name, the conditions under which it runs, and its graphs by kind."""
+
+    name: str
+    guards: tuple[str, ...]
+    graphs: tuple[tuple[str, Graph], ...]
+
+    @property
+    def times(self) -> tuple[StepTime, ...]:
+        """What each step of its compilation took."""
+        return tuple(t for t in compile_times() if t.graph == self.name)
+
+    def __str__(self) -> str:
+        seconds = ", ".join(f"{t.step} {1e3 * t.seconds:.0f} ms" for t in self.times)
+        graphs = [f"{kind}:\n{print_graph(graph, locations=True, elide=True)}" for kind, graph in self.graphs]
+        guards = [f"  {guard}" for guard in self.guards]
+        return "\n".join([f"entry {self.name} ({seconds})", "guards:", *guards, *graphs])
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """entries: compiled. breaks: why calls run eager. recompiles: the guard that failed before each further entry."""
+
+    name: str
+    entries: tuple[EntryReport, ...]
+    breaks: tuple[str, ...]
+    recompiles: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.name}: {len(self.entries)} compiled, {len(self.breaks)} not capturable"
+        again = [f"recompiled because: {text}" for text in self.recompiles]
+        breaks = [f"runs eager: {text}" for text in self.breaks]
+        return "\n".join([head, *again, *breaks, *map(str, self.entries)])

@@ -1,1 +1,45 @@
+"""distcompile: data-parallel training, compiled. `import distcompile as torch` runs a model file written for torch.
 
+In: a model of `distcompile.nn`, wrapped in `DistributedDataParallel`, given to `compile`. Out: training steps whose
+gradient all-reduces run while the compiled backward computes.
+
+This file is the public namespace and nothing else. Names are loaded at first use (`names.py` says from where); a check
+that the four import packages belong together runs first (`installation.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from distcompile.installation import check_installation
+from distcompile.names import SOURCES, SUBMODULES
+
+__version__ = "0.1.0"
+__all__ = [*sorted(SUBMODULES), *sorted(SOURCES), "is_tensor"]
+
+check_installation()
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether `obj` is a Tensor."""
+    from compiler_core.tensor.tensor import Tensor
+
+    return isinstance(obj, Tensor)
+
+
+def __getattr__(name: str) -> Any:
+    if name in SUBMODULES:
+        return importlib.import_module(f"distcompile.{name}")
+    if name not in SOURCES:
+        raise AttributeError(f"module 'distcompile' has no attribute {name!r}")
+    module, inner = SOURCES[name]
+    value: Any = importlib.import_module(module)
+    for part in inner.split("."):
+        value = getattr(value, part)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

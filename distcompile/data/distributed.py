@@ -65,8 +65,7 @@ class DistributedSampler(Sampler[int]):
 
 
 def _default_group() -> tuple[int, int]:
-    """(size, rank) of the world that DDP uses."""
-    from collectives import world
+    """(size, rank) of the default process group. Raises NotInitializedError if there is none."""
+    from distcompile import distributed
 
-    group = world()
-    return group.size, group.rank
+    return distributed.get_world_size(), distributed.get_rank()

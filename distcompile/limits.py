@@ -1,0 +1,44 @@
+"""finfo and iinfo: the range and precision of a dtype, as torch gives them.
+
+In: a dtype. Out: eps, max, min, tiny, bits.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import DTypeError
+
+
+class finfo:
+    """Numerical limits of a floating dtype; without one, of the default."""
+
+    def __init__(self, dtype: dt.DType | None = None) -> None:
+        dtype = dt.get_default_dtype() if dtype is None else dtype
+        if not dtype.is_floating_point:
+            raise DTypeError("finfo is for floating dtypes", got=repr(dtype), remedy="use iinfo")
+        info = ml_dtypes.finfo(dtype.numpy)
+        self.bits, self.dtype = dtype.itemsize * 8, dtype.name
+        self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
+        self.tiny = self.smallest_normal = float(info.smallest_normal)
+        self.resolution = float(info.resolution)
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """Limits of an integer dtype."""
+
+    def __init__(self, dtype: dt.DType) -> None:
+        if dtype.kind not in "iu":
+            raise DTypeError("iinfo is for integer dtypes", got=repr(dtype), remedy="use finfo")
+        info = np.iinfo(dtype.numpy)
+        self.bits, self.dtype, self.min, self.max = info.bits, dtype.name, int(info.min), int(info.max)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -1,0 +1,66 @@
+"""Where each public name of `distcompile` comes from: loaded at first use, so that importing costs nothing for the rest.
+
+In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in it). The public names are torch's.
+"""
+
+from __future__ import annotations
+
+SUBMODULES: frozenset[str] = frozenset(
+    ["autograd", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity", "random", "tuning", "utils"]
+)
+
+_FUNCTIONS = """
+abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not
+bitwise_or bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh cosine_similarity
+count_nonzero cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor
+floor_divide fmod frac gather group_norm index_add index_copy index_put index_select isclose isfinite isinf isnan
+layer_norm lerp log log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp
+masked_fill masked_select matmul max maximum mean min minimum mm moveaxis movedim mul mv nan_to_num narrow neg norm outer
+permute positive pow prod ravel reciprocal relu remainder repeat_interleave reshape rms_norm roll round rsqrt rsub
+scatter scatter_add select selu sigmoid sign sin sinh softmax split sqrt square squeeze stack std sub sum swapaxes
+swapdims t take_along_dim tan tanh tile transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
+where eq ne lt le gt ge
+absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
+less:lt less_equal:le greater:gt greater_equal:ge not_equal:ne
+"""
+
+_CREATION = """
+arange as_tensor asarray:as_tensor empty empty_like eye from_numpy full full_like linspace ones ones_like tensor zeros
+zeros_like
+"""
+
+_RANDOM_CREATION = "bernoulli normal rand rand_like randint randint_like randn randn_like randperm"
+
+_METHODS = "allclose clone equal is_floating_point numel"  # of Tensor, as functions
+
+_DTYPES = """
+float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
+short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ dtype:DType get_default_dtype set_default_dtype
+"""
+
+_OTHERS = {
+    "compiler_core.tensor.tensor": "Tensor Size",
+    "compiler_core.tensor.grad_mode": "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled",
+    "compiler_core.tensor.random": "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state",
+    "compiler_core.device": "device:Device",
+    "compiler_core.capture": "compile",
+    "distcompile.serialization": "save load save_file load_file",
+    "distcompile.selection": "sort argsort topk multinomial",
+    "distcompile.limits": "finfo iinfo",
+    "math": "inf nan pi e",
+}
+
+
+def _entries(module: str, names: str) -> dict[str, tuple[str, str]]:
+    pairs = (name.partition(":") for name in names.split())
+    return {public: (module, inner or public) for public, _, inner in pairs}
+
+
+SOURCES: dict[str, tuple[str, str]] = (
+    _entries("compiler_core.ops.functional", _FUNCTIONS)
+    | _entries("compiler_core.tensor.creation", _CREATION)
+    | _entries("compiler_core.tensor.random_creation", _RANDOM_CREATION)
+    | _entries("compiler_core.tensor.tensor", " ".join(f"{name}:Tensor.{name}" for name in _METHODS.split()))
+    | _entries("compiler_core.dtype", _DTYPES)
+    | {name: entry for module, names in _OTHERS.items() for name, entry in _entries(module, names).items()}
+)

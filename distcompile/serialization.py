@@ -1,0 +1,191 @@
+"""Checkpoints: nested dicts and lists of tensors and plain values, in safetensors files.
+
+In: state dicts (a model's, an optimizer's), or any nesting of dict, list, tuple, Tensor, str, int, float, bool, None.
+Out: one file that any safetensors reader opens. Tensors are stored under their dotted path in the nesting; the nesting
+itself is JSON in the file's metadata, under "distcompile".
+
+Nothing is pickled, so loading a file runs no code; objects of other kinds are refused. Files are written to a temporary
+name and then put in place, so a reader never sees half of one. torch's own `.pt` files are not read.
+Tensors that are one (tied weights) are stored once and loaded as one tensor each time they occur.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import CheckpointError
+
+File: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+KEY = "distcompile"
+
+_SAFE_NAMES = {
+    "F64": dt.float64, "F32": dt.float32, "F16": dt.float16, "BF16": dt.bfloat16, "I64": dt.int64, "I32": dt.int32,
+    "I16": dt.int16, "I8": dt.int8, "U64": dt.uint64, "U32": dt.uint32, "U16": dt.uint16, "U8": dt.uint8,
+    "BOOL": dt.bool_,
+}  # fmt: skip
+
+
+def save(obj: Any, f: File) -> None:
+    """Write `obj` to a path or binary file. Raises CheckpointError for an object that a checkpoint cannot hold."""
+    packer = _Packer()
+    structure = packer.pack(obj, ())
+    _write(f, packer.tensors, {KEY: json.dumps(structure)})
+
+
+def load(f: File, map_location: object = None, *, weights_only: bool = True, mmap: bool | None = None) -> Any:
+    """Read what `save` wrote. `weights_only` makes no difference: nothing else is ever loaded.
+
+    Raises: CheckpointError for a file that is not a safetensors file, or that `save` did not write.
+    """
+    tensors, metadata = _read(f)
+    if KEY not in metadata:
+        raise CheckpointError(
+            "this safetensors file was not written by distcompile.save", remedy="read its tensors with load_file"
+        )
+    return _unpack(json.loads(metadata[KEY]), tensors)
+
+
+def save_file(tensors: Mapping[str, Tensor], filename: File, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a flat dict of tensors as a plain safetensors file."""
+    arrays = {name: _array(tensor, name) for name, tensor in tensors.items()}
+    _write(filename, arrays, dict(metadata or {}))
+
+
+def load_file(filename: File, device: object = None) -> dict[str, Tensor]:
+    """The tensors of any safetensors file. Raises CheckpointError if it is none."""
+    return _read(filename)[0]
+
+
+# --- structure --------------------------------------------------------------------------------------------------------
+
+
+class _Packer:
+    """Turns an object into JSON, collecting its tensors under their paths."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Array] = {}
+        self._name_of: dict[int, str] = {}  # id of a stored array -> its name
+
+    def pack(self, obj: Any, path: tuple[str, ...]) -> Any:
+        if obj is None or isinstance(obj, (bool, int, float, str)):
+            return {"value": obj}
+        if isinstance(obj, Tensor):
+            return {"tensor": self._store(obj, path), "parameter": type(obj) is not Tensor}
+        if isinstance(obj, dt.DType):
+            return {"dtype": obj.name}
+        if isinstance(obj, Mapping):
+            kind = "ordered" if isinstance(obj, OrderedDict) else "dict"
+            return {kind: [[self._key(key, path), self.pack(v, (*path, str(key)))] for key, v in obj.items()]}
+        if isinstance(obj, (list, tuple)):
+            kind = "list" if isinstance(obj, list) else "tuple"
+            return {kind: [self.pack(value, (*path, str(i))) for i, value in enumerate(obj)]}
+        raise CheckpointError(
+            f"a checkpoint cannot hold an object of type {type(obj).__name__}",
+            where=".".join(path),
+            expected="dict, list, tuple, Tensor, str, int, float, bool, None",
+            remedy="save the numbers it is made of",
+        )
+
+    def _key(self, key: Any, path: tuple[str, ...]) -> Any:
+        if not isinstance(key, (str, int)) or isinstance(key, bool):
+            raise CheckpointError(f"dict keys are str or int, got {key!r}", where=".".join(path))
+        return key
+
+    def _store(self, tensor: Tensor, path: tuple[str, ...]) -> str:
+        array = tensor._array("save")
+        if id(array) not in self._name_of:
+            name = ".".join(path) or "tensor"
+            while name in self.tensors:
+                name += "_"
+            self.tensors[name] = array
+            self._name_of[id(array)] = name
+        return self._name_of[id(array)]
+
+
+def _unpack(node: Any, tensors: Mapping[str, Tensor]) -> Any:
+    (kind, content), *_ = node.items()
+    if kind == "value":
+        return content
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dtype":
+        return dt.by_name(content)
+    if kind in ("dict", "ordered"):
+        pairs = ((key, _unpack(value, tensors)) for key, value in content)
+        return dict(pairs) if kind == "dict" else OrderedDict(pairs)
+    if kind in ("list", "tuple"):
+        values = [_unpack(value, tensors) for value in content]
+        return values if kind == "list" else tuple(values)
+    raise CheckpointError(f"unknown entry {kind!r} in the checkpoint's structure", remedy="update distcompile")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _array(tensor: Any, name: str) -> Array:
+    if not isinstance(tensor, Tensor):
+        raise CheckpointError(f"save_file takes tensors only, got {type(tensor).__name__}", where=name)
+    return tensor._array("save_file")
+
+
+def _write(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> None:
+    import safetensors
+
+    kept = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    data = safetensors.serialize(
+        {
+            name: safetensors.TensorSpec(
+                dtype=dt.of(array.dtype).name, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes
+            )
+            for name, array in kept.items()
+        },
+        metadata=metadata,
+    )
+    if not isinstance(f, (str, os.PathLike)):
+        f.write(data)
+        return
+    path = Path(f)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _read(f: File) -> tuple[dict[str, Tensor], dict[str, str]]:
+    import safetensors
+
+    data = Path(f).read_bytes() if isinstance(f, (str, os.PathLike)) else f.read()
+    if data[:2] == b"PK":
+        raise CheckpointError(
+            "this is a zip file, as torch.save writes it",
+            remedy="in torch: safetensors.torch.save_file(state_dict, path)",
+        )
+    try:
+        entries = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"not a safetensors file, or a damaged one: {error}") from error
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return {name: _tensor(name, entry) for name, entry in entries}, header.get("__metadata__", {})
+
+
+def _tensor(name: str, entry: Mapping[str, Any]) -> Tensor:
+    if entry["dtype"] not in _SAFE_NAMES:
+        raise CheckpointError(f"tensor {name} has the dtype {entry['dtype']}, which does not exist here")
+    numpy = _SAFE_NAMES[entry["dtype"]].numpy
+    return from_numpy(np.frombuffer(bytearray(entry["data"]), numpy).reshape(entry["shape"]))

@@ -49,6 +49,11 @@ def cast(x: Value, dtype: DType | None) -> Value:
     return x if dtype is None or dtype_of(x) is dtype else prims.cast(x, dtype)
 
 
+def as_new(x: Value) -> Value:
+    """x as a value of its own: for a function that has nothing to do here but is no view, as its result may be written."""
+    return prims.cast(x, dtype_of(x))
+
+
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The common shape by NumPy's rule. Raises ShapeError where there is none."""
     ndim = max(map(len, shapes), default=0)

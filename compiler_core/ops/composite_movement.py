@@ -16,6 +16,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Scalar,
+    as_new,
     as_value,
     broadcast_shapes,
     broadcast_to,
@@ -179,7 +180,8 @@ def repeat(input: Value, *repeats: Sizes) -> Value:
     split = tuple(n for size in shape for n in (1, size))
     tiled = tuple(n for r, size in zip(times, shape) for n in (r, size))
     x = broadcast_to(reshape(input, split), tiled)
-    return reshape(x, tuple(r * n for r, n in zip(times, shape)))
+    result = reshape(x, tuple(r * n for r, n in zip(times, shape)))
+    return as_new(result) if result is input else result
 
 
 def tile(input: Value, *dims: Sizes) -> Value:
@@ -281,7 +283,7 @@ def flip(input: Value, *dims: Sizes) -> Value:
     """The order along `dims` reversed."""
     x = as_value(input)
     chosen = sorted({normalize_dim(d, len(x.shape)) for d in sizes(dims)})
-    return prims.flip(x, chosen) if chosen and x.shape else x
+    return prims.flip(x, chosen) if chosen and x.shape else as_new(x)
 
 
 def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
@@ -295,7 +297,7 @@ def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
         cut = -shift % n if n else 0
         if cut:
             x = prims.cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
-    return x
+    return as_new(x) if x is input else x
 
 
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None) -> Value:
@@ -314,7 +316,7 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar 
         x = narrow(x, d, crop[0], x.shape[d] - crop[0] - crop[1])
     low, high = [builtins.max(0, n) for n in low], [builtins.max(0, n) for n in high]
     kind = {"f": float, "b": bool}.get(dtype_of(x).kind, int)
-    return prims.pad(x, low, high, kind(value or 0)) if any(low) or any(high) else x
+    return prims.pad(x, low, high, kind(value or 0)) if any(low) or any(high) else as_new(x)
 
 
 # ---- triangles

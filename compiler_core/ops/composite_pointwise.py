@@ -16,6 +16,7 @@ from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Scalar,
+    as_new,
     as_value,
     broadcast_shapes,
     cast,
@@ -125,7 +126,7 @@ def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
         return simple[exponent](x)
     if exponent == 0:
         return prims.full_like(x, 1)
-    return x if exponent == 1 else None
+    return as_new(x) if exponent == 1 else None
 
 
 def float_power(input: Operand, exponent: Operand) -> Value:
@@ -301,7 +302,7 @@ def sigmoid(input: Value) -> Value:
 
 def _rounding(x: Value, primitive: Callable[[Value], Value]) -> Value:
     x = as_value(x)
-    return primitive(x) if dtype_of(x).is_floating_point else x
+    return primitive(x) if dtype_of(x).is_floating_point else as_new(x)
 
 
 def floor(input: Value) -> Value:
@@ -468,7 +469,7 @@ def nan_to_num(input: Value, nan: float = 0.0, posinf: float | None = None, negi
 
     x = as_value(input)
     if not dtype_of(x).is_floating_point:
-        return x
+        return as_new(x)
     limits = ml_dtypes.finfo(dtype_of(x).numpy)  # type: ignore[no-untyped-call]
     x = masked_fill(x, prims.isnan(x), nan)
     x = masked_fill(x, eq(x, math.inf), float(limits.max) if posinf is None else posinf)

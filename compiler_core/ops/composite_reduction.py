@@ -16,6 +16,7 @@ from compiler_core.dtype import DType
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Dim,
+    as_new,
     as_value,
     broadcast_to,
     cast,
@@ -57,14 +58,14 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
     """The sum over `dim`."""
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.sum(x, dims), shape_of(x), dims, keepdim) if dims else x
+    return _keep(prims.sum(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
 def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The product over `dim`."""
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else x
+    return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
 def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
@@ -126,14 +127,14 @@ def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The largest over `dim`; the cotangent is shared evenly between equal ones."""
     x = as_value(input)
     dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else x
+    return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
 def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The smallest over `dim`."""
     x = as_value(input)
     dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.min(x, dims), shape_of(x), dims, keepdim) if dims else x
+    return _keep(prims.min(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
 def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:

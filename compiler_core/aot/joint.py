@@ -10,12 +10,13 @@ belongs to. An input without a path to any output gets no gradient (None to the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.aot.boundary import Boundary, boundary_cotangents, boundary_groups, is_boundary
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
+from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, use_trace
 
 
@@ -78,8 +79,7 @@ def make_joint(
                 parts = _pull_back(call, cotangents.table[call])
             else:
                 continue
-            for operand, contribution in parts:
-                cotangents.add(operand, contribution)
+            cotangents.add_all(parts)
     gradients = tuple(i for i, node in enumerate(forward.inputs) if node in cotangents.table)
     found = [cotangents.table[forward.inputs[i]] for i in gradients]
     return Joint(builder.build([*forward.outputs, *found]), len(forward.outputs), tangents, gradients)
@@ -108,9 +108,17 @@ class _Cotangents:
         self.builder, self.flows = builder, flows
         self.table: dict[Node, Node] = {}
 
-    def add(self, node: Node, contribution: Value | None) -> None:
-        if contribution is None or node not in self.flows:
-            return
+    def add_all(self, parts: Iterable[tuple[Node, Value | None]]) -> None:
+        """Add what one call hands back; what goes to one operand twice (x * x) is added up first."""
+        sums: dict[Node, Value] = {}
+        for node, contribution in parts:
+            if contribution is not None and node in self.flows:
+                sums[node] = contribution if node not in sums else prims.add(sums[node], contribution)
+        for node, value in sums.items():
+            self.add(node, value)
+
+    def add(self, node: Node, contribution: Value) -> None:
+        """Add to what flowed back into `node`."""
         value = contribution if isinstance(contribution, Node) else self.builder.constant(contribution)
         if value.meta != node.meta:
             raise GraphError(
@@ -119,8 +127,6 @@ class _Cotangents:
                 expected=str(node.meta),
                 got=str(value.meta),
             )
-        from compiler_core.ops import prims
-
         before = self.table.get(node)
         self.table[node] = value if before is None else prims.add(before, value)
 

@@ -52,7 +52,12 @@ class CostModel:
         users = graph.users()
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
-        self.written = self.library_operands | set(_behind_views(results)) | {_biased(call, users) for call in products}
+        self.written = {
+            *self.library_operands,
+            *_behind_views(results),
+            *_across_products(graph, self.in_forward),
+            *(_biased(call, users) for call in products),
+        }
 
     def may_recompute(self, node: Node) -> Yes | No:
         """Whether the backward may compute `node` again from its operands."""
@@ -86,6 +91,25 @@ def needed_for(graph: Graph, outputs: Iterable[Node]) -> set[Node]:
         if node in needed:
             needed.update(node.operands)
     return needed
+
+
+def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
+    """Values that the forward reads both before and after a library routine runs: no fusion keeps them in registers.
+
+    (A residual stream is one.) The phase of a node is how many library routines, one after the other, come before it.
+    """
+    phase: dict[Node, int] = {}
+    found = set()
+    for node in graph.nodes:
+        phase[node] = max(
+            (phase[arg] + (isinstance(arg, Call) and is_library(arg)) for arg in node.operands), default=0
+        )
+        if node not in in_forward or is_view(node):
+            continue
+        for source in _behind_views(node.operands):
+            if not is_view(source) and not (isinstance(source, Call) and is_library(source)):
+                found.update({source} if phase[node] > phase[source] else ())
+    return found
 
 
 def _biased(product: Call, users: Mapping[Node, list[Call]]) -> Call:

@@ -1,8 +1,9 @@
 """Canonicalise: algebraic identities and movement of movement, so that equal computations look equal and noise is gone.
 
-In: Graph. Out: Graph in which no rule below applies. Rules are exact in the values' arithmetic, with these exceptions,
-each at most as far from the true value as what it replaces: x + 0 forgets the sign of a negative zero; a sum of n equal
-terms becomes a product with n; x**2 and x**3 become multiplications.
+In: Graph. Out: Graph in which no rule applies (the tables: here, `canonicalise_movement`, `canonicalise_gradient`).
+Rules are exact in the values' arithmetic, with these exceptions, each at most as far from the true value as what it
+replaces: x + 0 forgets the sign of a negative zero; a sum of n equal terms becomes a product with n; x**2 and x**3
+become multiplications; softmax's gradient is written in terms of its output.
 `after_autograd=True` also drops the ops that only differentiation reads (`detach`, `gradient_boundary`).
 One table entry an op: rules are tried in order, the first that answers wins.
 """
@@ -10,11 +11,11 @@ One table entry an op: rules are tried in order, the first that answers wins.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler_core.dtype import DType
 from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
 from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 from compiler_core.ops.rules import Pointwise
@@ -167,8 +168,7 @@ def _same_branches(rewriter: Rewriter, call: Call) -> Node | None:
     return None if known is None else (yes if known else no)
 
 
-RULES: dict[str, tuple[Callable[[Rewriter, Call], Node | None], ...]] = {
-    **MOVEMENT_RULES,
+ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(SWAPS, (_number_to_the_right,)),
     "add": (_number_to_the_right, _right_identity(0), _add_negated, add_of_pads),
     "sub": (_right_identity(0), _subtract_negated),
@@ -179,4 +179,8 @@ RULES: dict[str, tuple[Callable[[Rewriter, Call], Node | None], ...]] = {
     "logical_not": (_involution,),
     "cast": (_cast_to_own, _cast_of_cast),
     "where": (_same_branches,),
+}
+RULES: dict[str, tuple[Rule, ...]] = {
+    name: (*ARITHMETIC_RULES.get(name, ()), *MOVEMENT_RULES.get(name, ()), *GRADIENT_RULES.get(name, ()))
+    for name in ARITHMETIC_RULES | MOVEMENT_RULES | GRADIENT_RULES
 }

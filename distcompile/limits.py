@@ -5,6 +5,8 @@ In: a dtype. Out: eps, max, min, tiny, bits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -19,7 +21,7 @@ class finfo:
         dtype = dt.get_default_dtype() if dtype is None else dtype
         if not dtype.is_floating_point:
             raise DTypeError("finfo is for floating dtypes", got=repr(dtype), remedy="use iinfo")
-        info = ml_dtypes.finfo(dtype.numpy)
+        info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
         self.bits, self.dtype = dtype.itemsize * 8, dtype.name
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
@@ -37,7 +39,7 @@ class iinfo:
     def __init__(self, dtype: dt.DType) -> None:
         if dtype.kind not in "iu":
             raise DTypeError("iinfo is for integer dtypes", got=repr(dtype), remedy="use finfo")
-        info = np.iinfo(dtype.numpy)
+        info: Any = np.iinfo(np.dtype(dtype.name))
         self.bits, self.dtype, self.min, self.max = info.bits, dtype.name, int(info.min), int(info.max)
 
     def __repr__(self) -> str:

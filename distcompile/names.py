@@ -1,4 +1,4 @@
-"""Where each public name of `distcompile` comes from: loaded at first use, so that importing costs nothing for the rest.
+"""Where each public name of `distcompile` comes from: loaded at first use, so that importing costs little.
 
 In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in it). The public names are torch's.
 """
@@ -6,22 +6,22 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 SUBMODULES: frozenset[str] = frozenset(
-    ["autograd", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity", "random", "tuning", "utils"]
+    ("autograd", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity", "random")
+    + ("tuning", "utils")
 )
 
 _FUNCTIONS = """
-abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not
-bitwise_or bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh cosine_similarity
-count_nonzero cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor
-floor_divide fmod frac gather group_norm index_add index_copy index_put index_select isclose isfinite isinf isnan
-layer_norm lerp log log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp
-masked_fill masked_select matmul max maximum mean min minimum mm moveaxis movedim mul mv nan_to_num narrow neg norm outer
-permute positive pow prod ravel reciprocal relu remainder repeat_interleave reshape rms_norm roll round rsqrt rsub
-scatter scatter_add select selu sigmoid sign sin sinh softmax split sqrt square squeeze stack std sub sum swapaxes
-swapdims t take_along_dim tan tanh tile transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
-where eq ne lt le gt ge
+abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not bitwise_or
+bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh cosine_similarity count_nonzero
+cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor floor_divide fmod
+frac gather group_norm index_add index_copy index_put index_select isclose isfinite isinf isnan layer_norm lerp log
+log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp masked_fill masked_select matmul
+max maximum mean min minimum mm moveaxis movedim mul mv nan_to_num narrow neg norm outer permute positive pow prod
+ravel reciprocal relu remainder repeat_interleave reshape rms_norm roll round rsqrt rsub scatter scatter_add select
+selu sigmoid sign sin sinh softmax split sqrt square squeeze stack std sub sum swapaxes swapdims t take_along_dim tan
+tanh tile transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean where
+eq ne lt le gt ge less:lt less_equal:le greater:gt greater_equal:ge not_equal:ne
 absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
-less:lt less_equal:le greater:gt greater_equal:ge not_equal:ne
 """
 
 _CREATION = """
@@ -41,7 +41,9 @@ short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ dtype:DType get_default_d
 _OTHERS = {
     "compiler_core.tensor.tensor": "Tensor Size",
     "compiler_core.tensor.grad_mode": "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled",
-    "compiler_core.tensor.random": "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state",
+    "compiler_core.tensor.random": (
+        "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
+    ),
     "compiler_core.device": "device:Device",
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",

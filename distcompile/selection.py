@@ -31,7 +31,8 @@ def _order(input: Tensor, dim: int, descending: bool, what: str) -> Array:
     if not descending:
         return np.argsort(array, axis=dim, kind="stable")
     backwards = np.argsort(np.flip(array, dim), axis=dim, kind="stable")
-    return array.shape[dim] - 1 - np.flip(backwards, dim)
+    places: Array = array.shape[dim] - 1 - np.flip(backwards, dim)
+    return places
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Sorted:
@@ -85,4 +86,5 @@ def _inverted(rows: Array, count: int, generator: Generator | None) -> Array:
     pairs = zip(cumulative, uniform, strict=True)
     picks = np.stack([np.searchsorted(row, draws, side="right") for row, draws in pairs])
     last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)  # rounding must not reach a weight of zero
-    return np.minimum(picks, last[:, None])
+    kept: Array = np.minimum(picks, last[:, None])
+    return kept

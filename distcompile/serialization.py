@@ -177,7 +177,7 @@ def _read(f: File) -> tuple[dict[str, Tensor], dict[str, str]]:
             remedy="in torch: safetensors.torch.save_file(state_dict, path)",
         )
     try:
-        entries = safetensors.deserialize(data)
+        entries: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise CheckpointError(f"not a safetensors file, or a damaged one: {error}") from error
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

@@ -28,7 +28,7 @@ def as_tensor_like(thing: Any) -> Tensor:
         bits = thing.detach().view(_torch_int16(thing)).numpy()
         return from_numpy(bits.view(bfloat16.numpy).copy())
     if hasattr(thing, "detach"):
-        thing = thing.detach().cpu()
+        thing = thing.detach().cpu().numpy()
     return from_numpy(np.array(thing))
 
 

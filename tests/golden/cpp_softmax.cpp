@@ -9,7 +9,7 @@ void k_softmax(const float* __restrict p0, float* __restrict out) {
     float a1 = 0.0f;
     #pragma omp simd reduction(+:a1)
     for (int64_t i1 = 0; i1 < 128; ++i1) {
-      const float t0 = expf(p0[128*i0 + i1] - a0);
+      const float t0 = dc_exp(p0[128*i0 + i1] - a0);
       s0[i1] = t0;
       a1 = a1 + t0;
     }

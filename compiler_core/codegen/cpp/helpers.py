@@ -4,8 +4,8 @@ In: the names of helpers and libm functions that the kernels of a unit use. Out:
 No header is included: a tiny unit then compiles in a few hundredths of a second. libm functions of which this machine's
 libmvec has vector forms are declared with the `simd` attribute, so that vector loops call those (x86-64 vector ABI; GCC
 only).
-Sources: f16 conversions after Fabian Giesen, "half to float done quick" (2012); bf16 rounding to nearest even as in
-the bfloat16 white papers; Philox4x32-10: Salmon et al., SC'11.
+Sources: exp's polynomial is that of Cephes' expf (Moshier); f16 conversions after Fabian Giesen, "half to float done
+quick" (2012); Philox4x32-10: Salmon et al., SC'11; floor division and remainder of floats as NumPy's npy_divmod.
 """
 
 from __future__ import annotations
@@ -38,6 +38,25 @@ HELPERS: dict[str, tuple[tuple[str, ...], str]] = {
     "bits": ((), """\
 DC_INLINE float dc_float_of(uint32_t bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
 DC_INLINE uint32_t dc_bits_of(float x) { uint32_t bits; __builtin_memcpy(&bits, &x, 4); return bits; }
+"""),
+    "exp": (("bits",), """\
+// exp in float, within 1.1 units in the last place; results below 2^-125 become 0. libmvec's is as fast, but leaves its
+// vector path for -inf, which every masked softmax feeds it. Adding 1.5 2^23 rounds n and leaves it in the low bits.
+DC_INLINE float dc_exp(float x) {
+  const float shifted = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
+  const float n = shifted - 12582912.0f;
+  const float r = __builtin_fmaf(n, -1.42860677e-6f, __builtin_fmaf(n, -0.693145752f, x));  // x - n ln 2, in two parts
+  float p = 1.9875691500e-4f;
+  p = __builtin_fmaf(p, r, 1.3981999507e-3f);
+  p = __builtin_fmaf(p, r, 8.3334519073e-3f);
+  p = __builtin_fmaf(p, r, 4.1665795894e-2f);
+  p = __builtin_fmaf(p, r, 1.6666665459e-1f);
+  p = __builtin_fmaf(p, r, 5.0000001201e-1f);
+  p = __builtin_fmaf(p, r * r, r);
+  const float half_scale = dc_float_of((dc_bits_of(shifted) << 23) + 0x3f000000u);  // 2^(n-1): n may be 128
+  const float y = __builtin_fmaf(p, half_scale, half_scale) * 2.0f;
+  return x > 88.7228317f ? __builtin_inff() : x < -86.6f ? 0.0f : y;
+}
 """),
     "bf16": (("bits",), """\
 DC_INLINE float dc_from_bf16(dc_bf16 h) { return dc_float_of((uint32_t)h << 16); }

@@ -114,8 +114,12 @@ def _rsqrt(a: Arguments) -> str:
     return f"({_one(a)} / __builtin_sqrt{a.suffix}({a.texts[0]}))"
 
 
+def _exp(a: Arguments) -> str:
+    return a.helper("exp") if a.dtype is float32 else _libm("exp")(a)
+
+
 def _sigmoid(a: Arguments) -> str:
-    exponential = _libm("exp")(Arguments(a.exprs, [f"-{a.texts[0]}"], a.dtype, a.used))
+    exponential = _exp(Arguments(a.exprs, [f"-{a.texts[0]}"], a.dtype, a.used))
     return f"({_one(a)} / ({_one(a)} + {exponential}))"
 
 
@@ -165,7 +169,7 @@ _POWERS: dict[float, Emit] = {
 
 EMIT: dict[str, Emit] = {
     "neg": _neg,
-    "exp": _libm("exp"),
+    "exp": _exp,
     "log": _libm("log"),
     "log1p": _libm("log1p"),
     "expm1": _libm("expm1"),
@@ -207,10 +211,6 @@ EMIT: dict[str, Emit] = {
     "shift_right": _helper("shift_right"),
     "philox": _helper("philox"),
 }
-
-LIBM: frozenset[str] = frozenset(
-    {"exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "sigmoid", "pow"}
-)  # scalars that become a call of a function outside of the unit
 
 
 def emit_scalar(name: str, exprs: Sequence[Expr], texts: Sequence[str], dtype: DType, used: Used) -> str:

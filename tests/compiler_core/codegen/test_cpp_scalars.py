@@ -132,3 +132,21 @@ def test_half_conversions_are_exact_for_every_bit_pattern(short: str, tmp_path) 
     got = narrow_([floats])[0]
     np.testing.assert_array_equal(got.astype(np.float32), expected.astype(np.float32))
     np.testing.assert_array_equal(np.signbit(got.astype(np.float32)[:-9]), np.signbit(expected.astype(np.float32)[:-9]))
+
+
+def test_exp_over_its_whole_range(tmp_path) -> None:
+    """Against exp in double: 1.1 ulp, exact at the ends, zero below 2^-125."""
+    patterns = np.arange(0, 2**32, 997, dtype=np.uint64).astype(np.uint32)
+    x = np.concatenate([patterns.view(np.float32), np.array([0, -0.0, 88.72283, 88.72284, -86.6, -1e38], np.float32)])
+    x = x[~np.isnan(x)]
+    (native,) = compile_programs(
+        [program_of(pointwise([float32], x.size, Call("exp", (Load("p0", I0, float32),), float32)))], tmp_path
+    )
+    got = native([x])[0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        exact = np.exp(x.astype(np.float64))
+    normal = (x > -86.6) & (exact < 3.4028235e38)
+    ulp = np.exp2(np.floor(np.log2(exact[normal])) - 23)
+    assert (np.abs(got[normal] - exact[normal]) / ulp).max() < 1.1
+    assert (got[exact >= 3.4028236e38] == np.inf).all()
+    assert (got[x < -86.6] == 0).all()

@@ -1,0 +1,93 @@
+"""`python -m distcompile.demo`, alone or under distcompile-run: the demo's straight line of steps.
+
+    text -> model, DDP, compile -> training -> sample -> parity -> overlap -> where the time went -> exit code
+
+Exit code 1 if the held-out loss did not fall, or if a compiled gradient is not as good as the eager one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import distcompile as torch
+from distcompile.demo import report
+from distcompile.demo.display import Display
+from distcompile.demo.sampling import sample
+from distcompile.demo.text import Corpus, english_text, make_corpus
+from distcompile.demo.training import Run, Settings, Trainer
+from distcompile.parity import ParityReport
+
+SAMPLE_CHARACTERS = 240
+
+
+def parse(argv: list[str]) -> tuple[Settings, argparse.Namespace]:
+    """The settings, and the options that do not change the training."""
+    parser = argparse.ArgumentParser(prog="python -m distcompile.demo", description="A small GPT learns English.")
+    for knob in fields(Settings):
+        default = knob.default
+        option = "--" + knob.name.replace("_", "-")
+        parser.add_argument(option, type=type(default), default=default, help=f"default {default}")
+    parser.add_argument("--sample", type=int, default=SAMPLE_CHARACTERS, help="characters to generate")
+    parser.add_argument("--no-parity", action="store_true", help="leave out the gradient check")
+    parser.add_argument("--json", default="", metavar="FILE", help="write the results there, from rank 0")
+    options = parser.parse_args(argv)
+    return Settings(**{knob.name: getattr(options, knob.name) for knob in fields(Settings)}), options
+
+
+def introduce(settings: Settings, corpus: Corpus, run: Run, display: Display) -> None:
+    """What is about to be trained, where."""
+    parameters = sum(p.numel() for p in run.module.parameters())
+    display.say(
+        f"GPT with {settings.layers} layers of width {settings.width}, {parameters:,} parameters, "
+        f"on {corpus.training.size:,} characters of English; "
+        f"{torch.distributed.get_world_size()} rank(s), backend {settings.backend}"
+    )
+
+
+def results(settings: Settings, run: Run, parity: ParityReport | None) -> dict[str, object]:
+    """Everything a script may want, as plain data."""
+    return {
+        "settings": asdict(settings),
+        "world_size": torch.distributed.get_world_size(),
+        "losses": run.losses,
+        "held_out": run.held_out,
+        "tokens_per_s": run.tokens_per_s,
+        "first_step_s": run.first_step_s,
+        "step_ms": report.step_parts_ms(run),
+        "overlap": run.model.overlap_report().to_dict(),
+        "parity_ok": None if parity is None else parity.ok,
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Run the demo; returns the exit code."""
+    settings, options = parse(argv)
+    torch.distributed.init_process_group()
+    rank = torch.distributed.get_rank()
+    corpus = make_corpus(english_text())
+    trainer = Trainer(settings, corpus)
+    display = Display(settings.steps, rank)
+    introduce(settings, corpus, trainer.result, display)
+    with display:
+        run = trainer.run(display)
+    if rank == 0 and options.sample:
+        display.say(report.sample_panel(*sample(run.module, corpus, options.sample, settings.seed)))
+    torch.distributed.barrier()
+    parity = None if options.no_parity else report.check_parity(run, trainer)
+    if parity is not None:
+        display.say(parity.table())
+    display.say(*report.tables(run))
+    verdict, ok = report.verdict(run, parity)
+    display.say(verdict)
+    if rank == 0 and options.json:
+        Path(options.json).write_text(json.dumps(results(settings, run, parity), indent=1) + "\n")
+    torch.distributed.destroy_process_group()
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

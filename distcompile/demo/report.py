@@ -1,0 +1,95 @@
+"""The demo's last page: a sample, parity, overlap, and where the time went.
+
+In: a finished `Run`. Out: rich tables, and the verdict. Times are medians over this rank's steps after the first, in
+milliseconds; "exposed" is the communication that the backward could not hide, and is part of the backward's time.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from compiler_core.pipeline import STEPS, compile_times
+from distcompile import parity
+from distcompile.demo.training import Run, Trainer
+from distcompile.parity import ParityReport
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+    from rich.table import Table
+
+PARTS = ("data", "forward", "backward", "optimizer")
+
+
+def step_parts_ms(run: Run) -> dict[str, float]:
+    """Part of a step -> its median; and the step, and the exposed communication."""
+    steps = run.times[1:] or run.times
+    parts = {part: 1e3 * median(getattr(step, f"{part}_s") for step in steps) for part in PARTS}
+    parts["step"] = 1e3 * median(sum(getattr(step, f"{part}_s") for part in PARTS) for step in steps)
+    parts["exposed"] = run.model.overlap_report().exposed_ms
+    return parts
+
+
+def step_table(run: Run) -> Table:
+    """A row for each part of a step."""
+    from rich.table import Table
+
+    table = Table(title="Where a step's time went", title_justify="left")
+    for name in ("part", "ms", "share"):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    parts = step_parts_ms(run)
+    for part in PARTS:
+        table.add_row(part, f"{parts[part]:.2f}", f"{parts[part] / parts['step']:.0%}")
+        if part == "backward":
+            table.add_row("  of it exposed communication", f"{parts['exposed']:.2f}", "")
+    table.add_row("step", f"{parts['step']:.2f}", "")
+    table.add_row("first step, compiling", f"{1e3 * run.first_step_s:.0f}", "")
+    return table
+
+
+def compile_table() -> Table:
+    """A row for each step of the compiler's pipeline, summed over the graphs that this process compiled."""
+    from rich.table import Table
+
+    times = compile_times()
+    table = Table(title=f"Where compile time went ({len({t.graph for t in times})} graphs)", title_justify="left")
+    table.add_column("pipeline step")
+    table.add_column("ms", justify="right")
+    for step in STEPS:
+        table.add_row(step, f"{1e3 * sum(t.seconds for t in times if t.step == step):.0f}")
+    return table
+
+
+def sample_panel(prompt: str, continuation: str) -> Panel:
+    """Generated text, the held-out prompt before it dimmed."""
+    from rich.panel import Panel
+    from rich.text import Text
+
+    text = Text()
+    text.append(prompt, style="dim")
+    text.append("|", style="bold")
+    text.append(continuation)
+    return Panel(text, title="held-out text | what the model writes after it", title_align="left")
+
+
+def check_parity(run: Run, trainer: Trainer) -> ParityReport:
+    """Compiled against eager gradients of the trained model on one batch, both against float64."""
+    x, y = next(trainer.batches)
+    settings = trainer.settings
+    backend = "eager" if settings.backend == "none" else settings.backend
+    return parity.check(run.module, x, y, backend=backend, bucket_cap_mb=settings.bucket_cap_mb)
+
+
+def tables(run: Run) -> list[Table]:
+    """Overlap, step, compilation."""
+    return [run.model.overlap_report().table(), step_table(run), compile_table()]
+
+
+def verdict(run: Run, checked: ParityReport | None) -> tuple[str, bool]:
+    """One sentence, and whether all is well."""
+    (_, before), (_, after) = run.held_out[0], run.held_out[-1]
+    fell = f"held-out loss {before:.3f} -> {after:.3f} nats a character, {run.tokens_per_s:,.0f} tokens/s"
+    problems = [] if run.loss_fell else ["the loss did not fall"]
+    if checked is not None and not checked.ok:
+        problems.append(checked.verdict())
+    return "; ".join([fell, *(problems or ["all is well"])]), not problems

@@ -99,7 +99,7 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
     (A residual stream is one.) The phase of a node is how many library routines, one after the other, come before it.
     """
     phase: dict[Node, int] = {}
-    found = set()
+    found: set[Node] = set()
     for node in graph.nodes:
         phase[node] = max(
             (phase[arg] + (isinstance(arg, Call) and is_library(arg)) for arg in node.operands), default=0
@@ -108,7 +108,7 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
             continue
         for source in _behind_views(node.operands):
             if not is_view(source) and not (isinstance(source, Call) and is_library(source)):
-                found.update({source} if phase[node] > phase[source] else ())
+                found.update((source,) if phase[node] > phase[source] else ())
     return found
 
 

@@ -37,7 +37,8 @@ class Captured:
 
     graph: returns the nodes of `outputs`, then the new values of `written`. inputs: what each placeholder reads; None
     for the rng key, which serves `draws` draws. spec: the tree that the results are the leaves of. guards, check: when
-    the graph may be used; `check` gives the graph's inputs. boundaries: the backward hooks met.
+    the graph may be used; `check` gives the graph's inputs. boundaries: the backward hooks met. shard: what the draws
+    are for. gradient_owner: the module in it that announced a gradient strategy.
     """
 
     graph: Graph
@@ -49,6 +50,8 @@ class Captured:
     check: Check
     boundaries: dict[int, Boundary]
     draws: int
+    shard: int
+    gradient_owner: ModuleProtocol | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,19 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     inputs = tuple(by_placeholder.get(node) for node in graph.inputs)
     arguments = {entry.handle._cell: entry.argument for entry in known if entry.code}
     written = tuple(Written(cell, arguments.get(cell, -1)) for cell in trace.written)
-    return Captured(graph, inputs, outputs, spec, written, guards, check, trace.boundaries, trace.draws)
+    return Captured(
+        graph,
+        inputs,
+        outputs,
+        spec,
+        written,
+        guards,
+        check,
+        trace.boundaries,
+        trace.draws,
+        trace.shard,
+        trace.gradient_owner,
+    )
 
 
 def guard_call(

@@ -106,10 +106,10 @@ class CompiledFunction:
             captured = capture(self._function, args, kwargs, name)
         log.emit("guards", f"{name}:\n" + "\n".join(captured.guards.texts))
         backend = find_backend(self._backend_choice)
-        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
-            return captured.check, TapeEntry(captured, simplify(captured.graph))
-        module = root_module(self._function)
+        module = captured.gradient_owner or root_module(self._function)
         strategy = gradient_strategy(module)
+        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
+            return captured.check, TapeEntry(captured, simplify(captured.graph), strategy)
         request = Request(
             captured.graph,
             [_takes_gradient(captured, i) for i in range(len(captured.inputs))],
@@ -203,9 +203,9 @@ def compile(
 ) -> Any:
     """Compile a function or a module; also a decorator, with or without arguments.
 
-    backend: "codegen", "aot_eager", "eager", or fn(graph, example_inputs) -> callable. fullgraph: raise GraphBreak where
-    a call cannot be captured, instead of running it eager. dynamic: None or False (sizes are static: another shape
-    compiles again). Raises ConfigError for dynamic=True, BackendError for an unknown backend.
+    backend: "codegen", "aot_eager", "eager", or fn(graph, example_inputs) -> callable. fullgraph: raise GraphBreak
+    where a call cannot be captured, instead of running it eager. dynamic: None or False (sizes are static: another
+    shape compiles again). Raises ConfigError for dynamic=True, BackendError for an unknown backend.
     """
     if fn_or_module is None:
         return functools.partial(compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic)

@@ -9,7 +9,7 @@ have returned it: same tree, same aliasing, tensors written back, one tape node 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
@@ -22,9 +22,21 @@ from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
+from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random import default_generator
+from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tensor import Tensor
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Found(Protocol[T_co]):
+    """`Known` (a tensor) or `Written` (a cell)."""
+
+    @property
+    def argument(self) -> int: ...
+    def now(self, arguments: Sequence[Tensor]) -> T_co: ...
 
 
 class _Results:
@@ -42,6 +54,18 @@ class _Results:
         return unflatten(self.spec, [rebuild(result, fresh, origins) for result in self.outputs.results])
 
 
+class _Resolved(Generic[T]):
+    """Tensors or cells to be found at each call; found once, if none comes with the arguments."""
+
+    def __init__(self, items: Sequence[_Found[T]]) -> None:
+        self.items = items
+        self.fixed = [item.now(()) for item in items] if all(item.argument < 0 for item in items) else None
+
+    def now(self, arguments: Sequence[Tensor]) -> list[T]:
+        """All of them, in a call with these argument tensors."""
+        return [item.now(arguments) for item in self.items] if self.fixed is None else self.fixed
+
+
 class CompiledEntry:
     """A call that runs executables."""
 
@@ -54,15 +78,19 @@ class CompiledEntry:
         self.n_results = len(captured.outputs.nodes)
         self.n_kept = self.n_results + len(captured.written)
         self.rng = rng_place(captured)
+        self.buffers = buffers_of(captured)
         if self.backward is not None:
-            self.differentiated = [known_of(captured, i) for i in self.backward.wanted]
-            self.reads = [read_of(captured, i) for i in self.backward.inputs]
+            self.differentiated = _Resolved([known_of(captured, i) for i in self.backward.wanted])
+            reads = [read_of(captured, i) for i in self.backward.inputs]
+            self.reads = _Resolved([read for read in reads if read is not None])
 
     def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
         """One call."""
-        if self.rng is not None:
-            inputs[self.rng] = default_generator.take_keys(self.captured.draws)
         ticket = self.strategy.on_forward()
+        for place, cell in self.buffers:
+            inputs[place] = cell.current()
+        if self.rng is not None:
+            inputs[self.rng] = take_keys(self.captured)
         values = self.forward(inputs)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
             target.now(arguments).write(value)
@@ -81,30 +109,30 @@ class CompiledEntry:
     ) -> None:
         """Put the call on the tape."""
         assert self.backward is not None
-        cells = [read.now(arguments) for read in self.reads if read is not None]
-        values = [*(outputs[i] for i in self.backward.saved), *(inputs[i] for i in self.backward.inputs)]
+        values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
+        cells = self.reads.now(arguments)
         call = BackwardCall(self.name, self.backward, values, cells, ticket)
-        differentiated = [known.now(arguments) for known in self.differentiated]
-        record_function(self.name, differentiated, [fresh[i] for i in self.tangents], call)
+        record_function(self.name, self.differentiated.now(arguments), [fresh[i] for i in self.tangents], call)
 
 
 class TapeEntry:
     """A call that runs the captured graph on Tensors; the tape differentiates it op by op."""
 
-    def __init__(self, captured: Captured, graph: Graph) -> None:
-        self.captured, self.graph = captured, graph
+    def __init__(self, captured: Captured, graph: Graph, strategy: GradientStrategy) -> None:
+        self.captured, self.graph, self.strategy = captured, graph, strategy
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
         self.results = _Results(captured)
         self.rng = rng_place(captured)
 
     def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
         """One call."""
+        self.strategy.on_forward()
         values: list[Value] = list(inputs)
         for i, lift in enumerate(self.captured.inputs):
             if lift is not None and lift.known is not None:
                 values[i] = lift.known.now(arguments)
         if self.rng is not None:
-            values[self.rng] = default_generator.take_keys(self.captured.draws)
+            values[self.rng] = take_keys(self.captured)
         results = [v if isinstance(v, Tensor) else Tensor._wrap(v) for v in interpret(self.graph, values)]
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
@@ -120,6 +148,20 @@ def rng_place(captured: Captured) -> int | None:
     """Which input is the rng key."""
     places = [i for i, lift in enumerate(captured.inputs) if lift is None]
     return places[0] if places else None
+
+
+def take_keys(captured: Captured) -> Array:
+    """The key of this call's draws, for the shard that the traced call drew for."""
+    with set_shard(captured.shard):
+        return default_generator.take_keys(captured.draws)
+
+
+def buffers_of(captured: Captured) -> list[tuple[int, Cell]]:
+    """(input, cell) of a gradient owner's buffers: its strategy may write them in `on_forward`, after the guards."""
+    if captured.gradient_owner is None:
+        return []
+    lifts = enumerate(captured.inputs)
+    return [(i, lift.cell) for i, lift in lifts if lift is not None and lift.placeholder.role == "buffer"]
 
 
 def known_of(captured: Captured, place: int) -> Known:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compiler_core.aot.boundary import Boundary
+from compiler_core.capture.module_protocol import ModuleProtocol
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
@@ -20,6 +21,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Attrs, Op, Value, bind, meta_of
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.location import user_location
+from compiler_core.tensor.random import current_shard
 from compiler_core.tensor.tape import Edge
 from compiler_core.tensor.tensor import Tensor
 
@@ -69,6 +71,8 @@ class CaptureTrace(GraphBuilder):
         self.boundaries: dict[int, Boundary] = {}
         self.rng: Placeholder | None = None
         self.draws = 0
+        self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
+        self.gradient_owner: ModuleProtocol | None = None
 
     # -- ops
 
@@ -104,8 +108,21 @@ class CaptureTrace(GraphBuilder):
         """The key placeholder, and the number of this draw."""
         if self.rng is None:
             self.rng = self.placeholder("rng", RNG_KEY, role="rng", source="default_generator")
+            self.shard = current_shard()
+        elif self.shard != current_shard():
+            raise GraphBreak("draws for different shards in one graph cannot be traced", where=user_location())
         self.draws += 1
         return self.rng, self.draws - 1
+
+    def announce_gradient_owner(self, module: ModuleProtocol) -> None:
+        """A module with a `__gradient_strategy__` says, from its forward, that it is part of what is traced."""
+        if self.gradient_owner not in (None, module):
+            raise GraphBreak(
+                "two modules that own their gradients in one compiled function",
+                where=user_location(),
+                remedy="compile each of them by itself",
+            )
+        self.gradient_owner = module
 
     def known(self, handle: Tensor | None, key: tuple[Cell, Edge]) -> Known | None:
         """What is known of a tensor from outside, by the handle itself or by the value it stands for."""

@@ -36,8 +36,9 @@ Operand = Value | Scalar
 
 
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
-    """input + alpha * other."""
-    return prims.add(*operands(input, other if alpha == 1 else mul(other, alpha)))
+    """input + alpha * other; a logical or for two bools."""
+    a, b = operands(input, other if alpha == 1 else mul(other, alpha))
+    return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.add(a, b)
 
 
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
@@ -136,12 +137,14 @@ def float_power(input: Operand, exponent: Operand) -> Value:
 
 def maximum(input: Operand, other: Operand) -> Value:
     """The larger, NaN if either is."""
-    return prims.maximum(*operands(input, other))
+    a, b = operands(input, other)
+    return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.maximum(a, b)
 
 
 def minimum(input: Operand, other: Operand) -> Value:
     """The smaller, NaN if either is."""
-    return prims.minimum(*operands(input, other))
+    a, b = operands(input, other)
+    return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.minimum(a, b)
 
 
 def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""Each op compiled alone to C++: eager's numbers, NaN and infinity included. One shared object a dtype holds all its ops."""
+"""Each op compiled alone to C++: eager's numbers, NaN and infinity included. One shared object a dtype."""
 
 from __future__ import annotations
 

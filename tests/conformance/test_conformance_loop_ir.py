@@ -1,4 +1,4 @@
-"""Each op lowered and scheduled alone, and run by the loop-IR interpreter: eager's numbers, NaN and infinity included."""
+"""Each op lowered alone and run by the loop-IR interpreter gives eager's numbers, NaN and infinity included."""
 
 from __future__ import annotations
 

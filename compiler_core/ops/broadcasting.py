@@ -50,7 +50,7 @@ def cast(x: Value, dtype: DType | None) -> Value:
 
 
 def as_new(x: Value) -> Value:
-    """x as a value of its own: for a function that has nothing to do here but is no view, as its result may be written."""
+    """x as a value of its own: for a function that has nothing to do but is no view, as its result may be written."""
     return prims.cast(x, dtype_of(x))
 
 

@@ -1,7 +1,8 @@
 """Index expressions as text and as Python functions.
 
-In: sympy integer expressions over symbols, with FloorDiv and FloorMod. Out: `show_index` (Python syntax, terms ordered by sympy),
-`read_index` (its inverse, from a Python AST), `compile_index` (a function of a mapping name -> int or integer array).
+In: sympy integer expressions over symbols, with FloorDiv and FloorMod. Out: `show_index` (Python syntax, terms ordered
+by sympy), `read_index` (its inverse, from a Python AST), `compile_index` (a function of a mapping name -> int or
+integer array).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Runs loop IR with NumPy: the living definition of the language, and the oracle of every code generator.
 
-In: a Program and one array an input. Out: one array an output (`outs[i]`, where given, is written in place and returned).
-Serial and parallel loops run in Python, in order; a vector loop runs once with an array of lanes. Temps really live in one
-arena, which starts out as garbage, so a wrong memory plan shows as a wrong result. Raises IndexError_ on a failed Check and on a load or
-store outside its buffer.
-Limits: slow by design; tests use small sizes.
+In: a Program and one array an input. Out: one array an output (`outs[i]`, where given, is written in place and
+returned). Serial and parallel loops run in Python, in order; a vector loop runs once with an array of lanes. Temps
+really live in one arena, which starts out as garbage, so a wrong memory plan shows as a wrong result. Raises
+IndexError_ on a failed Check and on a load or store outside its buffer. Limits: slow by design; tests use small sizes.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def identity(kind: str, dtype: DType) -> Any:
         return np.bool_(highest)
     if dtype.is_floating_point:
         return dtype.numpy.type(np.inf if highest else -np.inf)
-    info = np.iinfo(dtype.numpy)
+    info = np.iinfo(dtype.numpy)  # type: ignore[type-var]
     return dtype.numpy.type(info.max if highest else info.min)
 
 

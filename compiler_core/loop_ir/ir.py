@@ -11,7 +11,8 @@
              | acc NAME: dtype kind                         Accumulator, starts at kind's identity
              | NAME <- Expr [at Index]                      Accumulate; `at` only for argmax and argmin
              | check Expr, "message"                        leave the program with an error when Expr is false
-    Index   := sympy integer expression over axis names and integer Lets, with FloorDiv and FloorMod (symbolic/functions.py)
+    Index   := sympy integer expression over axis names and integer Lets, with FloorDiv and FloorMod
+      (symbolic/functions.py)
     Expr    := see loop_ir/expr.py
 
     kernel softmax(p0: f32[4096] in, p1: f32[4096] out)
@@ -29,13 +30,14 @@
           p1[128*i0 + i1] = div(s0[i1], a1)
 
 In: nothing. Out: the classes. Invariants (`verify.py` checks them):
-- Iterations of a `parallel` loop are independent: any order, any number of threads, the same bits. Locals, Lets and Accumulators
-  declared inside it belong to the iteration.
-- A `vector` loop holds only Let, Store and Accumulate (sum, prod, max, min), and its iterations are independent except for
-  Accumulates into scalars declared outside of it, whose order of summation is free. No two iterations store to one address.
-- An accumulator is read as `Var` after the loop that fills it, never inside. Reading an argmax one gives the index (i64).
+- Iterations of a `parallel` loop are independent: any order, any number of threads, the same bits. Locals, Lets and
+  Accumulators declared inside it belong to the iteration.
+- A `vector` loop holds only Let, Store and Accumulate (sum, prod, max, min), and its iterations are independent except
+  for Accumulates into scalars declared outside of it, whose order of summation is free. No two iterations store to one
+  address.
+- An accumulator is read as `Var` after the loop that fills it, never inside. An argmax one reads as the index (i64).
 - Two Params may name the same memory only if neither is written. Params are 64-byte aligned up to their slot's offset.
-- Kernels with the same text are the same object (`Program.kernels`), also across the programs of one `lower_and_schedule`.
+- Kernels with the same text are the same object, also across the programs of one `lower_and_schedule`.
 Limits: extents are ints today; every extent and numel is typed `Size` so that symbols can enter there.
 """
 
@@ -147,7 +149,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of a program: one contiguous array. `offset`: bytes into the arena, for temps. `array`: the data of a constant."""
+    """Memory of a program:
+
+    one contiguous array. `offset`: bytes into the arena, for temps. `array`: the data of a constant.
+    """
 
     name: str
     dtype: DType
@@ -171,7 +176,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """Run `kernel` on slots, one per Param. `note`: the graph nodes computed and the user's lines, for comments only."""
+    """Run `kernel` on slots, one per Param.
+
+    `note`: the graph nodes computed and the user's lines, for comments only.
+    """
 
     kernel: Kernel
     slots: tuple[Slot, ...]
@@ -180,10 +188,12 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A (batched) matrix in a buffer: element (b..., i, j) lies at slot + sum(b*batch_strides) + i*row_stride + j*col_stride.
+    """A (batched) matrix in a buffer:
 
-    One of row_stride and col_stride is 1 and the other at least the length of that direction, as BLAS needs.
-    A stride of 0 in batch_strides shares one matrix among the batch.
+    element (b..., i, j) lies at slot + sum(b*batch_strides) + i*row_stride + j*col_stride.
+
+    One of row_stride and col_stride is 1 and the other at least the length of that direction, as BLAS needs. A stride
+    of 0 in batch_strides shares one matrix among the batch.
     """
 
     slot: Slot
@@ -196,8 +206,8 @@ class Matrix:
 class LibraryCall:
     """C = alpha * scale * A @ B + beta * C for every batch index; f32 or f64. c.col_stride is 1.
 
-    a: (m, k), b: (k, n), c: (m, n). batch: extents of the batch axes, possibly (). beta: 0 or 1 (with 0, C is not read).
-    scale: a one-element buffer of the same dtype, read at run time, or None for 1.
+    a: (m, k), b: (k, n), c: (m, n). batch: extents of the batch axes, possibly (). beta: 0 or 1 (with 0, C is not
+    read). scale: a one-element buffer of the same dtype, read at run time, or None for 1.
     """
 
     routine: Literal["gemm"]
@@ -222,7 +232,8 @@ Step: TypeAlias = KernelCall | LibraryCall
 class Program:
     """One native entry point: `steps` in order. inputs, outputs: buffer names in call order, all different.
 
-    Outputs never alias inputs or each other. The arena is `arena_nbytes` long; temps may share its bytes when their lives do not meet.
+    Outputs never alias inputs or each other. The arena is `arena_nbytes` long; temps may share its bytes when their
+    lives do not meet.
     """
 
     name: str

@@ -14,7 +14,8 @@
       outputs y
       arena 0
 
-In: Kernel, Program, Stmt or Expr. Out: text, two spaces an indentation level. Notes of calls are comments and are left out.
+In: Kernel, Program, Stmt or Expr. Out: text, two spaces an indentation level. Notes of calls are comments and are left
+out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """NumPy meaning of each scalar function of the loop IR: what generated code is held to.
 
-In: NumPy arrays or scalars of one dtype. Out: the same shape. Floating results are within a few ulp of these in generated code.
-Meanings worth stating: `maximum` and `minimum` propagate NaN; `remainder` and `floor_divide` follow Python's sign;
-`pow`, `div` on floats follow IEEE; `sign(nan)` is nan; `sigmoid(x) = 1/(1+exp(-x))`, without overflow; integer division by zero gives 0
-(NumPy's). and, or, xor are bitwise on integers, logical on bool.
-philox(seed, stream, element: u64) -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with
-key (seed lo, seed hi) and counter (element lo, element hi, stream lo, stream hi).
+In: NumPy arrays or scalars of one dtype. Out: the same shape. Floating results are within a few ulp of these in
+generated code. Meanings worth stating: `maximum` and `minimum` propagate NaN; `remainder` and `floor_divide` follow
+Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is nan; `sigmoid(x) = 1/(1+exp(-x))`, without overflow;
+integer division by zero gives 0 (NumPy's). and, or, xor are bitwise on integers, logical on bool. philox(seed, stream,
+element: u64) -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11)
+with key (seed lo, seed hi) and counter (element lo, element hi, stream lo, stream hi).
 """
 
 from __future__ import annotations

@@ -1,21 +1,24 @@
 """Graph -> definitions: each op's lower rule, with views composed away and index-only values inlined.
 
 In: a Graph. Out: `Defined`: definitions in an order that respects reads, and the name of the value behind each output.
-Invariants: every graph output has a definition of its own (a view, an input or a repeated output gets a copy); dead nodes have none.
-A value without any load and without costly scalars (constants, iota, causal masks) is written into its readers.
-A scatter that touches each result element at most once, at a place that can be told from the element's index, becomes an Element.
+Invariants: every graph output has a definition of its own (a view, an input or a repeated output gets a copy); dead
+nodes have none. A value without any load and without costly scalars (constants, iota, causal masks) is written into
+its readers. A scatter that touches each result element at most once, at a place that can be told from the element's
+index, becomes an Element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from compiler_core.dtype import bool_
 from compiler_core.errors import LoweringError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir.interpret import identity
+from compiler_core.loop_ir.ir import ReduceKind
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import Emitter, call, cast
 from compiler_core.lowering.gemm import define_matmul
@@ -71,10 +74,13 @@ class Definer:
 
     # ---- reading
 
-    def read(self, node: Node, index: Index) -> x.Expr:
-        """Element `index` of `node`: through its views to the value behind them."""
+    def read(self, value: Node, index: Index) -> x.Expr:
+        """Element `index` of `value`: through its views to what lies behind them."""
+        node: Node = value
         while isinstance(node, Call) and isinstance(node.op.lower, rules.Movement):
-            node, index = node.args[0], node.op.lower.source(index, node.args[0].shape, **node.attrs)
+            source = node.args[0]
+            index = node.op.lower.source(index, source.shape, **node.attrs)
+            node = source
         flat = flatten(index, node.shape)
         if isinstance(node, Constant) and node.meta.numel == 1:
             return x.Const(node.array.item(), node.dtype)
@@ -208,8 +214,6 @@ def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> No
     value = definer.read(operand, indices_of(axes))
     dims = node.attrs["dims"]
     if operand.meta.numel == 0:
-        from compiler_core.loop_ir.interpret import identity
-
         definer.add_element(node, x.Const(identity(rule.kind, node.dtype).item(), node.dtype))
         return
     kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims)
@@ -226,13 +230,19 @@ def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> No
         node.dtype,
         axes,
         cast(value, accumulate),
-        rule.kind,
+        _kind(rule.kind),
         flat,
         node.meta.numel,
         accumulate,
-        note_of(node),  # type: ignore[arg-type]
+        note_of(node),
     )
     definer.add(reduced, node.meta)
+
+
+def _kind(kind: str) -> ReduceKind:
+    """Raises KeyError for a kind that loops do not know."""
+    kinds: dict[str, ReduceKind] = {k: k for k in get_args(ReduceKind)}
+    return kinds[kind]
 
 
 def _define_scatter(definer: Definer, node: Call, rule: rules.Scatter) -> None:
@@ -278,7 +288,7 @@ def fold(expr: x.Expr) -> x.Expr:
     if not isinstance(expr, x.Call) or len(expr.args) != 2:
         return expr
     left, right = (_as_plain_index(arg) for arg in expr.args)
-    if left is None or right is None or isinstance(expr.args[0], x.Const) and isinstance(expr.args[1], x.Const):
+    if left is None or right is None or (isinstance(expr.args[0], x.Const) and isinstance(expr.args[1], x.Const)):
         return expr
     if expr.scalar in _COMPARES:
         return Emitter().compare(_COMPARES[expr.scalar], left, right)

@@ -5,11 +5,11 @@
                 | Scatter   name = base; name[target(axes)] (=|+=) value
                 | Gemm      name = alpha * a @ b, by strides
 
-A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer` names
-a value (of the graph, or made by the lowering), and indices are `Affine`, always flat: row-major offsets into that value.
-Views have no definition: they are composed into the indices of their readers.
-Invariants: `axes` run row-major over the domain (the result of an Element, the operand of a Reduce, the source of a Scatter);
-an axis of extent 1 stands in no index. A Definition reads values defined before it, or inputs and constants.
+A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer`
+names a value (of the graph, or made by the lowering), and indices are `Affine`, always flat: row-major offsets into
+that value. Views have no definition: they are composed into the indices of their readers. Invariants: `axes` run row-
+major over the domain (the result of an Element, the operand of a Reduce, the source of a Scatter); an axis of extent 1
+stands in no index. A Definition reads values defined before it, or inputs and constants.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scatter:
-    """base: an expression over base_axes. target: flat index into the result; may depend on data. mode: "set" or "add"."""
+    """base:
+
+    an expression over base_axes. target: flat index into the result; may depend on data. mode: "set" or "add".
+    """
 
     name: str
     dtype: DType

@@ -1,7 +1,8 @@
 """The `e` that an op's lower rule writes expressions with, and how a scalar call is spelt for each dtype.
 
-In: calls from `Indexed.emit` and `Scatter.target`. Out: loop-IR expressions whose indices are Affine (see definition.py).
-16-bit floats: every call is cast to f32, computed, and cast back, so generated code never does arithmetic on them.
+In: calls from `Indexed.emit` and `Scatter.target`. Out: loop-IR expressions whose indices are Affine (see
+definition.py). 16-bit floats: every call is cast to f32, computed, and cast back, so generated code never does
+arithmetic on them.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Emitter:
         """`index`, which the program checks to lie in [0, size) before it is used."""
         index = as_affine(index)
         low, high = index.bounds
-        if 0 <= low and high < size:
+        if low >= 0 and high < size:
             return index
         atoms = list(index.terms.items())
         if len(atoms) == 1 and isinstance(atoms[0][0], Data) and atoms[0][1] == 1 and index.const == 0:

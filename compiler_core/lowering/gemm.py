@@ -1,9 +1,9 @@
 """matmul -> Gemm by strides: operands are read through their views wherever BLAS can.
 
-In: a matmul node (*batch, M, K) x (*batch, K, N). Out: a `Gemm` definition (and copies of operands that no leading dimension describes).
-An operand's index, composed through its views, is an offset plus a stride per axis; BLAS needs one of the row and column strides to be 1.
-Batch axes are merged where all three matrices allow it, and fold into M when B is the same for all of them.
-16-bit floats are cast to f32, multiplied, and rounded once.
+In: a matmul node (*batch, M, K) x (*batch, K, N). Out: a `Gemm` definition (and copies of operands that no leading
+dimension describes). An operand's index, composed through its views, is an offset plus a stride per axis; BLAS needs
+one of the row and column strides to be 1. Batch axes are merged where all three matrices allow it, and fold into M
+when B is the same for all of them. 16-bit floats are cast to f32, multiplied, and rounded once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Graphs -> Programs: the lowering and the schedule as one straight list of steps.
 
-In: the graphs of one compilation (forward, backward segments). Out: one Program a graph; equal kernels are one object among all of them.
+In: the graphs of one compilation (forward, backward segments). Out: one Program a graph; equal kernels are one object
+among all of them.
 
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py

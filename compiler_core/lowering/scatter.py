@@ -1,9 +1,11 @@
-"""Scatters that are really pointwise: each result element knows from its own index whether, and from where, it is written.
+"""Scatters that are really pointwise:
 
-In: a scatter's source axes, value, base and target, per dimension. Out: the equivalent expression over base_axes, or None.
-Two cases. A strided region (`slice_scatter`): target dimension k is start + step * axis. One element a line (the
-adjoint of picking a class's logit): one dimension's place is data, the source has extent 1 there, all others are the identity.
-Everything else (repeated rows in an embedding's gradient) really scatters, in order.
+each result element knows from its own index whether, and from where, it is written.
+
+In: a scatter's source axes, value, base and target, per dimension. Out: the equivalent expression over base_axes, or
+None. Two cases. A strided region (`slice_scatter`): target dimension k is start + step * axis. One element a line (the
+adjoint of picking a class's logit): one dimension's place is data, the source has extent 1 there, all others are the
+identity. Everything else (repeated rows in an embedding's gradient) really scatters, in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The last step of building a kernel: canonical names, sympy indices, and one object for equal kernels.
 
-In: statements whose loops and indices hold Axis objects, and the table of params. Out: `ir.Kernel`s.
-Axes are named i0, i1, ... as they first appear, params p0, p1, ... in order of first use, so groups that do the same work
-on different values give the same text. That text, made from the Affine form, is the key under which kernels are shared:
+In: statements whose loops and indices hold Axis objects, and the table of params. Out: `ir.Kernel`s. Axes are named
+i0, i1, ... as they first appear, params p0, p1, ... in order of first use, so groups that do the same work on
+different values give the same text. That text, made from the Affine form, is the key under which kernels are shared:
 only the first of equal kernels is converted to sympy.
 """
 

@@ -1,9 +1,9 @@
 """Which definitions share a kernel: greedy merging, most bytes saved first.
 
-In: definitions, the sizes of all values, the graph's outputs. Out: groups in an executable order.
-Candidates are (producer, consumer) pairs, worth the bytes of the value that need not be written and read again, then pairs
-that read the same large value. Each is merged if `legality.can_fuse` allows it and no path between the two leads through a third group.
-Every decision is logged under "fusion".
+In: definitions, the sizes of all values, the graph's outputs. Out: groups in an executable order. Candidates are
+(producer, consumer) pairs, worth the bytes of the value that need not be written and read again, then pairs that read
+the same large value. Each is merged if `legality.can_fuse` allows it and no path between the two leads through a third
+group. Every decision is logged under "fusion".
 """
 
 from __future__ import annotations

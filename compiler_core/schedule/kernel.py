@@ -1,14 +1,15 @@
 """A fused group -> one loop-IR kernel.
 
-In: a group's members (`Info`s, in order), its `LoopShape`, and which members are needed outside. Out: `Built`: the kernel and the value or
-partial result behind each of its params.
+In: a group's members (`Info`s, in order), its `LoopShape`, and which members are needed outside. Out: `Built`: the
+kernel and the value or partial result behind each of its params.
 
     [clear partial results, if there is one chunk]
     for rows                       parallel, unless rows are summed into a single partial result
       [clear this chunk's partial results, once a chunk]
       for each stage: row scalars; for cols (vector): Lets, stores, accumulates; row results
     [partial results added, one pass a reduction]
-Limits: reductions across rows whose result does not move with the innermost axis, but does with another column axis, run a scalar loop.
+Limits: reductions across rows whose result does not move with the innermost axis, but does with another column axis,
+run a scalar loop.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
-from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.meta import TensorMeta
+from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
 from compiler_core.schedule.stages import Plan, plan_stages
@@ -61,7 +62,10 @@ def build_kernel(
     metas: Mapping[str, TensorMeta],
     table: KernelTable,
 ) -> Built:
-    """The kernel that computes all of `infos` and stores those in `stored`. metas: of every value that is read or stored."""
+    """The kernel that computes all of `infos` and stores those in `stored`.
+
+    metas: of every value that is read or stored.
+    """
     plan = plan_stages(infos, shape, stored)
     space = make_space(infos, plan.levels, shape)
     builder = _Builder(infos, shape, plan, space, stored, metas)
@@ -128,7 +132,8 @@ class _Builder:
     # ---- the pieces
 
     def build(self) -> list[ir.Stmt]:
-        for self.stage in range(self.plan.stages):
+        for stage in range(self.plan.stages):
+            self.stage = stage
             self._row_members()
             self._column_loop()
         nest = self._row_loops(self.rows)
@@ -245,8 +250,7 @@ class _Builder:
             pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
             terms = [call(COMBINE[reduction.kind], (p[0], p[1])) if len(p) == 2 else p[0] for p in pairs]
         result = cast(terms[0], reduction.dtype)
-        store = ir.Store(self.params.write(reduction.name), _place(axis), result)
-        return _loop(axis, "vector", (store,))
+        return _each(axis, ir.Store(self.params.write(reduction.name), _place(axis), result))
 
     # ---- loops
 
@@ -280,7 +284,12 @@ def _loop(axis: Axis, kind: ir.LoopKind, body: tuple[ir.Stmt, ...]) -> ir.Loop:
 
 def _fill(target: str, numel: int, first: Affine, reduction: d.Reduce, axis: Axis) -> ir.Stmt:
     start = x.Const(identity(reduction.kind, reduction.accumulate).item(), reduction.accumulate)
-    return _loop(axis, "vector", (ir.Store(target, first + _place(axis), start),))
+    return _each(axis, ir.Store(target, first + _place(axis), start))
+
+
+def _each(axis: Axis, stmt: ir.Stmt) -> ir.Stmt:
+    """`stmt` for every value of `axis`; no loop for one."""
+    return stmt if axis.extent == 1 else _loop(axis, "vector", (stmt,))
 
 
 def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis) -> bool:

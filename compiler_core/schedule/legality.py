@@ -2,12 +2,13 @@
 
 In: two `Group`s. Out: `Legal(shape)` with the loop shape they would share, or `Hazard(kind, why)`.
 
-A group loops over `rows` x `cols`. Each member lives on one of two levels: "full" (its domain is rows*cols, in row-major order)
-or "row" (its domain is the rows). Inside one kernel a reader may take from another member only
+A group loops over `rows` x `cols`. Each member lives on one of two levels: "full" (its domain is rows*cols, in row-
+major order) or "row" (its domain is the rows). Inside one kernel a reader may take from another member only
 - the same element (full from full, row from row), or
-- its row's value (full from row), which a reduction over the row's columns may have made one stage earlier.
-A reduction that does not run along the columns of a row (a bias gradient, a loss) is done only after the last row: nothing in the kernel may read it.
-Method: producer-consumer fusion on a two-level iteration space, as in stitching of softmax and layer norm (Zheng et al., AStitch, ASPLOS'22).
+- its row's value (full from row), which a reduction over the row's columns may have made one stage earlier. A
+reduction that does not run along the columns of a row (a bias gradient, a loss) is done only after the last row:
+nothing in the kernel may read it. Method: producer-consumer fusion on a two-level iteration space, as in stitching of
+softmax and layer norm (Zheng et al., AStitch, ASPLOS'22).
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ Verdict: TypeAlias = Legal | Hazard
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One load of a definition. cols: None if the index is the reader's own element; n if it is that divided by n; 0 otherwise."""
+    """One load of a definition.
+
+    cols: None if the index is the reader's own element; n if it is that divided by n; 0 otherwise.
+    """
 
     source: str
     index: Affine
@@ -62,7 +66,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What fusion needs to know of one definition. row_cols: n if it is a reduction over the last n elements of each row."""
+    """What fusion needs to know of one definition.
+
+    row_cols: n if it is a reduction over the last n elements of each row.
+    """
 
     definition: d.Definition
     domain: int
@@ -73,7 +80,10 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Definitions that share a loop nest, in order. `optional_cols`: cols may be dropped, nothing inside depends on it."""
+    """Definitions that share a loop nest, in order.
+
+    `optional_cols`: cols may be dropped, nothing inside depends on it.
+    """
 
     members: tuple[str, ...]
     shape: LoopShape
@@ -138,7 +148,10 @@ def result_level(info: Info, shape: LoopShape) -> Level | None:
 
 
 def can_fuse(a: Group, b: Group, infos: Mapping[str, Info]) -> Verdict:
-    """Whether `a` and `b` may share a kernel (cycles through other groups aside). `b` may read from `a`, not the reverse."""
+    """Whether `a` and `b` may share a kernel (cycles through other groups aside).
+
+    `b` may read from `a`, not the reverse.
+    """
     for name in (*a.members, *b.members):
         definition = infos[name].definition
         if isinstance(definition, d.Gemm):

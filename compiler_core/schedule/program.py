@@ -1,7 +1,7 @@
 """Definitions -> Program: fusion, kernels, library calls, buffers, memory.
 
-In: `Defined` of one graph, and the kernel table of the compilation. Out: `ir.Program`.
-Invariants: inputs and outputs keep the graph's order; every output is a buffer of its own, written in place by whoever computes it.
+In: `Defined` of one graph, and the kernel table of the compilation. Out: `ir.Program`. Invariants: inputs and outputs
+keep the graph's order; every output is a buffer of its own, written in place by whoever computes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A Scatter -> one kernel: the base copied, then every source element put in its place, in order.
 
-In: a Scatter definition. Out: `Built`. The source loop is serial, so repeated places add up (or overwrite) in index order and the
-result is the same on any number of threads. Its innermost loop is a vector loop if the place moves with the innermost axis only.
+In: a Scatter definition. Out: `Built`. The source loop is serial, so repeated places add up (or overwrite) in index
+order and the result is the same on any number of threads. Its innermost loop is a vector loop if the place moves with
+the innermost axis only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.kernel import Built, built
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import Axis
+from compiler_core.symbolic.affine import Axis, of_axis
 
 
 def build_scatter(scatter: d.Scatter, metas: Mapping[str, TensorMeta], table: KernelTable) -> Built:
@@ -39,7 +40,7 @@ def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> list[ir.S
     contiguous = not isinstance(scatter.base, x.Load) or scatter.base.index == flat
     is_plain = isinstance(scatter.base, x.Const) or (isinstance(scatter.base, x.Load) and contiguous)
     axes = [one] if is_plain else _live(scatter.base_axes)
-    table = d.unflatten(d.of_axis(one), scatter.base_axes) if is_plain else {}
+    table = d.unflatten(of_axis(one), scatter.base_axes) if is_plain else {}
     base, place = d.substitute(scatter.base, table, {}), d.substitute_index(flat, table, {})
     rows: list[ir.Stmt] = []
     column: list[ir.Stmt] = []

@@ -1,9 +1,11 @@
-"""The loop axes of a kernel: rows x cols, split so that indices stay affine, then merged where nothing tells two axes apart.
+"""The loop axes of a kernel:
+
+rows x cols, split so that indices stay affine, then merged where nothing tells two axes apart.
 
 In: a group's members and its `LoopShape`. Out: `Space`: axes, outermost first, and each member's expression over them.
-Method: the suffix products of all members' shapes are the places where a flat index may be cut; those that divide each other are
-cut. Where an index still needs // or % of an axis, that place is cut too, once. Then neighbouring axes are merged again
-if every index has stride(outer) = stride(inner) * extent(inner).
+Method: the suffix products of all members' shapes are the places where a flat index may be cut; those that divide each
+other are cut. Where an index still needs // or % of an axis, that place is cut too, once. Then neighbouring axes are
+merged again if every index has stride(outer) = stride(inner) * extent(inner).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """In which pass over a row each member of a group is computed, and how its value reaches later passes.
 
-In: a group's members with levels, and which of them are stored to memory. Out: `Plan`.
-A reduction over the columns ends a stage: what reads it runs in a later pass over the same row. A value needed in several passes is
-computed again if that is cheap, else read back from the memory it is stored to anyway, else kept in row-local scratch.
-Invariant: stage k reads only row values of stage <= k. A value is computed as late as its first reader allows.
+In: a group's members with levels, and which of them are stored to memory. Out: `Plan`. A reduction over the columns
+ends a stage: what reads it runs in a later pass over the same row. A value needed in several passes is computed again
+if that is cheap, else read back from the memory it is stored to anyway, else kept in row-local scratch. Invariant:
+stage k reads only row values of stage <= k. A value is computed as late as its first reader allows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> Non
     for name, info in infos.items():
         for source in dict.fromkeys(read.source for read in info.reads if read.source in infos):
             readers[source].append(name)
-    for name in reversed(infos):
+    for name in reversed([*infos]):
         if plan.levels[name] != "full":
             continue
         if isinstance(infos[name].definition, d.Reduce):

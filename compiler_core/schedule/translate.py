@@ -1,17 +1,19 @@
-"""Expressions over values -> expressions over params, scratch and scalars, with what does not change along a row hoisted.
+"""Expressions over values -> expressions over params, scratch and scalars, with what does not change along a row
 
-In: an expression of a Definition over a kernel's axes (see space.py). Out: the loop-IR expression for one place in the kernel (its
-indices still Affine), and Lets and Checks that must stand before it.
-Two places: the row block (once a row, before a stage's column loop) and the column block (once an element).
-Invariants: nothing under a Where's condition is hoisted or loaded unconditionally: an index read from data there is guarded by
-the same condition, since the side not taken may lie outside its buffer.
+hoisted.
+
+In: an expression of a Definition over a kernel's axes (see space.py). Out: the loop-IR expression for one place in the
+kernel (its indices still Affine), and Lets and Checks that must stand before it. Two places: the row block (once a
+row, before a stage's column loop) and the column block (once an element). Invariants: nothing under a Where's
+condition is hoisted or loaded unconditionally: an index read from data there is guarded by the same condition, since
+the side not taken may lie outside its buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler_core.dtype import bool_, int64
+from compiler_core.dtype import DType, bool_, int64
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
@@ -83,7 +85,7 @@ class Translator:
             return affine
         return affine.substitute({}, lambda atom: of_axis(self._data(atom, guard)))
 
-    def _index_value(self, index: Affine, dtype: d.DType) -> x.Expr:
+    def _index_value(self, index: Affine, dtype: DType) -> x.Expr:
         if len(index.terms) == 1 and index.const == 0:
             (atom, coefficient), *_ = index.terms.items()
             if isinstance(atom, Axis) and coefficient == 1 and atom.name.startswith("t"):

@@ -1,12 +1,13 @@
 """Index arithmetic during lowering: integer combinations of axes, simplified with the axes' ranges as they are built.
 
-In: `Axis` symbols with extents, and + - * // % between them and ints. Out: `Affine`: const + sum of coefficient * atom,
-where an atom is an Axis, a Div or Mod of an Affine that did not simplify, or a Data index (a value read from memory).
+In: `Axis` symbols with extents, and + - * // % between them and ints. Out: `Affine`: const + sum of coefficient *
+atom, where an atom is an Axis, a Div or Mod of an Affine that did not simplify, or a Data index (a value read from
+memory).
 
     (128*b + t) // 128 -> b        for t in [0, 128)
     128*((x)//128) + x%128 -> x    so a chain of reshapes is the identity again
-Method: split a dividend into the part divisible by n and a rest; the rest's range decides whether the quotient is exact.
-An Affine becomes sympy once, at the very end (`to_sympy`, memoised): sympy is a hundred times slower to build.
+Method: split a dividend into the part divisible by n and a rest; the rest's range decides whether the quotient is
+exact. An Affine becomes sympy once, at the very end (`to_sympy`, memoised): sympy is a hundred times slower to build.
 Limits: // and % take positive ints. A product of two non-constant Affines is an error.
 """
 

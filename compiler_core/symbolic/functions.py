@@ -1,8 +1,8 @@
 """Integer division and remainder as sympy functions: the only non-affine pieces of an index expression.
 
-In: sympy integer expressions. Out: `FloorDiv(x, n)` and `FloorMod(x, n)`, both rounding towards minus infinity, as Python does.
-They do not simplify beyond integer arguments: `symbolic/affine.py` simplifies with ranges before an index becomes sympy
-(sympy's own `floor` and `Mod` try to, slowly, and know nothing of ranges).
+In: sympy integer expressions. Out: `FloorDiv(x, n)` and `FloorMod(x, n)`, both rounding towards minus infinity, as
+Python does. They do not simplify beyond integer arguments: `symbolic/affine.py` simplifies with ranges before an index
+becomes sympy (sympy's own `floor` and `Mod` try to, slowly, and know nothing of ranges).
 """
 
 from __future__ import annotations

@@ -1,0 +1,274 @@
+"""Text -> loop IR: the inverse of `print.py`, for tests and for dumps edited by hand.
+
+In: text as `print_kernel` or `print_program` give it. Out: `Kernel`, `Program`. Raises GraphError with the line that
+does not fit. Expressions are Python syntax, so Python's own parser reads them; dtypes follow from declarations and
+from the scalar table.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler_core.dtype import DType, by_name, int64
+from compiler_core.errors import GraphError
+from compiler_core.graph.print import literal_value, read_literal
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.index import read_index
+from compiler_core.loop_ir.print import STORE_SIGNS
+from compiler_core.ops.registry import Array
+
+_KERNEL = re.compile(r"kernel (\S+)\((.*)\)$")
+_DECLARATION = re.compile(r"(\S+): (\w+)\[(\d+)\]")
+_LOOP = re.compile(r"for (\S+) in (\d+) (serial|parallel|vector)$")
+_ACCUMULATOR = re.compile(r"acc (\S+): (\w+) (\w+)$")
+_ACCUMULATE = re.compile(r"(\S+) <- (.*?)(?: at (.*))?$")
+_CHECK = re.compile(r"check (.*), ('.*'|\".*\")$")
+_STORE = re.compile(r"(\w+)\[(.*?)\] (=|\+=|\*=|max=|min=) (.*)$")
+_LET = re.compile(r"(\w+) = (.*)$")
+_MODES = {sign: mode for mode, sign in STORE_SIGNS.items()}
+_NUMBERS = {"nan": float("nan"), "inf": float("inf"), "True": True, "False": False}
+
+
+@dataclass
+class _Scope:
+    """dtypes of the arrays and scalars declared so far in a kernel."""
+
+    arrays: dict[str, DType] = field(default_factory=dict)
+    scalars: dict[str, DType] = field(default_factory=dict)
+
+
+def parse_kernel(text: str) -> ir.Kernel:
+    """The kernel that `text` spells."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    kernel, rest = _read_kernel(lines)
+    if rest:
+        raise GraphError(f"text after the kernel: {rest[0]!r}")
+    return kernel
+
+
+def parse_program(text: str) -> ir.Program:
+    """The program that `text` spells, kernels first."""
+    lines = [line.split("  # ")[0].rstrip() for line in text.splitlines() if line.strip()]
+    kernels: dict[str, ir.Kernel] = {}
+    while lines and lines[0].startswith("kernel "):
+        kernel, lines = _read_kernel(lines)
+        kernels[kernel.name] = kernel
+    if not lines or not lines[0].startswith("program "):
+        raise GraphError("expected `program NAME`", got=lines[0] if lines else "the end")
+    name = lines[0].split()[1]
+    return _read_program(name, [line.strip() for line in lines[1:]], kernels)
+
+
+# ---- kernels
+
+
+def _read_kernel(lines: Sequence[str]) -> tuple[ir.Kernel, list[str]]:
+    header = _KERNEL.match(lines[0])
+    if header is None:
+        raise GraphError("expected `kernel NAME(params)`", got=lines[0])
+    params = tuple(_read_param(part) for part in header[2].split(", ") if part)
+    body = list(_until_dedent(lines[1:], 2))
+    scope = _Scope({p.name: p.dtype for p in params})
+    statements, _ = _read_body(body, 2, scope)
+    return ir.Kernel(header[1], params, statements), list(lines[1 + len(body) :])
+
+
+def _read_param(text: str) -> ir.Param:
+    declaration, access = text.rsplit(" ", 1)
+    name, dtype, numel = _read_declaration(declaration)
+    if access not in ("in", "out", "inout"):
+        raise GraphError(f"parameter {name}: unknown access", expected="in, out or inout", got=access)
+    return ir.Param(name, dtype, numel, access)  # type: ignore[arg-type]
+
+
+def _read_declaration(text: str) -> tuple[str, DType, int]:
+    match = _DECLARATION.match(text)
+    if match is None:
+        raise GraphError("expected `NAME: dtype[numel]`", got=text)
+    return match[1], by_name(match[2]), int(match[3])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _until_dedent(lines: Sequence[str], indent: int) -> Iterator[str]:
+    for line in lines:
+        if _indent(line) < indent:
+            return
+        yield line
+
+
+def _read_body(lines: Sequence[str], indent: int, scope: _Scope) -> tuple[tuple[ir.Stmt, ...], int]:
+    """The statements at `indent`, and how many lines they took."""
+    statements: list[ir.Stmt] = []
+    k = 0
+    while k < len(lines) and _indent(lines[k]) >= indent:
+        text = lines[k].strip()
+        k += 1
+        loop = _LOOP.match(text)
+        if loop is None:
+            statements.append(_read_stmt(text, scope))
+            continue
+        body, taken = _read_body(lines[k:], indent + 2, scope)
+        statements.append(ir.Loop(loop[1], int(loop[2]), loop[3], body))  # type: ignore[arg-type]
+        k += taken
+    return tuple(statements), k
+
+
+def _read_stmt(text: str, scope: _Scope) -> ir.Stmt:
+    if text.startswith("local "):
+        name, dtype, numel = _read_declaration(text[6:])
+        scope.arrays[name] = dtype
+        return ir.Local(name, dtype, numel)
+    if match := _ACCUMULATOR.match(text):
+        dtype = by_name(match[2])
+        scope.scalars[match[1]] = int64 if match[3].startswith("arg") else dtype
+        return ir.Accumulator(match[1], dtype, match[3])  # type: ignore[arg-type]
+    if match := _CHECK.match(text):
+        return ir.Check(_read_expr(match[1], scope), ast.literal_eval(match[2]))
+    if match := _ACCUMULATE.match(text):
+        at = None if match[3] is None else read_index(_tree(match[3]))
+        return ir.Accumulate(match[1], _read_expr(match[2], scope), at)
+    if match := _STORE.match(text):
+        mode = _MODES[match[3]]
+        return ir.Store(match[1], read_index(_tree(match[2])), _read_expr(match[4], scope), mode)  # type: ignore[arg-type]
+    if match := _LET.match(text):
+        value = _read_expr(match[2], scope)
+        scope.scalars[match[1]] = value.dtype
+        return ir.Let(match[1], value)
+    raise GraphError("not a statement of the loop IR", got=text)
+
+
+# ---- expressions
+
+
+def _tree(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise GraphError("not an expression of the loop IR", got=text) from error
+
+
+def _read_expr(text: str, scope: _Scope) -> x.Expr:
+    return _convert(_tree(text), scope)
+
+
+def _convert(tree: ast.expr, scope: _Scope) -> x.Expr:
+    match tree:
+        case ast.Name(id=name) if name in scope.scalars:
+            return x.Var(name, scope.scalars[name])
+        case ast.Subscript(value=ast.Name(id=name), slice=index) if name in scope.arrays:
+            return x.Load(name, read_index(index), scope.arrays[name])
+        case ast.Call(func=ast.Name(id=function), args=args):
+            return _convert_call(function, args, scope)
+    raise GraphError("not an expression of the loop IR, or an undeclared name", got=ast.unparse(tree))
+
+
+def _convert_call(function: str, args: Sequence[ast.expr], scope: _Scope) -> x.Expr:
+    if function.startswith("index_") and function != "index_value":
+        left, right = map(read_index, args)
+        return x.IndexCompare(function[6:], left, right)  # type: ignore[arg-type]
+    if function == "index_value":
+        return x.IndexValue(read_index(args[0]), by_name(ast.unparse(args[1])))
+    if function == "cast":
+        return x.Cast(_convert(args[0], scope), by_name(ast.unparse(args[1])))
+    if function == "where":
+        cond, then, other = (_convert(arg, scope) for arg in args)
+        return x.Where(cond, then, other)
+    if function in x.SCALARS:
+        operands = tuple(_convert(arg, scope) for arg in args)
+        return x.Call(function, operands, x.SCALARS[function].result_dtype(operands[0].dtype))
+    dtype = by_name(function)
+    return x.Const(_read_number(ast.unparse(args[0])), dtype)
+
+
+def _read_number(text: str) -> bool | int | float:
+    negative = text.startswith("-")
+    word = text.lstrip("-")
+    value = _NUMBERS[word] if word in _NUMBERS else ast.literal_eval(word)
+    return -value if negative else value
+
+
+# ---- programs
+
+
+def _read_program(name: str, lines: Sequence[str], kernels: dict[str, ir.Kernel]) -> ir.Program:
+    buffers: list[ir.Buffer] = []
+    steps: list[ir.Step] = []
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    arena = 0
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "buffer":
+            buffers.append(_read_buffer(rest))
+        elif word == "call":
+            steps.append(_read_call(rest, kernels))
+        elif word == "gemm":
+            steps.append(_read_gemm(rest))
+        elif word == "inputs":
+            inputs = tuple(rest.split())
+        elif word == "outputs":
+            outputs = tuple(rest.split())
+        elif word == "arena":
+            arena = int(rest)
+        else:
+            raise GraphError("not a line of a program", got=line)
+    return ir.Program(name, tuple(buffers), tuple(steps), inputs, outputs, arena)
+
+
+def _read_buffer(text: str) -> ir.Buffer:
+    words = text.split(" ", 3)
+    name, dtype, numel = _read_declaration(" ".join(words[:2]))
+    kind, rest = words[2], words[3] if len(words) > 3 else ""
+    if kind == "temp":
+        return ir.Buffer(name, dtype, numel, "temp", int(rest.lstrip("@")))
+    array = _read_array(rest, dtype) if kind == "constant" else None
+    return ir.Buffer(name, dtype, numel, kind, array=array)  # type: ignore[arg-type]
+
+
+def _read_array(text: str, dtype: DType) -> Array:
+    if text.startswith("base64'"):
+        return np.frombuffer(base64.b64decode(text[len("base64'") : -1]), dtype.numpy)
+    return read_literal(literal_value(text), dtype.numpy)
+
+
+def _read_slot(text: str) -> ir.Slot:
+    buffer, _, offset = text.partition("+")
+    return ir.Slot(buffer, int(offset or 0))
+
+
+def _read_call(text: str, kernels: dict[str, ir.Kernel]) -> ir.KernelCall:
+    name, _, slots = text.rstrip(")").partition("(")
+    if name not in kernels:
+        raise GraphError(f"call of an unknown kernel {name!r}", expected=", ".join(kernels))
+    return ir.KernelCall(kernels[name], tuple(_read_slot(slot) for slot in slots.split(", ") if slot))
+
+
+_GEMM_FIELD = re.compile(r"(\w+)=(\([^)]*\)|\S+\[.*?\](?= |$)|\S+)")
+
+
+def _read_gemm(text: str) -> ir.LibraryCall:
+    dtype, _, rest = text.partition(" ")
+    fields = dict(_GEMM_FIELD.findall(rest))
+    scale = _read_slot(fields["scale"]) if "scale" in fields else None
+    return ir.LibraryCall(
+        "gemm", by_name(dtype), ast.literal_eval(fields["batch"]),
+        int(fields["m"]), int(fields["n"]), int(fields["k"]),
+        _read_matrix(fields["a"]), _read_matrix(fields["b"]), _read_matrix(fields["c"]),
+        float(fields["alpha"]), float(fields["beta"]), scale,
+    )  # fmt: skip
+
+
+def _read_matrix(text: str) -> ir.Matrix:
+    slot, _, strides = text.partition("[")
+    batch, row, col = ast.literal_eval(f"[{strides}")
+    return ir.Matrix(_read_slot(slot), batch, row, col)

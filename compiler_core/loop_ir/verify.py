@@ -1,0 +1,231 @@
+"""Checks that loop IR keeps its invariants (listed in `ir.py`).
+
+Run between passes in tests and when DISTCOMPILE_VERIFY=1.
+
+In: Kernel or Program. Out: nothing, or GraphError naming the kernel, the statement and what is wrong. Checked: every
+name is declared before use and once; dtypes of loads, calls, stores and selects agree; no arithmetic on 16-bit floats;
+accumulators are not read while they are filled; vector loops hold only what they may; stores inside parallel and
+vector loops move with the axis; slots fit buffers; gemm operands suit BLAS and lie inside their buffers; temps lie
+inside the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import sympy
+
+from compiler_core.dtype import DType, bool_, float32, float64, int64
+from compiler_core.errors import GraphError
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
+from compiler_core.symbolic.functions import integer_symbol
+
+
+@dataclass
+class _Names:
+    """What is in scope:
+
+    arrays and scalars with their dtypes, axes, accumulators with the loop depth they were declared at.
+    """
+
+    arrays: dict[str, DType] = field(default_factory=dict)
+    writable: set[str] = field(default_factory=set)
+    scalars: dict[str, DType] = field(default_factory=dict)
+    axes: dict[str, ir.LoopKind] = field(default_factory=dict)
+    accumulators: dict[str, ir.ReduceKind] = field(default_factory=dict)
+    locals_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the local was declared
+    filling: set[str] = field(default_factory=set)
+
+    def inner(self) -> _Names:
+        return _Names(
+            dict(self.arrays), set(self.writable), dict(self.scalars), dict(self.axes),
+            dict(self.accumulators), dict(self.locals_at), set(self.filling),
+        )  # fmt: skip
+
+
+def verify_kernel(kernel: ir.Kernel) -> None:
+    """Raise GraphError if `kernel` breaks an invariant."""
+    names = _Names({p.name: p.dtype for p in kernel.params}, {p.name for p in kernel.params if p.access != "in"})
+    if len(names.arrays) != len(kernel.params):
+        raise GraphError(f"kernel {kernel.name}: two params of one name")
+    _check_body(kernel.body, names, kernel.name)
+
+
+def _fail(where: str, stmt: ir.Stmt | x.Expr, why: str) -> GraphError:
+    is_expr = isinstance(stmt, x.Const | x.Var | x.Load | x.IndexValue | x.IndexCompare | x.Call | x.Cast | x.Where)
+    text = print_expr(stmt) if is_expr else print_stmt(stmt)  # type: ignore[arg-type]
+    return GraphError(f"kernel {where}: {why}", got=text)
+
+
+def _check_body(body: Sequence[ir.Stmt], names: _Names, where: str) -> None:
+    for stmt in body:
+        _check_stmt(stmt, names, where)
+
+
+def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
+    vector = "vector" in names.axes.values()
+    if vector and isinstance(stmt, ir.Loop | ir.Check | ir.Local | ir.Accumulator):
+        raise _fail(where, stmt, "not allowed in a vector loop")
+    match stmt:
+        case ir.Loop(axis, _, kind, inner):
+            _check_fresh(axis, names, stmt, where)
+            scope = names.inner()
+            scope.axes[axis] = kind
+            own = {s.name for s in ir.walk(inner) if isinstance(s, ir.Accumulator)}
+            scope.filling |= {s.name for s in ir.walk(inner) if isinstance(s, ir.Accumulate)} - own
+            _check_body(inner, scope, where)
+        case ir.Local(name, dtype, _):
+            _check_fresh(name, names, stmt, where)
+            names.arrays[name] = dtype
+            names.writable.add(name)
+            names.locals_at[name] = len(names.axes)
+        case ir.Let(name, value):
+            _check_expr(value, names, where)
+            _check_fresh(name, names, stmt, where)
+            names.scalars[name] = value.dtype
+        case ir.Store():
+            _check_store(stmt, names, where)
+        case ir.Accumulator(name, dtype, kind):
+            _check_fresh(name, names, stmt, where)
+            names.scalars[name] = int64 if kind.startswith("arg") else dtype
+            names.accumulators[name] = kind
+        case ir.Accumulate(_, value, _):
+            _check_expr(value, names, where)
+            _check_accumulate(stmt, names, where)
+        case ir.Check(condition, _):
+            _check_expr(condition, names, where)
+            if condition.dtype is not bool_:
+                raise _fail(where, stmt, "a condition is not bool")
+
+
+def _check_fresh(name: str, names: _Names, stmt: ir.Stmt, where: str) -> None:
+    if name in names.arrays or name in names.scalars or name in names.axes:
+        raise _fail(where, stmt, f"{name} is declared twice")
+
+
+def _check_store(stmt: ir.Store, names: _Names, where: str) -> None:
+    _check_expr(stmt.value, names, where)
+    _check_index(stmt.index, names, stmt, where)
+    if stmt.buffer not in names.writable:
+        raise _fail(where, stmt, f"{stmt.buffer} is not a writable array in scope")
+    if names.arrays[stmt.buffer] is not stmt.value.dtype:
+        raise _fail(where, stmt, f"a {stmt.value.dtype.short} value stored to {names.arrays[stmt.buffer].short}")
+    opened = names.locals_at.get(stmt.buffer, 0)
+    for depth, (axis, kind) in enumerate(names.axes.items()):
+        if kind != "serial" and depth >= opened and integer_symbol(axis) not in stmt.index.free_symbols:
+            raise _fail(where, stmt, f"iterations of the {kind} loop {axis} store to one address")
+
+
+def _check_accumulate(stmt: ir.Accumulate, names: _Names, where: str) -> None:
+    kind = names.accumulators.get(stmt.name)
+    if kind is None:
+        raise _fail(where, stmt, f"{stmt.name} is not an accumulator")
+    if (stmt.at is not None) != kind.startswith("arg"):
+        raise _fail(where, stmt, f"a place is for argmax and argmin, {stmt.name} is {kind}")
+    if stmt.at is not None:
+        _check_index(stmt.at, names, stmt, where)
+        if "vector" in names.axes.values():
+            raise _fail(where, stmt, "argmax and argmin do not vectorise")
+    elif names.scalars[stmt.name] is not stmt.value.dtype:
+        raise _fail(where, stmt, f"{stmt.name} is {names.scalars[stmt.name].short}")
+
+
+def _check_index(index: x.Index, names: _Names, stmt: ir.Stmt | x.Expr, where: str) -> None:
+    for symbol in index.free_symbols:
+        name = str(symbol)
+        is_integer = name in names.scalars and names.scalars[name].kind in "iu"
+        if name not in names.axes and not is_integer:
+            raise _fail(where, stmt, f"{name} in an index is neither an axis nor an integer in scope")
+    if not all(isinstance(n, sympy.Integer) for n in index.atoms(sympy.Number)):
+        raise _fail(where, stmt, f"{index} is not an integer expression")
+
+
+def _check_expr(expr: x.Expr, names: _Names, where: str) -> None:
+    for child in x.children(expr):
+        _check_expr(child, names, where)
+    match expr:
+        case x.Var(name, dtype):
+            if names.scalars.get(name) is not dtype or name in names.filling:
+                raise _fail(where, expr, f"{name} is not a {dtype.short} that can be read here")
+        case x.Load(buffer, index, dtype):
+            if names.arrays.get(buffer) is not dtype:
+                raise _fail(where, expr, f"{buffer} is not a {dtype.short} array in scope")
+            _check_index(index, names, expr, where)
+        case x.IndexValue(index, _):
+            _check_index(index, names, expr, where)
+        case x.IndexCompare(_, left, right, _):
+            _check_index(left, names, expr, where)
+            _check_index(right, names, expr, where)
+        case x.Call():
+            _check_call(expr, where)
+        case x.Where(cond, then, other):
+            if cond.dtype is not bool_ or then.dtype is not other.dtype:
+                raise _fail(where, expr, "where takes a bool and two values of one dtype")
+
+
+def _check_call(expr: x.Call, where: str) -> None:
+    rule = x.SCALARS.get(expr.scalar)
+    if rule is None or len(expr.args) != rule.arity:
+        raise _fail(where, expr, f"no scalar function {expr.scalar} of {len(expr.args)} arguments")
+    dtypes = {arg.dtype for arg in expr.args}
+    argument = expr.args[0].dtype
+    if len(dtypes) != 1 or rule.result_dtype(argument) is not expr.dtype:
+        raise _fail(where, expr, "argument dtypes differ, or the result's is not theirs")
+    if argument.compute is not argument:
+        raise _fail(where, expr, f"arithmetic on {argument.short}; cast to f32 first")
+
+
+# ---- programs
+
+
+def verify_program(program: ir.Program) -> None:
+    """Raise GraphError if `program`, or a kernel in it, breaks an invariant."""
+    for kernel in program.kernels:
+        verify_kernel(kernel)
+    buffers = {buffer.name: buffer for buffer in program.buffers}
+    if len(buffers) != len(program.buffers):
+        raise GraphError(f"program {program.name}: two buffers of one name")
+    for name in (*program.inputs, *program.outputs):
+        if name not in buffers:
+            raise GraphError(f"program {program.name}: {name} is an input or output but no buffer")
+    if len({*program.inputs, *program.outputs}) != len(program.inputs) + len(program.outputs):
+        raise GraphError(f"program {program.name}: an output aliases another, or an input")
+    for buffer in program.buffers:
+        if buffer.kind == "temp" and (buffer.offset % 64 or buffer.offset + buffer.nbytes > program.arena_nbytes):
+            raise GraphError(f"program {program.name}: {buffer.name} lies outside the arena or unaligned")
+    for step in program.steps:
+        _check_step(step, buffers, program.name)
+
+
+def _check_step(step: ir.Step, buffers: dict[str, ir.Buffer], where: str) -> None:
+    if isinstance(step, ir.LibraryCall):
+        _check_gemm(step, buffers, where)
+        return
+    if len(step.slots) != len(step.kernel.params):
+        raise GraphError(
+            f"program {where}: {step.kernel.name} takes {len(step.kernel.params)} slots", got=print_step(step)
+        )
+    for slot, param in zip(step.slots, step.kernel.params):
+        buffer = buffers.get(slot.buffer)
+        fits = buffer is not None and buffer.dtype is param.dtype and slot.offset + param.numel <= buffer.numel
+        if not fits or (param.access != "in" and buffer is not None and buffer.kind in ("input", "constant")):
+            raise GraphError(f"program {where}: {slot.buffer} does not suit {param}", got=print_step(step))
+
+
+def _check_gemm(call: ir.LibraryCall, buffers: dict[str, ir.Buffer], where: str) -> None:
+    if call.dtype not in (float32, float64) or call.c.col_stride != 1:
+        raise GraphError(f"program {where}: gemm is f32 or f64 with a row-major result", got=print_step(call))
+    shapes = ((call.a, call.m, call.k), (call.b, call.k, call.n), (call.c, call.m, call.n))
+    for matrix, rows, cols in shapes:
+        plain = matrix.col_stride == 1 and matrix.row_stride >= cols
+        transposed = matrix.row_stride == 1 and matrix.col_stride >= rows
+        if not (plain or transposed) or len(matrix.batch_strides) != len(call.batch):
+            raise GraphError(f"program {where}: {matrix} does not suit BLAS", got=print_step(call))
+        last = sum((n - 1) * s for n, s in zip(call.batch, matrix.batch_strides))
+        last += (rows - 1) * matrix.row_stride + (cols - 1) * matrix.col_stride
+        buffer = buffers.get(matrix.slot.buffer)
+        if buffer is None or buffer.dtype is not call.dtype or matrix.slot.offset + last >= buffer.numel:
+            raise GraphError(f"program {where}: {matrix} leaves its buffer", got=print_step(call))

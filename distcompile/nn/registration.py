@@ -20,7 +20,7 @@ from distcompile.errors import (
     RegistrationTypeError,
 )
 from distcompile.nn.parameter import Buffer, Parameter
-from distcompile.nn.versions import Registry, Stamp, newest_stamp, tree_version
+from distcompile.nn.versions import Registry, Stamp, newest_stamp, note_mode_change, tree_state
 
 if TYPE_CHECKING:
     from distcompile.nn.module import Module
@@ -58,6 +58,7 @@ class Registration:
         state = self.__dict__
         state["_stamp"] = stamp
         state["_version_seen"] = (-1, -1)  # newest stamp at the last walk, tree version found then
+        state["_versions_by_mode"] = (-1, {})  # largest stamp, training flags -> version
         state["training"] = True
         state["_parameters"] = Registry(stamp)
         state["_buffers"] = Registry(stamp)
@@ -67,11 +68,19 @@ class Registration:
     # --- versions -------------------------------------------------------------------------------------------------
 
     def __tree_version__(self) -> int:
-        """Raised by every change to this module or one below it. One comparison while nothing changes anywhere."""
+        """Another number after every change to this module or one below it; the same again after eval() and train().
+
+        One comparison while nothing changes anywhere.
+        """
         newest = newest_stamp()
         seen, version = self.__dict__["_version_seen"]
         if seen != newest:
-            version = tree_version(self)
+            largest, modes = tree_state(self)
+            known_for, versions = self.__dict__["_versions_by_mode"]
+            if known_for != largest:
+                versions = {}
+                self.__dict__["_versions_by_mode"] = (largest, versions)
+            version = versions.setdefault(modes, newest)
             self.__dict__["_version_seen"] = (newest, version)
         return cast(int, version)
 
@@ -121,7 +130,11 @@ class Registration:
         before = self.__dict__.get(name, _MISSING)
         same = before is value or (type(before) is type(value) and isinstance(value, _PLAIN) and before == value)
         object.__setattr__(self, name, value)
-        if not same and "_stamp" in self.__dict__:
+        if same or "_stamp" not in self.__dict__:
+            return
+        if name == "training":
+            note_mode_change()
+        else:
             self._stamp.bump()
 
     def _set_module(self, name: str, module: Module | None) -> None:

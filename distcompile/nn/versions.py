@@ -2,10 +2,11 @@
 
 In: changes of a module (registration, hooks, attributes, training flag). Out: `Stamp`s, and dicts that keep them.
 
-Every change takes the next number of one process-wide counter and stamps the module with it. The version of a tree is
-the largest stamp in it: a change anywhere raises it, and no later state can have it again (a sum could: swap in a child
-whose own count is lower by one). While the counter stands still nothing has changed anywhere, so a check is one
-comparison; otherwise the tree is walked once. No module knows its parents: sharing and copying need no care.
+Every change takes the next number of one process-wide counter and stamps the module with it. The state of a tree is
+the largest stamp in it, which no later state can have again (a sum could: swap in a child whose own count is lower by
+one), and the training flags, which may return: after eval() and train() a tree has the version that it had before, so
+code compiled for either mode stays valid. While the counter stands still nothing has changed anywhere, so a check is
+one comparison; otherwise the tree is walked once. No module knows its parents: sharing and copying need no care.
 
 Limits: writing into a module's `__dict__`, or replacing a method on its class, is not seen.
 """
@@ -23,6 +24,12 @@ _newest = 0
 def newest_stamp() -> int:
     """The stamp of the latest change in this process."""
     return _newest
+
+
+def note_mode_change() -> None:
+    """Some module's training flag changed: versions must be looked up again, but no module is stamped."""
+    global _newest
+    _newest += 1
 
 
 class Stamp:
@@ -100,16 +107,19 @@ class Versioned(Protocol):
 
     _stamp: Stamp
     _modules: Registry[str, Any]
+    training: bool
 
 
-def tree_version(root: Versioned) -> int:
-    """The largest stamp of `root` and everything below it. A module reached twice counts once."""
+def tree_state(root: Versioned) -> tuple[int, tuple[bool, ...]]:
+    """The largest stamp of `root` and everything below it, and their training flags. A shared module counts once."""
     largest, seen, todo = 0, {id(root)}, [root]
+    modes = []
     while todo:
         module = todo.pop()
         largest = max(largest, module._stamp.value)
+        modes.append(module.training)
         for child in module._modules.values():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
                 todo.append(child)
-    return largest
+    return largest, tuple(modes)

@@ -22,6 +22,7 @@ from compiler_core.ops.rules import Indexed
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_BLOCK = 8192  # elements at a time: the words stay in the cache
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -31,11 +32,18 @@ def philox_words(xp: Any, seed: int, stream: int, elements: Array) -> tuple[Arra
     c0, c1 = elements & _LOW, elements >> _SHIFT
     c2, c3 = xp.full_like(elements, stream & 0xFFFFFFFF), xp.full_like(elements, stream >> 32)
     for _ in range(10):
-        p0, p1 = c0 * _M0, c2 * _M1
-        c0, c1 = (p1 >> _SHIFT) ^ c1 ^ np.uint64(k0), p1 & _LOW
-        c2, c3 = (p0 >> _SHIFT) ^ c3 ^ np.uint64(k1), p0 & _LOW
+        c0, c1, c2, c3 = *_half_round(c2, c1, _M1, k0), *_half_round(c0, c3, _M0, k1)
         k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
     return c0, c1, c2, c3
+
+
+def _half_round(factor: Array, mixed: Array, multiplier: np.uint64, key: int) -> tuple[Array, Array]:
+    """(high word of factor * multiplier, xor mixed, xor key; low word). Overwrites both arrays."""
+    factor *= multiplier
+    mixed ^= factor >> _SHIFT
+    mixed ^= np.uint64(key)
+    factor &= _LOW
+    return mixed, factor
 
 
 def _infer_philox(key: TensorMeta, shape: Shape, stream: int) -> TensorMeta:
@@ -48,9 +56,12 @@ def _infer_philox(key: TensorMeta, shape: Shape, stream: int) -> TensorMeta:
 def _eager_philox(xp: Any, key: Array, shape: Shape, stream: int) -> Array:
     seed, offset, shard = (int(k) for k in key)
     n = math.prod(shape)
-    elements = xp.arange(n, dtype=np.uint64) + np.uint64(shard * n % 2**64)
-    words = philox_words(xp, seed, (offset + stream) % 2**64, elements)
-    return words[0].astype(np.uint32).reshape(shape)
+    out: Array = xp.empty(n, np.uint32)
+    for start in range(0, n, _BLOCK):
+        elements = xp.arange(start, min(start + _BLOCK, n), dtype=np.uint64)
+        elements += np.uint64(shard * n % 2**64)
+        out[start : start + _BLOCK] = philox_words(xp, seed, (offset + stream) % 2**64, elements)[0]
+    return out.reshape(shape)
 
 
 def _emit_philox(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...], shape: Shape, stream: int) -> Any:

@@ -133,8 +133,14 @@ def meta_of(value: Value) -> TensorMeta:
 
 def interpreter_class(values: Iterable[Value]) -> type | None:
     """The class whose `__bind__` interprets an op on `values`: the highest `__bind_priority__`, or None for arrays."""
-    classes = [type(v) for v in values if hasattr(type(v), "__bind__")]
-    return max(classes, key=lambda c: c.__bind_priority__, default=None)
+    best: Any = None
+    for value in values:
+        cls = type(value)
+        if cls is np.ndarray or not hasattr(cls, "__bind__"):
+            continue
+        if best is None or cls.__bind_priority__ > best.__bind_priority__:
+            best = cls
+    return best  # type: ignore[no-any-return]
 
 
 def bind(op: Op, *values: Value, **attrs: Any) -> Value:

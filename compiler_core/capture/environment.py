@@ -9,6 +9,7 @@ are not guarded.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
@@ -25,19 +26,26 @@ LARGEST_CONTAINER = 64  # items of a list or dict that is guarded by content
 
 
 class CodeRecorder:
-    """While it is entered, notes the code of every function of the user's that is called, with its globals."""
+    """While it is entered, notes the code of every function of the user's that is called, with its globals.
+
+    The garbage collector rests meanwhile: its callbacks and finalizers are not what the user's function calls.
+    """
 
     def __init__(self) -> None:
         self.found: dict[CodeType, dict[str, Any]] = {}
         self._seen: set[CodeType] = set()
 
     def __enter__(self) -> CodeRecorder:
+        self._collects = gc.isenabled()
+        gc.disable()
         self._before = sys.gettrace()
         sys.settrace(self._called)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         sys.settrace(self._before)
+        if self._collects:
+            gc.enable()
 
     def _called(self, frame: FrameType, event: Any, arg: Any) -> Any:
         code = frame.f_code

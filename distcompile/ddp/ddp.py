@@ -99,9 +99,11 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The wrapped module's forward."""
-        if current_trace() is None:
+        trace = current_trace()
+        if trace is None:
             self._before_forward()
-            self._eager.on_forward()
+        elif hasattr(trace, "announce_gradient_owner"):
+            trace.announce_gradient_owner(self)
         with set_shard(self.process_group.rank):
             return self.module(*inputs, **kwargs)
 
@@ -109,6 +111,7 @@ class DistributedDataParallel(Module):
         """Before every forward, eager or compiled: check the books, send buffers."""
         books = self._books
         books.handled.clear()
+        self._eager.on_forward()
         if not is_grad_enabled():
             return
         self._check_parameters()

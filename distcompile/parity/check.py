@@ -61,7 +61,8 @@ def default_loss(output: Any, *inputs: Any) -> Tensor:
     for tensor in tensors:
         if tensor.ndim == 0:
             return tensor
-    return (tensors[0] * tensors[0]).mean()
+    loss: Tensor = (tensors[0] * tensors[0]).mean()
+    return loss
 
 
 def check(

@@ -33,7 +33,7 @@ class Tolerance:
     ulps: float = 32.0
 
     def limit(self, eager_error: float, dtype: np.dtype[Any]) -> float:
-        return self.factor * eager_error + self.ulps * float(ml_dtypes.finfo(dtype).eps)
+        return self.factor * eager_error + self.ulps * float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
 
 
 def error_of(gradient: Array, reference: Array) -> float:

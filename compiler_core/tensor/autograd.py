@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import AutogradError, GraphBreak
-from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.engine import Backward, queue_callback
@@ -130,12 +129,11 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
     )
 
 
-def attach_node(node: FunctionNode, outputs: Sequence[Tensor]) -> None:
-    """Make `node` the history of `outputs`, floating ones alone; they must be fresh tensors."""
+def attach_node(node: FunctionNode, outputs: Sequence[Any]) -> None:
+    """Make `node` the history of those `outputs` that are floating tensors; they must be fresh ones."""
     for index, output in enumerate(outputs):
-        meta: TensorMeta = meta_of(output)
-        if meta.dtype.is_floating_point:
-            output._node = OutputNode(node, index, meta)
+        if hasattr(output, "_node") and output.dtype.is_floating_point:
+            output._node = OutputNode(node, index, meta_of(output))
 
 
 def record_function(

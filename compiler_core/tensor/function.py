@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd import attach_node
@@ -90,12 +91,11 @@ class Function:
             return output
         single = not isinstance(output, tuple)
         outputs = (output,) if single else output
-        results = [_fresh(o, args) for o in outputs]
-        tensors = [r for r in results if isinstance(r, Tensor)]
-        node = FunctionNode(cls.__name__, tuple(a._edge() if isinstance(a, Tensor) else None for a in args), len(tensors),
-                            lambda grads: cls._run_backward(ctx, grads, metas), raw=False)  # fmt: skip
-        metas = [meta_of(t) for t in tensors]
-        attach_node(node, tensors)
+        results = [_fresh(o) for o in outputs]
+        metas = [meta_of(r) if isinstance(r, Tensor) else None for r in results]
+        edges = tuple(a._edge() if isinstance(a, Tensor) else None for a in args)
+        node = FunctionNode(cls.__name__, edges, len(results), lambda g: cls._run_backward(ctx, g, metas), raw=False)
+        attach_node(node, results)
         for original, result in zip(outputs, results):
             if id(original) in ctx._no_grad:
                 result._node = None
@@ -110,7 +110,9 @@ class Function:
         return output
 
     @classmethod
-    def _run_backward(cls, ctx: FunctionContext, grads: Sequence[Any], metas: Sequence[Any]) -> Sequence[Any]:
+    def _run_backward(
+        cls, ctx: FunctionContext, grads: Sequence[Any], metas: Sequence[TensorMeta | None]
+    ) -> Sequence[Any]:
         """Call the user's backward on Tensors. The engine's gradients are arrays unless create_graph."""
         tensors = [None if g is None else g if isinstance(g, Tensor) else Tensor._wrap(g) for g in grads]
         if ctx._materialize:
@@ -124,6 +126,10 @@ class Function:
         return [r._read() if isinstance(r, Tensor) else r for r in results]
 
 
-def _fresh(output: Any, args: tuple[Any, ...]) -> Any:
-    """A handle of its own for each output: forward may return an argument, or keep its output."""
+def _fresh(output: Any) -> Any:
+    """A handle of its own for an output: forward may return an argument, or keep what it returns."""
     return Tensor._from_cell(output._cell) if isinstance(output, Tensor) else output
+
+
+def _zeros(meta: TensorMeta) -> Tensor:
+    return Tensor._wrap(prims.full(meta.shape, 0, meta.dtype))

@@ -3,9 +3,9 @@
 In: ops applied to Tensors that require a gradient (`tensor.py` records them). Out: nodes that `engine.py` runs
 backward. An edge is the GradNode that made an operand, the leaf Tensor itself, or None (needs no gradient).
 Invariants: `seq` grows with time, so descending `seq` is a reverse topological order; a node keeps cells, not values,
-with the version it saw. A rule that reads a value which was replaced since, or freed, meets a `Poison`, which raises
-AutogradError; one that asks only for its shape goes on. So in-place writes to values that no rule needs are legal, as
-in torch, without a list of which op saves what.
+with the version it saw. A rule meets a `Poison` in place of a value that was replaced since, or freed; if a gradient
+that is needed comes out poisoned, AutogradError is raised. So in-place writes to values that no rule needs are legal,
+as in torch, without a list of which op saves what.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class HookHandle:
 
 
 class Poison:
-    """Stands for a saved value that is gone. It has a shape and a dtype; using its data raises AutogradError."""
+    """Stands for a saved value that is gone: it has a shape and a dtype; what is computed from it is poisoned too.
+
+    Only a gradient that somebody waits for must not be one (`demand`).
+    """
 
     __slots__ = ("changed", "dtype", "shape")
     __bind_priority__ = 3
@@ -64,12 +67,19 @@ class Poison:
     @staticmethod
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
         changed = next(v.changed for v in values if isinstance(v, Poison))
-        if changed:
-            raise AutogradError(
-                f"a value needed for the gradient was changed in place: {changed}",
-                remedy="clone() the tensor before writing to it, or use an operation that is not in place",
-            )
+        return Poison(op.infer(*map(meta_of, values), **attrs), changed)
+
+
+def demand(grad: Value) -> Value:
+    """`grad`, unless it was computed from a value that is gone. Raises AutogradError."""
+    if not isinstance(grad, Poison):
+        return grad
+    if not grad.changed:
         raise freed_error()
+    raise AutogradError(
+        f"a value needed for the gradient was changed in place: {grad.changed}",
+        remedy="clone() the tensor before writing to it, or use an operation that is not in place",
+    )
 
 
 def freed_error() -> AutogradError:
@@ -139,7 +149,8 @@ class OpNode(GradNode):
         restore = self._restore_tensor if create_graph else self._restore
         out = restore(self.out, self.out_version, self)
         operands = [restore(s, v, e) for s, v, e in zip(self.saved, self.versions, self.edges)]
-        return rule(grad, out, *operands, **self.attrs)
+        grads = rule(grad, out, *operands, **self.attrs)
+        return [None if e is None else demand(g) for e, g in zip(self.edges, grads)]
 
     def _restore(self, saved: Saved, version: int, edge: Edge) -> Value:
         if not isinstance(saved, Cell):

@@ -1,0 +1,42 @@
+"""Who else can see an array: whether the value of a cell may be overwritten, because the cell alone refers to it.
+
+In: a cell. Out: the array that a new value of it may be written to: its own, or a fresh one.
+Values are immutable to everybody who can look at them. An array that only its cell refers to is looked at by nobody
+else, so a pointwise update may reuse its memory: no second buffer, and no page faults for a fresh one.
+
+An array qualifies if it owns its memory (a view would change its base), is writable, C-contiguous, and has exactly the
+references that a cell and the asking expression hold: the number is measured, not assumed. Saved operands of a tape,
+views, NumPy aliases and other cells all count as references, and then the value stays as it is.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+
+import numpy as np
+
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.cell import Cell
+
+
+def _references(cell: Cell) -> int:
+    return getrefcount(cell.value)
+
+
+_ALONE = _references(Cell(np.zeros(1)))
+
+
+def is_sole_owner(cell: Cell) -> bool:
+    """Whether nothing but `cell` refers to its array, and its memory is its own. Hold no reference while asking."""
+    if cell.root is not cell or _references(cell) != _ALONE:
+        return False
+    flags = cell.value.flags  # refers to the array: counted before this line
+    return bool(flags.owndata and flags.writeable and flags.c_contiguous)
+
+
+def destination(cell: Cell) -> Array:
+    """Where a pointwise update may write the cell's next value: over the present one if nobody else sees it."""
+    if is_sole_owner(cell):
+        array: Array = cell.value
+        return array
+    return np.empty(cell.value.shape, cell.value.dtype)

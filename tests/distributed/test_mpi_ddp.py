@@ -1,0 +1,136 @@
+"""On MPI ranks: DDP, eager and compiled, equals one rank on the joined batch; ranks hold the same bits.
+
+Run by test_under_mpi.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from collectives import Communicator
+from distcompile import nn, optim, parity
+from distcompile.ddp import DistributedDataParallel
+from distcompile.ddp.errors import RankDisagreementError
+from distcompile.distributed import use_communicator
+
+pytestmark = pytest.mark.mpi(min_size=2)
+BACKENDS = [None, "eager", "aot_eager", "codegen"]
+PER_RANK, WIDTH, CLASSES = 4, 16, 5
+
+
+class Model(nn.Module):
+    """Embedding tied to the output layer, dropout, layer norm, a hidden layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(CLASSES, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.hidden = nn.Linear(WIDTH, WIDTH)
+        self.drop = nn.Dropout(0.25)
+        self.out = nn.Linear(WIDTH, CLASSES, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, tokens: dc.Tensor) -> dc.Tensor:
+        x = self.drop(self.embed(tokens))
+        return self.out(x + nn.functional.gelu(self.hidden(self.norm(x))))
+
+
+def tokens(ranks: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, CLASSES, (ranks * PER_RANK, 7))
+
+
+def make_model() -> Model:
+    dc.manual_seed(0)
+    return Model()
+
+
+def loss_of(logits: dc.Tensor, targets: dc.Tensor) -> dc.Tensor:
+    return nn.functional.cross_entropy(logits.reshape(-1, CLASSES), targets.reshape(-1))
+
+
+def train(run: nn.Module, model: nn.Module, batch: np.ndarray, steps: int) -> list[np.ndarray]:
+    """Parameters after some steps of AdamW."""
+    optimizer = optim.AdamW(model.parameters(), lr=1e-2)
+    dc.manual_seed(1)
+    inputs, targets = dc.from_numpy(batch), dc.from_numpy((batch + 1) % CLASSES)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of(run(inputs), targets).backward()
+        optimizer.step()
+    return [p.detach().numpy().copy() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("cap_mb", [25, 1e-6])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_training_equals_one_rank_on_the_joined_batch(world: Communicator, backend: str | None, cap_mb: float) -> None:
+    batch = tokens(world.world_size)
+    model = make_model()
+    with use_communicator(world):
+        ddp = DistributedDataParallel(model, bucket_cap_mb=cap_mb)
+    run = dc.compile(ddp, backend=backend, fullgraph=True) if backend else ddp
+    mine = train(run, ddp, batch[world.rank * PER_RANK : (world.rank + 1) * PER_RANK], steps=4)
+    alone = make_model()
+    expected = train(alone, alone, batch, steps=4)
+    for actual, wanted in zip(mine, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=2e-4, atol=2e-6)
+    everyones = world.all_gather_object([array.tobytes() for array in mine])
+    assert all(one == everyones[0] for one in everyones)
+
+
+def test_the_compiled_backward_overlaps_from_the_first_step(world: Communicator) -> None:
+    with use_communicator(world):
+        ddp = DistributedDataParallel(make_model(), bucket_cap_mb=1e-6)
+    run = dc.compile(ddp, fullgraph=True)
+    batch = dc.from_numpy(tokens(1))
+    loss_of(run(batch), batch).backward()
+    report = ddp.overlap_report()
+    assert report.steps == 1
+    assert len(report.rows) == len(ddp.bucket_plan.buckets) > 3
+    first, last = report.rows[0], report.rows[-1]
+    assert first.launch_ms < last.ready_ms  # on its way while later segments computed
+    hashes = world.all_gather_object(ddp.bucket_plan.hash)
+    assert len(set(hashes)) == 1
+
+
+def test_parity_holds_on_all_ranks(world: Communicator) -> None:
+    batch = dc.from_numpy(tokens(1) + 0 * world.rank)
+    with use_communicator(world):
+        report = parity.check(make_model(), batch, loss=lambda y, x: loss_of(y, x))
+    assert report.ok, str(report)
+    assert report.world_size == world.world_size
+
+
+def test_parity_fails_on_all_ranks_and_names_the_parameter(world: Communicator) -> None:
+    class Wrong(nn.Module):
+        """A linear layer whose gradient depends on being compiled (as a wrong compiler's would)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: dc.Tensor) -> dc.Tensor:
+            from compiler_core.ops.registry import current_trace
+
+            factor = 1.001 if current_trace() is not None else 1.0
+            return self.second(self.first(x)) + self.second.bias * (factor - 1.0)
+
+    with use_communicator(world):
+        report = parity.check(Wrong(), dc.ones(2, 3))
+    assert not report.ok
+    assert report.first_failure is not None
+
+
+def test_ranks_that_capture_different_graphs_are_told(world: Communicator) -> None:
+    class RankDependent(Model):
+        def forward(self, tokens: dc.Tensor) -> dc.Tensor:
+            y = super().forward(tokens)
+            return y.tanh() if world.rank == 1 else y.sigmoid()
+
+    dc.manual_seed(0)
+    with use_communicator(world):
+        run = dc.compile(DistributedDataParallel(RankDependent()))
+    batch = dc.from_numpy(tokens(1))
+    with pytest.raises(RankDisagreementError, match=r"test_mpi_ddp\.py:\d+"):
+        loss_of(run(batch), batch).backward()

@@ -171,9 +171,13 @@ class _Builder:
         if column:
             self.rows += self._column_loops(column)
         self.rows += tail
-        for name in [n for n in self.values if self.plan.levels[n] == "full"]:
+        for name in [n for n in self.values if self._ends_with_the_loop(n)]:
             del self.values[name]
         self.values.update(finished)
+
+    def _ends_with_the_loop(self, name: str) -> bool:
+        """Whether a member is a Let of the column block; the result of a reduction lasts as long as the row."""
+        return self.plan.levels[name] == "full" and not isinstance(self.infos[name].definition, d.Reduce)
 
     def _element(self, name: str, value: x.Expr, column: list[ir.Stmt]) -> None:
         self.values[name] = self.translate.let(column, value)

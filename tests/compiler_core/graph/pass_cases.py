@@ -1,0 +1,303 @@
+"""One small graph for each rewriting rule, and the passes that shall act on it; goldens hold what they become."""
+
+from __future__ import annotations
+
+from compiler_core.graph.passes import Canonicalise, Cse, Dce, Fold, Pass, Rename
+
+CANONICAL: tuple[Pass, ...] = (Fold(), Canonicalise(), Cse(), Dce())
+GRADIENT: tuple[Pass, ...] = (
+    Fold(),
+    Canonicalise(after_autograd=True),
+    Cse(),
+    Canonicalise(after_autograd=True),
+    Dce(),
+)
+
+# name -> (passes, text of the graph)
+CASES: dict[str, tuple[tuple[Pass, ...], str]] = {
+    "dce": (
+        (Dce(),),
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %a: f32[2, 3] = neg(%x)
+  %b: f32[2, 3] = exp(%x)
+  %c: f32[2, 3] = exp(%b)
+  return %a
+}
+""",
+    ),
+    "dce_keeps_placeholders": (
+        (Dce(),),
+        """
+graph g(%x: f32[2, 3] input 'x', %y: f32[] input 'y') {
+  %a: f32[2, 3] = neg(%x)
+  return %x
+}
+""",
+    ),
+    "cse_commutes": (
+        (Cse(),),
+        """
+graph g(%x: f32[2, 3] input 'x', %y: f32[2, 3] input 'y') {
+  %a: f32[2, 3] = mul(%x, %y)
+  %b: f32[2, 3] = mul(%y, %x)
+  %c: f32[2, 3] = sub(%x, %y)
+  %d: f32[2, 3] = sub(%y, %x)
+  %e: f32[2, 3] = add(%a, %b)
+  return %e, %c, %d
+}
+""",
+    ),
+    "cse_tells_attributes_apart": (
+        (Cse(), Dce()),
+        """
+graph g(%k: u64[3] rng 'k') {
+  %a: u32[4] = philox(%k) shape=(4,) stream=0
+  %b: u32[4] = philox(%k) shape=(4,) stream=1
+  %c: u32[4] = philox(%k) shape=(4,) stream=0
+  return %a, %b, %c
+}
+""",
+    ),
+    "cse_merges_constants": (
+        (Cse(),),
+        """
+graph g(%x: f32[2] input 'x') {
+  %c: f32[2] = constant [1.0, 2.0]
+  %d: f32[2] = constant [1.0, 2.0]
+  %a: f32[2] = add(%x, %c)
+  %b: f32[2] = add(%x, %d)
+  return %a, %b
+}
+""",
+    ),
+    "fold_fulls": (
+        (Fold(), Dce()),
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %two: f32[] = constant 2.0
+  %r: f32[1, 1] = reshape(%two) shape=(1, 1)
+  %e: f32[2, 3] = expand(%r) shape=(2, 3)
+  %h: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=0.5
+  %m: f32[2, 3] = mul(%e, %h)
+  %y: f32[2, 3] = sub(%x, %m)
+  return %y
+}
+""",
+    ),
+    "fold_small_constants": (
+        (Fold(), Dce()),
+        """
+graph g(%x: f32[2] input 'x') {
+  %c: f32[2] = constant [1.0, -0.0]
+  %n: f32[2] = neg(%c)
+  %y: f32[2] = add(%x, %n)
+  return %y
+}
+""",
+    ),
+    "identities": (
+        CANONICAL,
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %one: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=1.0
+  %zero: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=0.0
+  %a: f32[2, 3] = mul(%one, %x)
+  %b: f32[2, 3] = add(%a, %zero)
+  %c: f32[2, 3] = sub(%b, %zero)
+  %d: f32[2, 3] = div(%c, %one)
+  %e: f32[2, 3] = neg(%d)
+  %f: f32[2, 3] = neg(%e)
+  %g: f32[2, 3] = cast(%f) dtype=f32
+  %h: f64[2, 3] = cast(%g) dtype=f64
+  %i: f32[2, 3] = cast(%h) dtype=f32
+  %j: f32[2, 3] = pow(%i, %one)
+  %y: f32[2, 3] = exp(%j)
+  return %y
+}
+""",
+    ),
+    "narrowing_casts_stay": (
+        CANONICAL,
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %a: bf16[2, 3] = cast(%x) dtype=bf16
+  %b: f32[2, 3] = cast(%a) dtype=f32
+  %c: i32[2, 3] = cast(%x) dtype=i32
+  %d: f32[2, 3] = cast(%c) dtype=f32
+  return %b, %d
+}
+""",
+    ),
+    "powers": (
+        CANONICAL,
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %three: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=3.0
+  %a: f32[2, 3] = pow(%x, %three)
+  return %a
+}
+""",
+    ),
+    "division_by_a_power_of_two": (
+        CANONICAL,
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %four: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=4.0
+  %a: f32[2, 3] = div(%x, %four)
+  %three: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=3.0
+  %b: f32[2, 3] = div(%x, %three)
+  return %a, %b
+}
+""",
+    ),
+    "reshapes_and_permutes": (
+        CANONICAL,
+        """
+graph g(%x: f32[2, 1, 3] input 'x') {
+  %a: f32[6] = reshape(%x) shape=(6,)
+  %b: f32[2, 1, 3] = reshape(%a) shape=(2, 1, 3)
+  %c: f32[3, 2, 1] = permute(%b) dims=(2, 0, 1)
+  %d: f32[2, 1, 3] = permute(%c) dims=(1, 2, 0)
+  %e: f32[1, 2, 3] = permute(%d) dims=(1, 0, 2)
+  %y: f32[1, 2, 3] = exp(%e)
+  return %y
+}
+""",
+    ),
+    "expands": (
+        CANONICAL,
+        """
+graph g(%x: f32[3] input 'x') {
+  %a: f32[1, 3] = reshape(%x) shape=(1, 3)
+  %b: f32[2, 3] = expand(%a) shape=(2, 3)
+  %c: f32[4, 2, 3] = expand(%b) shape=(4, 2, 3)
+  %y: f32[4, 2, 3] = exp(%c)
+  return %y
+}
+""",
+    ),
+    "sums": (
+        CANONICAL,
+        """
+graph g(%x: f32[2, 3, 4] input 'x', %b: f32[4] input 'b') {
+  %a: f32[2, 4] = sum(%x) dims=(1,)
+  %r: f32[2, 1, 4] = reshape(%a) shape=(2, 1, 4)
+  %c: f32[1, 4] = sum(%r) dims=(0,)
+  %d: f32[4] = sum(%c) dims=(0,)
+  %e: f32[2, 3, 4] = expand(%b) shape=(2, 3, 4)
+  %f: f32[4] = sum(%e) dims=(0, 1)
+  %y: f32[4] = add(%d, %f)
+  return %y
+}
+""",
+    ),
+    "slices_of_slices_and_cats": (
+        CANONICAL,
+        """
+graph g(%x: f32[8] input 'x', %z: f32[4] input 'z') {
+  %a: f32[4] = slice(%x) starts=(1,) steps=(2,) stops=(8,)
+  %b: f32[2] = slice(%a) starts=(1,) steps=(2,) stops=(4,)
+  %c: f32[12] = cat(%z, %x) dim=0
+  %d: f32[3] = slice(%c) starts=(5,) steps=(1,) stops=(8,)
+  %e: f32[4] = slice(%c) starts=(0,) steps=(1,) stops=(4,)
+  return %b, %d, %e
+}
+""",
+    ),
+    "gradient_of_a_split_is_a_cat": (
+        CANONICAL,
+        """
+graph g(%a: f32[2, 1] input 'a', %b: f32[2, 3] input 'b', %c: f32[2, 2] input 'c') {
+  %pa: f32[2, 6] = pad(%a) high=(0, 5) low=(0, 0) value=0.0
+  %pb: f32[2, 6] = pad(%b) high=(0, 2) low=(0, 1) value=0.0
+  %pc: f32[2, 6] = pad(%c) high=(0, 0) low=(0, 4) value=0.0
+  %s: f32[2, 6] = add(%pc, %pb)
+  %t: f32[2, 6] = add(%s, %pa)
+  return %t
+}
+""",
+    ),
+    "weight_gradient_in_the_weights_layout": (
+        CANONICAL,
+        """
+graph g(%x: f32[8, 3] input 'x', %g: f32[8, 4] input 'g') {
+  %xt: f32[3, 8] = permute(%x) dims=(1, 0)
+  %m: f32[3, 4] = matmul(%xt, %g)
+  %w: f32[4, 3] = permute(%m) dims=(1, 0)
+  return %w
+}
+""",
+    ),
+    "only_autograd_reads_detach": (
+        GRADIENT,
+        """
+graph g(%x: f32[2, 3] input 'x') {
+  %a: f32[2, 3] = detach(%x)
+  %y: f32[2, 3] = exp(%a)
+  return %y
+}
+""",
+    ),
+    "square_gradient": (
+        GRADIENT,
+        """
+graph g(%r: f32[2, 1] input 'r', %x: f32[2, 3] input 'x') {
+  %g: f32[2, 3] = expand(%r) shape=(2, 3)
+  %a: f32[2, 3] = mul(%g, %x)
+  %b: f32[2, 3] = mul(%g, %x)
+  %y: f32[2, 3] = add(%a, %b)
+  %n: f32[2, 3] = neg(%y)
+  %s: f32[2] = sum(%n) dims=(1,)
+  %h: f32[2] = full() dtype=f32 shape=(2,) value=0.25
+  %t: f32[2] = mul(%s, %h)
+  return %y, %t
+}
+""",
+    ),
+    "softmax_gradient": (
+        GRADIENT,
+        """
+graph g(%e: f32[2, 3] input 'e', %g: f32[2, 3] input 'g') {
+  %s: f32[2] = sum(%e) dims=(1,)
+  %k: f32[2, 1] = reshape(%s) shape=(2, 1)
+  %S: f32[2, 3] = expand(%k) shape=(2, 3)
+  %p: f32[2, 3] = div(%e, %S)
+  %q: f32[2, 3] = div(%g, %S)
+  %m: f32[2, 3] = mul(%q, %p)
+  %n: f32[2, 3] = neg(%m)
+  %t: f32[2] = sum(%n) dims=(1,)
+  %u: f32[2, 1] = reshape(%t) shape=(2, 1)
+  %v: f32[2, 3] = expand(%u) shape=(2, 3)
+  %w: f32[2, 3] = add(%q, %v)
+  %y: f32[2, 3] = mul(%w, %e)
+  return %p, %y
+}
+""",
+    ),
+    "embedding_gradients": (
+        GRADIENT,
+        """
+graph g(%w: f32[5, 2] input 'w', %i: i64[3] input 'i', %r: f32[3, 2] input 'r', %x: f32[5, 2] input 'x') {
+  %n: i64[3] = iota() dim=0 dtype=i64 shape=(3,)
+  %t: f32[3, 2] = take(%w, %n)
+  %z: f32[5, 2] = full() dtype=f32 shape=(5, 2) value=0.0
+  %a: f32[5, 2] = index_add(%z, %n, %r)
+  %b: f32[5, 2] = index_add(%z, %i, %r)
+  %c: f32[5, 2] = add(%x, %b)
+  return %t, %a, %c
+}
+""",
+    ),
+    "rename": (
+        (Rename(),),
+        """
+graph g(%neg: f32[2] input 'x') {
+  %q: f32[2] = neg(%neg)
+  %neg_7: f32[2] = neg(%q)
+  %c: f32[2] = constant [1.0, 2.0]
+  return %neg_7, %c
+}
+""",
+    ),
+}

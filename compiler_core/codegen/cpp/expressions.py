@@ -26,8 +26,6 @@ from compiler_core.loop_ir.expr import (
     Where,
 )
 
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-
 
 @dataclass(frozen=True, slots=True)
 class ExprPrinter:
@@ -49,7 +47,7 @@ class ExprPrinter:
             case IndexValue(index, dtype):
                 return self.convert(f"(int64_t)({self.index.text(index)})", int64, dtype)
             case IndexCompare(op, left, right):
-                return f"({self.index.text(left)} {_COMPARE[op]} {self.index.text(right)})"
+                return self.index.compare(op, left, right)
             case Call(scalar, args, _):
                 return emit_scalar(scalar, args, [self.text(arg) for arg in args], args[0].dtype, self.used)
             case Cast(arg, dtype):

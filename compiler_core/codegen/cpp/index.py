@@ -22,6 +22,7 @@ from compiler_core.loop_ir.expr import Index
 from compiler_core.symbolic.functions import FloorDiv, FloorMod
 
 Interval = tuple[int, int]  # both ends included
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 UINT32_MAX = 2**32 - 1
 
 
@@ -75,6 +76,26 @@ class IndexPrinter:
             return self._division(index)
         raise LoweringError(f"no C++ for the index expression {index}", got=type(index).__name__)
 
+    def compare(self, op: str, left: Index, right: Index) -> str:
+        """`left OP right`. Where a stride hides the fast axis (64*i + j < 256, j in [0, 64)) it says i < 4 instead.
+
+        The test is then the same for a whole vector loop, and the compiler moves it out of it.
+        """
+        reduced = self._without_rest(left - right) if op in ("lt", "ge") else None
+        if reduced is not None:
+            left, right = _sides(reduced)
+        return f"({self.text(left)} {_COMPARE[op]} {self.text(right)})"
+
+    def _without_rest(self, difference: Index) -> Index | None:
+        """E, if difference = g*E + r with 0 <= r < g and g > 1: then difference < 0 exactly if E < 0."""
+        terms = difference.as_coefficients_dict()
+        for g in sorted({abs(int(c)) for atom, c in terms.items() if atom != 1 and c.is_Integer}, reverse=True):
+            rest = sum((atom * c for atom, c in terms.items() if c % g), sympy.Integer(0))
+            bounds = self.bounds(rest)
+            if g > 1 and bounds is not None and bounds[0] >= 0 and bounds[1] < g:
+                return sum((atom * (c // g) for atom, c in terms.items() if c % g == 0), sympy.Integer(0))
+        return None
+
     def _sum(self, terms: Iterable[Index]) -> str:
         text = ""
         for term in terms:
@@ -109,6 +130,13 @@ class IndexPrinter:
 def _weight(index: Index) -> int:
     """Order of terms for people: large strides first, constants last."""
     return 1 if index.is_Integer else -abs(int(index.args[0])) if index.is_Mul and index.args[0].is_Integer else -1
+
+
+def _sides(difference: Index) -> tuple[Index, Index]:
+    """(left, right) with left - right = difference and no minus signs."""
+    terms = difference.as_coefficients_dict().items()
+    left = sum((atom * c for atom, c in terms if c > 0), sympy.Integer(0))
+    return left, left - difference
 
 
 def _times(a: Interval, b: Interval) -> Interval:

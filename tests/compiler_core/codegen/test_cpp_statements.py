@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native_harness import I0, I1, assert_close, check, compile_programs, kernel_of, pointwise, program_of
+from native_harness import I0, I1, I2, assert_close, check, compile_programs, kernel_of, pointwise, program_of
 
+from compiler_core.codegen.cpp.index import IndexPrinter
 from compiler_core.codegen.cpp.statements import SUM_BLOCK, KernelPrinter
 from compiler_core.dtype import ALL, DType, bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 from compiler_core.errors import IndexError_
@@ -196,6 +197,35 @@ def test_where_on_an_index_does_not_load_the_other_side(op: str, tmp_path, rng) 
     hit = Const(-1.0, float32)
     value = Where(near, Where(near, inside, outside), hit)
     check(program_of(pointwise([float32], 8, value)), [values(rng, float32, 8)], tmp_path, ulp=0)
+
+
+def compared(op: str, left: x.Index, right: x.Index) -> str:
+    printer = IndexPrinter({"i0": (0, 11), "i1": (0, 63), "i2": (0, 64)}, set())
+    return printer.compare(op, left, right)
+
+
+def test_text_of_comparisons_that_a_stride_decides() -> None:
+    number = x.sympy.Integer
+    assert compared("lt", 64 * I0 + I1, number(256)) == "(i0 < 4)"
+    assert compared("ge", 64 * I0 + I1, number(512)) == "(i0 >= 8)"
+    assert compared("lt", 128 * I0 + I1 + 64, 64 * I2) == "(2*i0 + 1 < i2)"
+    assert compared("lt", 64 * I0 + I2, number(256)) == "(64*i0 + i2 < 256)"  # i2 reaches 64
+    assert compared("lt", 64 * I0 + I1, number(250)) == "(64*i0 + i1 < 250)"
+    assert compared("le", 64 * I0 + I1, number(256)) == "(64*i0 + i1 <= 256)"
+
+
+@pytest.mark.parametrize("op", ["lt", "ge"])
+@pytest.mark.parametrize("bound", [0, 4, 8, 9, -4, 100])
+def test_reduced_comparisons_decide_as_before(op: str, bound: int, tmp_path) -> None:
+    near = IndexCompare(op, 4 * FloorDiv(I0, 4) + FloorMod(I0, 4), x.sympy.Integer(bound))
+    outer = Loop("i1", 5, "parallel", (Loop("i0", 4, "vector", (Store("out", 4 * I1 + I0, _flag(op, bound)),)),))
+    check(program_of(pointwise([], 20, Where(near, Const(1.0, float32), Const(0.0, float32)))), [], tmp_path, ulp=0)
+    check(program_of(kernel_of([], [], float32, 20, [outer])), [], tmp_path, ulp=0)
+
+
+def _flag(op: str, bound: int) -> x.Expr:
+    near = IndexCompare(op, 4 * I1 + I0, x.sympy.Integer(bound))
+    return Where(near, Const(1.0, float32), Const(0.0, float32))
 
 
 def test_libm_inside_where(tmp_path, rng) -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.min_cut import INFINITE, FlowNetwork
-from compiler_core.aot.recompute import CostModel, is_view, needed_for
+from compiler_core.aot.recompute import CostModel, is_library, is_view, needed_for
 from compiler_core.graph.extract import extract
-from compiler_core.graph.ir import Graph, Node, Placeholder
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,23 @@ def _cut(graph: Graph, costs: CostModel, after: set[Node], gradients: Sequence[N
 
 
 def _without_views(saved: set[Node]) -> set[Node]:
-    """Saved views replaced by what they are views of, while that is no larger: taking a view costs nothing."""
+    """Saved views replaced by what they are views of, while that is no larger: taking a view costs nothing.
+
+    A permuted matrix product stays: the product is written in that layout, and whoever reads it so needs no copy.
+    """
     result = set()
     for node in saved:
-        while is_view(node) and node.operands[0].meta.nbytes <= node.meta.nbytes:
+        while is_view(node) and node.operands[0].meta.nbytes <= node.meta.nbytes and not _permutes_product(node):
             node = node.operands[0]
         result.add(node)
     return result
+
+
+def _permutes_product(node: Node) -> bool:
+    """Whether `node` permutes what a library routine computes."""
+    if not isinstance(node, Call) or node.op.name != "permute":
+        return False
+    behind: Node = node
+    while isinstance(behind, Call) and is_view(behind):
+        behind = behind.args[0]
+    return isinstance(behind, Call) and is_library(behind)

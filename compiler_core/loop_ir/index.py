@@ -22,16 +22,23 @@ from compiler_core.symbolic.functions import FloorDiv, FloorMod, integer_symbol
 def show_index(index: sympy.Expr) -> str:
     """`128*i0 + i1`, `(i0 + 1)//4`, `i0%3`."""
     if index.is_Add:
-        text = " + ".join(show_index(term) for term in index.args)
+        text = " + ".join(show_index(term) for term in sorted(index.args, key=_place))
         return text.replace("+ -", "- ")
     if index.is_Mul:
-        return "*".join(_show_factor(factor) for factor in index.args)
+        text = "*".join(_show_factor(factor) for factor in index.args)
+        return f"-{text[3:]}" if text.startswith("-1*") else text
     if isinstance(index, FloorDiv | FloorMod):
         x, n = index.args
         return f"{_show_factor(x)}{'//' if isinstance(index, FloorDiv) else '%'}{_show_factor(n)}"
     if index.is_Symbol or index.is_Integer:
         return str(index)
     raise GraphError(f"{index} is not an index expression", got=type(index).__name__)
+
+
+def _place(term: sympy.Expr) -> tuple[bool, int, str]:
+    """Outer axes first: by falling coefficient, then by text; a number last."""
+    coefficient, rest = term.as_coeff_Mul()
+    return bool(term.is_Integer), -abs(int(coefficient)), show_index(rest)
 
 
 def _show_factor(index: sympy.Expr) -> str:

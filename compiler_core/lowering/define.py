@@ -36,23 +36,40 @@ _MAX_INLINE_OPS = 12
 
 @dataclass
 class Defined:
-    """definitions by name, in order; outputs: the value each graph output is; arrays: constants by name."""
+    """definitions by name, in order; outputs: the value each graph output is; metas: of every value, inputs included.
+
+    storage: values that live in the memory of another (see place.py).
+    """
 
     definitions: dict[str, d.Definition] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     metas: dict[str, TensorMeta] = field(default_factory=dict)
+    storage: dict[str, str] = field(default_factory=dict)
 
 
 def define(graph: Graph) -> Defined:
     """The definitions of everything that `graph`'s outputs need."""
     definer = Definer()
+    products_out = {node for node in graph.outputs if _shows_product(node)}
     for node in live_nodes(graph):
-        if isinstance(node, Call):
+        if node in products_out:
+            definer.materialise(node)
+        elif isinstance(node, Call):
             definer.define_call(node)
         else:
             definer.result.metas[node.name] = node.meta
     definer.define_outputs(graph)
     return definer.result
+
+
+def _shows_product(node: Node) -> bool:
+    """Whether an output is a view of all of a matrix product: its readers then read the output, not the product."""
+    numel = node.meta.numel
+    seen: Node = node
+    while isinstance(seen, Call) and isinstance(seen.op.lower, rules.Movement):
+        seen = seen.args[0]
+    is_product = isinstance(seen, Call) and isinstance(seen.op.lower, rules.Library)
+    return is_product and seen is not node and seen.meta.numel == numel
 
 
 def live_nodes(graph: Graph) -> list[Node]:
@@ -78,6 +95,8 @@ class Definer:
         """Element `index` of `value`: through its views to what lies behind them."""
         node: Node = value
         while isinstance(node, Call) and isinstance(node.op.lower, rules.Movement):
+            if node.name in self.result.metas:
+                break  # a view that has memory of its own
             source = node.args[0]
             index = node.op.lower.source(index, source.shape, **node.attrs)
             node = source

@@ -4,6 +4,7 @@
                 | Reduce    name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
                 | Scatter   name = base; name[target(axes)] (=|+=) value
                 | Gemm      name = alpha * a @ b, by strides
+                | Assembly  name consists of what `parts` wrote into it
 
 A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer`
 names a value (of the graph, or made by the lowering), and indices are `Affine`, always flat: row-major offsets into
@@ -118,7 +119,21 @@ class Gemm:
         return math.prod(self.batch) * self.m * self.n
 
 
-Definition: TypeAlias = Element | Reduce | Scatter | Gemm
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """A value whose parts other definitions write in place:
+
+    complete once all of `parts` are. Needs no step of its own.
+    """
+
+    name: str
+    dtype: DType
+    parts: tuple[str, ...]
+    numel: int
+    note: str = ""
+
+
+Definition: TypeAlias = Element | Reduce | Scatter | Gemm | Assembly
 
 
 def make_axes(shape: Shape) -> Axes:
@@ -266,6 +281,8 @@ def definition_reads(definition: Definition) -> list[str]:
     if isinstance(definition, Gemm):
         names = [definition.a.source, definition.b.source, definition.scale, definition.onto]
         return list(dict.fromkeys(name for name in names if name))
+    if isinstance(definition, Assembly):
+        return list(definition.parts)
     found = [load.buffer for load in loads(definition.value)]
     if isinstance(definition, Scatter):
         found += [load.buffer for load in loads(definition.base)]

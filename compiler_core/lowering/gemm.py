@@ -50,7 +50,7 @@ def _widen(definer: Definer, node: Node, name: str) -> str:
 
 def _contiguous(name: str, node: Node) -> d.Operand:
     *batch, row, col = d.row_major(node.shape)
-    return _blas_operand(name, 0, tuple(batch), row, col, node.shape[-2], node.shape[-1]) or _never(node)
+    return blas_operand(name, 0, tuple(batch), row, col, node.shape[-2], node.shape[-1]) or _never(node)
 
 
 def _never(node: Node) -> d.Operand:
@@ -73,10 +73,10 @@ def strided_operand(source: str, index: Affine, axes: d.Axes) -> d.Operand | Non
     if not index.is_linear or any(stride < 0 for stride in index.terms.values()):
         return None
     *batch, row, col = (index.coefficient(axis) for axis in axes)
-    return _blas_operand(source, index.const, tuple(batch), row, col, axes[-2].extent, axes[-1].extent)
+    return blas_operand(source, index.const, tuple(batch), row, col, axes[-2].extent, axes[-1].extent)
 
 
-def _blas_operand(
+def blas_operand(
     source: str, offset: int, batch: tuple[int, ...], row: int, col: int, rows: int, cols: int
 ) -> d.Operand | None:
     """With strides of directions of length 1 chosen to suit BLAS."""
@@ -97,7 +97,7 @@ def make_gemm(node: Call, name: str, a: d.Operand, b: d.Operand) -> d.Gemm:
 
     *batch, m, n = node.shape
     *out_batch, row, col = d.row_major(node.shape)
-    out = _blas_operand(name, 0, tuple(out_batch), row, col, m, n)
+    out = blas_operand(name, 0, tuple(out_batch), row, col, m, n)
     assert out is not None, f"a contiguous product suits BLAS: {node!r}"
     k = node.args[0].shape[-1]
     return merge_batch(d.Gemm(name, node.dtype.compute, tuple(batch), m, n, k, a, b, out, note=note_of(node)))

@@ -4,6 +4,7 @@ In: the graphs of one compilation (forward, backward segments). Out: one Program
 among all of them.
 
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
+    place       products written where their only reader wants them           lowering/place.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py
 """
 
@@ -16,6 +17,7 @@ from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.lowering.define import define
+from compiler_core.lowering.place import place_products
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
 
@@ -23,7 +25,7 @@ from compiler_core.schedule.program import schedule
 def lower_and_schedule(graphs: Sequence[Graph]) -> list[ir.Program]:
     """The programs of `graphs`, in order. Raises LoweringError for a graph that loops cannot express."""
     table = KernelTable()
-    programs = [schedule(graph, define(graph), table) for graph in graphs]
+    programs = [schedule(graph, place_products(define(graph)), table) for graph in graphs]
     for program in programs:
         if config.verify:
             from compiler_core.loop_ir.verify import verify_program

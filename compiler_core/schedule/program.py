@@ -57,7 +57,7 @@ def _steps(
     partials: dict[str, Partial],
 ) -> Iterable[ir.Step]:
     first = infos[group.members[0]].definition
-    if first.numel == 0:
+    if first.numel == 0 or isinstance(first, d.Assembly):
         return
     if isinstance(first, d.Gemm):
         yield library_call(first)
@@ -66,12 +66,13 @@ def _steps(
         built = build_scatter(first, defined.metas, table)
     else:
         built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)
-    yield ir.KernelCall(built.kernel, tuple(ir.Slot(_argument(a, partials)) for a in built.arguments), built.note)
+    slots = tuple(ir.Slot(_argument(a, defined.storage, partials)) for a in built.arguments)
+    yield ir.KernelCall(built.kernel, slots, built.note)
 
 
-def _argument(argument: str | Partial, partials: dict[str, Partial]) -> str:
+def _argument(argument: str | Partial, storage: dict[str, str], partials: dict[str, Partial]) -> str:
     if isinstance(argument, str):
-        return argument
+        return storage.get(argument, argument)
     name = f"{argument.reduction}__partial"
     partials[name] = argument
     return name

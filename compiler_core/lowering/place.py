@@ -1,0 +1,212 @@
+"""Products written where, and scaled as, their only reader wants them, so that the reader vanishes.
+
+In: `Defined`. Out: `Defined` with fewer definitions. Three rewrites of an Element v that alone reads a Gemm g:
+
+    v = s * g[permuted]         ->  g writes v's layout, s becomes alpha (a number) or scale (read at run time)
+    v = cat(g1, g2, ...)        ->  each g writes its part of v, and v is an Assembly of them
+    v = g + bias, only read by other products or by the caller  ->  v starts as the bias and g adds onto it (beta = 1)
+
+Method: v's index into g, split into digits until it is linear, is inverted; BLAS takes the result if one of the two
+matrix strides is 1. Invariant: a value that the caller or anyone else reads keeps its definition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from compiler_core.loop_ir import expr as x
+from compiler_core.lowering import definition as d
+from compiler_core.lowering.define import Defined
+from compiler_core.lowering.layout import relayout
+from compiler_core.symbolic.affine import Affine, Axis, of_axis
+
+
+def place_products(defined: Defined) -> Defined:
+    """`defined` after the rewrites, in the order of its definitions."""
+    placer = _Placer(defined)
+    for definition in [*defined.definitions.values()]:
+        if isinstance(definition, d.Element) and definition.numel:
+            placer.visit(definition)
+    return replace(defined, definitions=placer.in_order(), metas=placer.metas, storage=placer.storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """alpha * scale * load."""
+
+    load: x.Load
+    alpha: float = 1.0
+    scale: str = ""
+
+
+class _Placer:
+    def __init__(self, defined: Defined) -> None:
+        self.definitions = dict(defined.definitions)
+        self.metas = dict(defined.metas)
+        self.storage = dict(defined.storage)
+        self.outputs = set(defined.outputs)
+        self.before: dict[str, list[d.Definition]] = {}  # definitions to stand right before one of a given name
+        self.uses: Counter[str] = Counter()
+        self.readers: dict[str, list[str]] = {}
+        for definition in defined.definitions.values():
+            for name in _all_reads(definition):
+                self.uses[name] += 1
+                self.readers.setdefault(name, []).append(definition.name)
+
+    def in_order(self) -> dict[str, d.Definition]:
+        ordered: dict[str, d.Definition] = {}
+        for name, definition in self.definitions.items():
+            for earlier in self.before.get(name, ()):
+                ordered[earlier.name] = earlier
+            ordered[name] = definition
+        return ordered
+
+    def visit(self, element: d.Element) -> None:
+        scaled = self._scaled(element.value)
+        if scaled is not None:
+            gemm = self._moved(scaled, element.axes, element.name, 0)
+            if gemm is not None:
+                self._replace(element, gemm, scaled)
+            return
+        if isinstance(element.value, x.Where):
+            self._assemble(element)
+        elif isinstance(element.value, x.Call) and element.value.scalar == "add":
+            self._add_onto(element, element.value)
+
+    def _replace(self, element: d.Element, gemm: d.Gemm, scaled: _Scaled) -> None:
+        del self.definitions[scaled.load.buffer]
+        note = f"{gemm.note}; {element.note}"
+        self.definitions[element.name] = replace(gemm, name=element.name, note=note)
+
+    # ---- patterns
+
+    def _own_gemm(self, load: x.Load) -> d.Gemm | None:
+        """The product behind a load that is its only use."""
+        gemm = self.definitions.get(load.buffer)
+        if isinstance(gemm, d.Gemm) and self.uses[load.buffer] == 1 and load.buffer not in self.outputs:
+            return gemm if gemm.out.source == gemm.name and not gemm.onto else None
+        return None
+
+    def _scaled(self, value: x.Expr) -> _Scaled | None:
+        """`value` as a number times a run-time scale times one load of a product of its own."""
+        if isinstance(value, x.Load):
+            return _Scaled(value) if self._own_gemm(value) is not None else None
+        if not isinstance(value, x.Call) or value.scalar != "mul":
+            return None
+        for factor, other in (value.args, value.args[::-1]):
+            scaled = self._scaled(other)
+            if scaled is None:
+                continue
+            if isinstance(factor, x.Const):
+                return replace(scaled, alpha=scaled.alpha * float(factor.value))
+            is_one = isinstance(factor, x.Load) and self.metas[factor.buffer].numel == 1
+            if is_one and not scaled.scale and isinstance(factor, x.Load):
+                return replace(scaled, scale=factor.buffer)
+        return None
+
+    def _moved(self, scaled: _Scaled, axes: d.Axes, target: str, offset: int) -> d.Gemm | None:
+        """The product of `scaled` written so that element `axes` of `target` (from offset) is load.index of it."""
+        gemm = self._own_gemm(scaled.load)
+        if gemm is None or (gemm.scale and scaled.scale):
+            return None
+        moved = relayout(gemm, scaled.load.index, axes, d.row_major(self.metas[target].shape), target, offset)
+        if moved is None:
+            return None
+        return replace(moved, alpha=moved.alpha * scaled.alpha, scale=moved.scale or scaled.scale)
+
+    # ---- concatenation
+
+    def _assemble(self, element: d.Element) -> None:
+        parts = list(_parts(element.value, {axis: (0, axis.extent) for axis in element.axes}))
+        moved: list[tuple[d.Gemm, str]] = []
+        strides = d.row_major(tuple(axis.extent for axis in element.axes))
+        for value, box in parts:
+            scaled = None if value is None else self._scaled(value)
+            if scaled is None:
+                return
+            axes = tuple(Axis(axis.name, high - low) for axis, (low, high) in box.items())
+            shift = {axis: of_axis(new) + box[axis][0] for axis, new in zip(element.axes, axes)}
+            index = d.substitute_index(scaled.load.index, shift, {})
+            offset = sum(low * stride for (low, _), stride in zip(box.values(), strides))
+            load = x.Load(scaled.load.buffer, index, scaled.load.dtype)
+            gemm = self._moved(replace(scaled, load=load), axes, element.name, offset)
+            if gemm is None:
+                return
+            moved.append((gemm, scaled.load.buffer))
+        if sum(gemm.numel for gemm, _ in moved) != element.numel:
+            return
+        for gemm, name in moved:
+            self.definitions[name] = gemm
+        self.definitions[element.name] = d.Assembly(
+            element.name, element.dtype, tuple(name for _, name in moved), element.numel, element.note
+        )
+
+    # ---- beta
+
+    def _add_onto(self, element: d.Element, value: x.Call) -> None:
+        """v = g + rest, where nothing that fuses reads v."""
+        readers = [self.definitions.get(name) for name in self.readers.get(element.name, ())]
+        if not all(isinstance(reader, d.Gemm) for reader in readers):
+            return
+        for load, rest in (value.args, value.args[::-1]):
+            gemm = self._own_gemm(load) if isinstance(load, x.Load) else None
+            if gemm is None or not isinstance(load, x.Load) or load.index != d.flat_of(element.axes):
+                continue
+            if self._is_small(rest, element.numel):
+                start = f"{element.name}__start"
+                self.before[element.name] = [d.Element(start, element.dtype, element.axes, rest, element.note)]
+                self.metas[start] = self.metas[element.name]
+                self.storage[start] = element.name
+                del self.definitions[gemm.name]
+                out = replace(gemm.out, source=element.name)
+                self.definitions[element.name] = replace(gemm, name=element.name, out=out, onto=start)
+                return
+
+    def _is_small(self, rest: x.Expr, numel: int) -> bool:
+        """Whether all that `rest` reads is small beside the result and was there before."""
+        loads = d.loads(rest)
+        return all(load.buffer not in self.definitions and self.metas[load.buffer].numel * 8 <= numel for load in loads)
+
+
+def _all_reads(definition: d.Definition) -> Iterable[str]:
+    """Every read of a definition, with repeats."""
+    if isinstance(definition, d.Element | d.Reduce):
+        return [load.buffer for load in d.loads(definition.value)]
+    return d.definition_reads(definition)
+
+
+Box = Mapping[Axis, tuple[int, int]]
+
+
+def _parts(value: x.Expr, box: dict[Axis, tuple[int, int]]) -> Iterable[tuple[x.Expr | None, Box]]:
+    """The boxes of the domain that a chain of index tests cuts, and the value in each; None where that is no box."""
+    if not isinstance(value, x.Where):
+        yield value, box
+        return
+    cut = _cut(value.cond)
+    if cut is None:
+        yield None, box
+        return
+    axis, at, below_is_then = cut
+    low, high = box[axis]
+    below, above = (value.then, value.other) if below_is_then else (value.other, value.then)
+    at = min(max(at, low), high)
+    if at > low:
+        yield from _parts(below, {**box, axis: (low, at)})
+    if at < high:
+        yield from _parts(above, {**box, axis: (at, high)})
+
+
+def _cut(cond: x.Expr) -> tuple[Axis, int, bool] | None:
+    """(axis, n, whether the condition holds below n) of `axis < n` or `axis >= n`."""
+    if not isinstance(cond, x.IndexCompare) or cond.op not in ("lt", "ge"):
+        return None
+    difference: Affine = cond.left - cond.right
+    if len(difference.terms) != 1:
+        return None
+    (axis, coefficient), *_ = difference.terms.items()
+    if not isinstance(axis, Axis) or coefficient != 1:
+        return None
+    return axis, -difference.const, cond.op == "lt"

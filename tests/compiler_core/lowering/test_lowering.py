@@ -1,0 +1,210 @@
+"""Lowered graphs, run by the loop-IR interpreter, against the graph interpreter; and what the lowering avoids doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from compiler_core.config import config
+from compiler_core.dtype import DType, bfloat16, float16, float32, float64, int64
+from compiler_core.errors import IndexError_, LoweringError
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph, GraphBuilder, Node
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.interpret import interpret_program
+from compiler_core.loop_ir.verify import verify_program
+from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import OPS, Array, Op, use_trace
+from compiler_core.ops.rules import Library, Pointwise
+
+Function = Callable[..., Node | Sequence[Node]]
+
+
+def build(function: Function, *shapes: tuple[int, ...], dtype: DType = float32) -> Graph:
+    builder = GraphBuilder("g")
+    inputs = [builder.placeholder("x", TensorMeta(shape, dtype)) for shape in shapes]
+    with use_trace(builder):
+        result = function(*inputs)
+    return builder.build([result] if isinstance(result, Node) else result)
+
+
+def check(graph: Graph, *arrays: Array, rtol: float = 1e-5) -> ir.Program:
+    """Run the program of `graph` against the graph itself, fused and not."""
+    wanted = interpret(graph, arrays)
+    for fusion in (False, True):
+        with config.patch(fusion=fusion):
+            (program,) = lower_and_schedule([graph])
+        verify_program(program)
+        results = interpret_program(program, arrays)
+        for result, want in zip(results, wanted, strict=True):
+            assert result.dtype == want.dtype
+            np.testing.assert_allclose(
+                result.astype(np.float64), want.ravel().astype(np.float64), rtol=rtol, atol=rtol / 10
+            )
+    return program
+
+
+def random_arrays(*shapes: tuple[int, ...], dtype: DType = float32, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(dtype.numpy) for shape in shapes]
+
+
+def gemms(program: ir.Program) -> list[ir.LibraryCall]:
+    return [step for step in program.steps if isinstance(step, ir.LibraryCall)]
+
+
+def kernel_calls(program: ir.Program) -> list[ir.KernelCall]:
+    return [step for step in program.steps if isinstance(step, ir.KernelCall)]
+
+
+# ---- views and matrix products
+
+
+def test_a_linear_layer_reads_its_weight_transposed_without_a_copy() -> None:
+    graph = build(lambda x, w: F.linear(x, w), (2, 5, 8), (6, 8))
+    program = check(graph, *random_arrays((2, 5, 8), (6, 8)))
+    assert not kernel_calls(program)
+    (gemm,) = gemms(program)
+    assert (gemm.m, gemm.n, gemm.k, gemm.batch) == (10, 6, 8, ())
+    assert (gemm.b.row_stride, gemm.b.col_stride) == (1, 8)
+
+
+def attention_scores(qkv: Node) -> Node:
+    """(B, T, 3*H*D) -> (B, H, T, T), as GPT does it."""
+    q, k, _ = F.split(qkv, 8, 2)
+    q, k = (F.transpose(F.view(t, 2, 5, 2, 4), 1, 2) for t in (q, k))
+    return F.matmul(q, F.transpose(k, -2, -1))
+
+
+def test_heads_are_read_out_of_a_fused_projection_by_strides() -> None:
+    program = check(build(attention_scores, (2, 5, 24)), *random_arrays((2, 5, 24)))
+    assert not kernel_calls(program)
+    (gemm,) = gemms(program)
+    assert gemm.batch == (2, 2)
+    assert gemm.a.batch_strides == (120, 4)
+    assert (gemm.a.row_stride, gemm.b.slot.offset) == (24, 8)
+
+
+def test_an_operand_that_strides_cannot_describe_is_copied() -> None:
+    program = check(build(lambda x, w: F.matmul(F.flip(x, 1), w), (4, 3), (3, 2)), *random_arrays((4, 3), (3, 2)))
+    assert len(kernel_calls(program)) == 1
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16])
+def test_16_bit_products_are_computed_in_f32(dtype: DType) -> None:
+    arrays = random_arrays((3, 4), (4, 5), dtype=dtype)
+    program = check(build(F.matmul, (3, 4), (4, 5), dtype=dtype), *arrays, rtol=1e-2)
+    assert gemms(program)[0].dtype is float32
+
+
+@pytest.mark.parametrize("shapes", [((3, 0), (0, 2)), ((0, 3), (3, 2)), ((2, 1, 3), (2, 3, 1)), ((1, 4), (4, 1))])
+def test_products_of_odd_sizes(shapes: tuple[tuple[int, ...], ...]) -> None:
+    check(build(prims.matmul, *shapes), *random_arrays(*shapes))
+
+
+# ---- what is never computed
+
+
+def test_a_causal_mask_is_index_comparison_only() -> None:
+    program = check(build(lambda x: F.tril(x), (4, 4)), *random_arrays((4, 4)))
+    assert len(program.steps) == 1
+    assert "index_ge" in str(program) or "index_le" in str(program)
+    assert "index_value" not in str(program)
+    assert not [b for b in program.buffers if b.kind == "temp"]
+
+
+def test_constants_are_written_into_their_readers() -> None:
+    def function(x: Node) -> Node:
+        return prims.mul(x, prims.add(prims.full_like(x, 2.0), prims.full_like(x, 1.0)))
+
+    (call,) = kernel_calls(check(build(function, (7,)), *random_arrays((7,))))
+    assert [p.access for p in call.kernel.params] == ["in", "out"]
+
+
+def test_dead_nodes_cost_nothing() -> None:
+    def function(x: Node) -> Node:
+        prims.exp(x)
+        return prims.neg(x)
+
+    assert "exp" not in str(check(build(function, (3,)), *random_arrays((3,))))
+
+
+# ---- outputs
+
+
+def test_outputs_that_are_inputs_views_and_repeats_are_copies_of_their_own() -> None:
+    def function(x: Node) -> list[Node]:
+        y = prims.exp(x)
+        return [x, y, y, prims.permute(y, (1, 0))]
+
+    program = check(build(function, (2, 3)), *random_arrays((2, 3)))
+    assert len(set(program.outputs)) == 4
+
+
+def test_empty_arrays_need_no_steps() -> None:
+    graph = build(lambda x: [prims.exp(x), prims.sum(x, (0,)), prims.expand(x, (2, 0, 3))], (0, 3))
+    program = check(graph, np.zeros((0, 3), np.float32))
+    assert len(program.steps) == 1  # the sum over nothing
+
+
+# ---- scatters
+
+
+def index_graph(function: Function, n: int, *shapes: tuple[int, ...]) -> Graph:
+    builder = GraphBuilder("g")
+    index = builder.placeholder("index", TensorMeta((n,), int64))
+    inputs = [builder.placeholder("x", TensorMeta(shape, float32)) for shape in shapes]
+    with use_trace(builder):
+        return builder.build([function(index, *inputs)])
+
+
+def test_repeated_rows_add_up_in_order() -> None:
+    graph = index_graph(lambda i, base, rows: prims.index_add(base, i, rows), 6, (4, 5), (6, 5))
+    program = check(graph, np.array([1, 3, 1, 0, 3, 3]), *random_arrays((4, 5), (6, 5)))
+    assert "+=" in str(program)
+
+
+def test_picking_one_class_a_row_goes_back_as_a_comparison() -> None:
+    def function(index: Node, logits: Node, g: Node) -> Node:
+        zeros = prims.full_like(logits, 0.0)
+        return prims.scatter_add(zeros, prims.reshape(index, (6, 1)), g, 1)
+
+    program = check(
+        index_graph(function, 6, (6, 5), (6, 1)), np.array([1, 3, 1, 0, 4, 4]), *random_arrays((6, 5), (6, 1))
+    )
+    assert "+=" not in str(program)
+    assert "index_eq" in str(program)
+
+
+def test_an_index_out_of_range_is_an_error_of_the_program() -> None:
+    graph = index_graph(lambda i, x: F.embedding(i, x), 3, (4, 5))
+    (program,) = lower_and_schedule([graph])
+    with pytest.raises(IndexError_, match="out of range"):
+        interpret_program(program, [np.array([0, 4, 1]), *random_arrays((4, 5))])
+
+
+def test_an_index_under_a_condition_is_not_read_outside_its_array() -> None:
+    """Rows of padding gather nothing: the index array is shorter than the result."""
+    graph = index_graph(lambda i, x: prims.pad(prims.take(x, i), (1, 0), (2, 0), 0.5), 3, (4, 5))
+    check(graph, np.array([0, 3, 1]), *random_arrays((4, 5)))
+
+
+# ---- errors
+
+
+def test_unknown_scalars_and_routines_are_lowering_errors() -> None:
+    exp = OPS["exp"]
+
+    def renamed(rule: Pointwise | Library) -> Op:
+        return Op("odd", exp.infer, exp.eager, exp.vjp, rule, exp.samples, exp.dtypes)
+
+    for rule, complaint in ((Pointwise("odd"), "not in the loop IR"), (Library("fft"), "routine 'fft' is unknown")):
+        builder = GraphBuilder("g")
+        node = builder.call(renamed(rule), [builder.placeholder("x", TensorMeta((3,), float64))], {})
+        with pytest.raises(LoweringError, match=complaint):
+            lower_and_schedule([builder.build([node])])

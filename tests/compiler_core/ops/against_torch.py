@@ -6,21 +6,19 @@ into a Graph whose joint graph (the vjp rules) gives the gradients; torch runs i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from traced_calls import CallF, outputs, trace
 
 from compiler_core.aot.joint import make_joint
 from compiler_core.graph.interpret import interpret
-from compiler_core.graph.ir import Graph, GraphBuilder
-from compiler_core.graph.verify import verify
 from compiler_core.ops import functional
-from compiler_core.ops.registry import Array, meta_of, use_trace
+from compiler_core.ops.registry import Array
 
 torch = pytest.importorskip("torch")
-CallF = Callable[..., Any]
 
 
 class TorchFunctional:
@@ -33,20 +31,6 @@ class TorchFunctional:
             if hasattr(place, name):
                 return getattr(place, name)
         raise AttributeError(name)
-
-
-def outputs(result: Any) -> list[Any]:
-    """One result or several, as a list."""
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def trace(call: CallF, arrays: Sequence[Array]) -> Graph:
-    """The graph that `call` records on placeholders like `arrays`."""
-    builder = GraphBuilder("traced")
-    nodes = [builder.placeholder(f"x{k}", meta_of(a)) for k, a in enumerate(arrays)]
-    with use_trace(builder):
-        results = outputs(call(functional, *nodes))
-    return verify(builder.build(results))
 
 
 def to_torch(array: Array) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from against_torch import assert_gradients, assert_values, trace
+from against_torch import assert_gradients, assert_values
+from traced_calls import trace
 
 from compiler_core.aot.joint import make_joint
 from compiler_core.errors import DTypeError, IndexError_, ShapeError

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from against_torch import assert_gradients, assert_values, trace
+from against_torch import assert_gradients, assert_values
+from traced_calls import trace
 
 from compiler_core.errors import GraphBreak, IndexError_, ShapeError
 from compiler_core.ops import functional as F

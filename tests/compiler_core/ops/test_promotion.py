@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from against_torch import assert_values, trace
+from against_torch import assert_values
+from traced_calls import trace
 
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError

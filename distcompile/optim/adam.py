@@ -40,7 +40,7 @@ class AdamRule:
             "fresh1": 1 - beta1,
             "beta2": beta2,
             "fresh2": 1 - beta2,
-            "root_correction": math.sqrt(1 - beta2**step),
+            "root_scale": 1 / math.sqrt(1 - beta2**step),
             "eps": group["eps"],
             "step_size": -lr / (1 - beta1**step),
         }
@@ -61,7 +61,7 @@ class AdamRule:
         new = {"exp_avg": m, "exp_avg_sq": v}
         if self.amsgrad:
             v = new["max_exp_avg_sq"] = prims.maximum(state["max_exp_avg_sq"], v)
-        denominator = prims.add(prims.div(prims.sqrt(v), s["root_correction"]), s["eps"])
+        denominator = prims.add(prims.mul(prims.sqrt(v), s["root_scale"]), s["eps"])
         return prims.add(p, prims.mul(prims.div(m, denominator), s["step_size"])), new
 
 

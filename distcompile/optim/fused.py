@@ -3,13 +3,14 @@
 In: for each update its rule, parameter and scalar set. Out: a call [parameter, gradient, *state, ..., *scalars] ->
 [new parameter, *new state, ...], in that order. Gradients may be views of bucket buffers: they are read where they lie.
 Invariant: a layout (rules, shapes, dtypes, which scalars each uses) compiles once; numbers never recompile.
-The outputs are arrays of the backend's recycled pool, never those that are read: parameters alternate between two.
+The call takes places for its outputs; element i of an output depends on element i of its inputs alone, so a place may
+be the array that is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from compiler_core.dtype import of
 from compiler_core.errors import CompilerNotFoundError
@@ -19,19 +20,21 @@ from compiler_core.ops.registry import Array, meta_of, use_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.rule import UpdateRule, apply_rule
 
+if TYPE_CHECKING:
+    from compiler_core.backend import Executable
+
 Layout: TypeAlias = Sequence[tuple[UpdateRule, Tensor, int]]  # rule, parameter, index of its scalar set
 ScalarSets: TypeAlias = Sequence[Mapping[str, Array]]
-Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 
 
 class FusedUpdates:
     """The compiled updates of one optimizer, by layout."""
 
     def __init__(self) -> None:
-        self._calls: dict[Hashable, Call] = {}
+        self._calls: dict[Hashable, Executable] = {}
         self._missing: CompilerNotFoundError | None = None
 
-    def get(self, layout: Layout, scalars: ScalarSets) -> Call:
+    def get(self, layout: Layout, scalars: ScalarSets) -> Executable:
         """The call for this layout, compiled at first use. Raises BackendError."""
         if self._missing is not None:
             raise self._missing

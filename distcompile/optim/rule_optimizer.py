@@ -2,6 +2,7 @@
 
 In: gradients in `.grad`. Out: new values in the parameters' and the state's cells, whose versions rise.
 
+A compiled update writes over values that nobody else can see (`tensor/ownership.py`), else into fresh arrays.
 A step gathers one `Update` per parameter that has a gradient, runs them all (compiled: `fused.py`, one native call;
 eager: the same rule on arrays), then puts the results into the cells. Nothing is written before everything is computed.
 """
@@ -19,6 +20,7 @@ from compiler_core.errors import BackendError, GraphBreak
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.fused import FusedUpdates
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
@@ -43,6 +45,9 @@ class Update:
     def arrays(self) -> list[Array]:
         return [self.parameter._read(), self.gradient, *(tensor._read() for tensor in self.state)]
 
+    def destinations(self) -> list[Array]:
+        return [destination(self.parameter._cell), *(destination(tensor._cell) for tensor in self.state)]
+
     def write(self, outputs: list[Array]) -> None:
         for tensor, value in zip((self.parameter, *self.state), outputs, strict=True):
             tensor._cell.write(value)
@@ -65,7 +70,7 @@ class RuleOptimizer(Optimizer):
 
     def step_number(self, state: dict[str, Any]) -> int:
         """The number of the step about to be made for a parameter with this state; 1 is the first."""
-        return int(state["step"]._read()) + 1
+        return int(state["step"]._read()) + 1 if "step" in state else 1
 
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
@@ -94,8 +99,8 @@ class RuleOptimizer(Optimizer):
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
+                step = self.step_number(self.state[parameter])  # before its state is made
                 state = self._state_of(parameter, rule)
-                step = self.step_number(self.state[parameter])
                 key = (which, step, parameter.dtype)
                 if key not in places:
                     places[key] = len(scalars)
@@ -132,7 +137,9 @@ class RuleOptimizer(Optimizer):
             reason = str(error).partition("\n")[0]
             warn_once("optim.fused", f"{type(self).__name__} runs op by op, not compiled: {reason}")
             return False
-        outputs = call([array for u in updates for array in u.arrays()] + [a for s in scalars for a in s.values()])
+        places = [place for update in updates for place in update.destinations()]  # before anything else refers to them
+        inputs = [array for update in updates for array in update.arrays()]
+        outputs = call(inputs + [number for numbers in scalars for number in numbers.values()], places)
         start = 0
         for update in updates:
             end = start + 1 + len(update.state)

@@ -32,22 +32,24 @@ class SGDRule:
         return ("momentum_buffer",) if self.momentum else ()
 
     def numbers(self, group: Group, step: int) -> dict[str, float]:
-        numbers = {"lr": group["lr"] if self.maximize else -group["lr"]}
+        numbers = {"step_size": -group["lr"]}
         if self.weight_decay:
-            numbers["weight_decay"] = -group["weight_decay"] if self.maximize else group["weight_decay"]
+            numbers["weight_decay"] = group["weight_decay"]
         if self.momentum:
             numbers["momentum"] = group["momentum"]
             numbers["fresh"] = 1.0 if step == 1 else 1.0 - group["dampening"]
         return {name: float(number) for name, number in numbers.items()}
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
         if self.weight_decay:
             g = prims.add(g, prims.mul(p, s["weight_decay"]))
         if not self.momentum:
-            return prims.add(p, prims.mul(g, s["lr"])), {}
+            return prims.add(p, prims.mul(g, s["step_size"])), {}
         buffer = prims.add(prims.mul(state["momentum_buffer"], s["momentum"]), prims.mul(g, s["fresh"]))
         direction = prims.add(g, prims.mul(buffer, s["momentum"])) if self.nesterov else buffer
-        return prims.add(p, prims.mul(direction, s["lr"])), {"momentum_buffer": buffer}
+        return prims.add(p, prims.mul(direction, s["step_size"])), {"momentum_buffer": buffer}
 
 
 class SGD(RuleOptimizer):

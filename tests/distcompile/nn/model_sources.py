@@ -317,7 +317,8 @@ class Expert(nn.Module):
     def __init__(self, d):
         super().__init__()
         self.norm = nn.RMSNorm(d, eps=1e-6)
-        self.gate, self.up, self.down = nn.Linear(d, 2 * d, False), nn.Linear(d, 2 * d, False), nn.Linear(2 * d, d, False)
+        self.gate, self.up = nn.Linear(d, 2 * d, bias=False), nn.Linear(d, 2 * d, bias=False)
+        self.down = nn.Linear(2 * d, d, bias=False)
 
     def forward(self, x):
         h = self.norm(x)

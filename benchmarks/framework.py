@@ -1,6 +1,6 @@
 """The framework under measurement, chosen by BENCH_FRAMEWORK: `distcompile` (default) or `torch`.
 
-In: the environment. Out: `torch`, `nn`, `F` (of either), `make_world` (ranks, barrier, mean over ranks), `pin`.
+In: the environment. Out: `torch`, `nn`, `F` (of either), `World` (ranks, barrier, mean over ranks), `pin`.
 The models and the loops of this folder are one source for both sides: only what is imported here differs, so a ratio
 compares frameworks and not benchmark programs. PyTorch is not a dependency; its side runs under its own interpreter.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 NAME = os.environ.get("BENCH_FRAMEWORK", "distcompile")
@@ -30,45 +31,11 @@ if NAME == "torch":
     torch.set_num_threads(1)
 
 
-class MPIWorld:
-    """Ranks under distcompile-run."""
+class World:
+    """The ranks of this job, in torch.distributed's words, which both sides understand. gloo means MPI on ours."""
 
     def __init__(self) -> None:
-        from mpi4py import MPI
-
-        self._world = MPI.COMM_WORLD
-        self.rank, self.size = self._world.rank, self._world.size
-
-    def barrier(self) -> None:
-        self._world.Barrier()
-
-    def means(self, values: list[float]) -> list[float]:
-        """Each value's mean over the ranks."""
-        rows = self._world.allgather(values)
-        return [sum(column) / len(column) for column in zip(*rows)]
-
-    def all_reduce_all(self, nbytes: list[int]) -> Any:
-        """A function that all-reduces one float32 buffer of each size, all started before the first is awaited."""
-        import numpy as np
-        from mpi4py import MPI
-
-        communicator = self._world.Dup()
-        buffers = [np.ones(n // 4, np.float32) for n in nbytes]
-
-        def run() -> None:
-            MPI.Request.Waitall([communicator.Iallreduce(MPI.IN_PLACE, b) for b in buffers])
-
-        return run
-
-    def close(self) -> None:
-        self.barrier()
-
-
-class GlooWorld:
-    """Ranks under torchrun."""
-
-    def __init__(self) -> None:
-        self._dist = importlib.import_module("torch.distributed")
+        self._dist = importlib.import_module(f"{NAME}.distributed")
         self._dist.init_process_group("gloo")
         self.rank, self.size = self._dist.get_rank(), self._dist.get_world_size()
 
@@ -81,8 +48,8 @@ class GlooWorld:
         self._dist.all_reduce(both)
         return [value / self.size for value in both.tolist()]
 
-    def all_reduce_all(self, nbytes: list[int]) -> Any:
-        """As MPIWorld's."""
+    def all_reduce_all(self, nbytes: list[int]) -> Callable[[], None]:
+        """A function that all-reduces one float32 buffer of each size, all started before the first is awaited."""
         buffers = [torch.ones(n // 4) for n in nbytes]
 
         def run() -> None:
@@ -94,8 +61,3 @@ class GlooWorld:
     def close(self) -> None:
         self.barrier()
         self._dist.destroy_process_group()
-
-
-def make_world() -> MPIWorld | GlooWorld:
-    """This process's place among the ranks."""
-    return GlooWorld() if NAME == "torch" else MPIWorld()

@@ -76,9 +76,7 @@ def print_report(report: object, *, as_json: bool) -> None:
 
         print(json.dumps(report.to_dict()))
     else:
-        from rich.console import Console
-
-        Console().print(report.table())
+        print(report)
     if not report.ok:
         print(report.verdict(), file=sys.stderr)
 

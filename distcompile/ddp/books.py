@@ -83,6 +83,20 @@ def add_held(view: Array, held: Array | None, scale: float) -> None:
         view += held if scale == 1.0 else held * np.asarray(scale, held.dtype)
 
 
+def run_hooks(parameter: Tensor, gradient: Array, scale: float) -> Array:
+    """`gradient` after the hooks of Tensor.register_hook, which see it unscaled, local, before it is accumulated."""
+    hooks = parameter._hooks
+    if hooks is None or not hooks.grad:
+        return gradient
+    factor = gradient.dtype.type(scale)
+    seen = Tensor._wrap(gradient / factor)
+    for hook in list(hooks.grad.values()):
+        replaced = hook(seen)
+        seen = seen if replaced is None else replaced
+    array: Array = seen._cell.current() * factor
+    return array
+
+
 def show_gradient(parameter: Tensor, view: Array) -> None:
     """Make `.grad` show `view`. A `.grad` that is there stays the same Tensor."""
     if parameter.grad is None:

@@ -35,22 +35,22 @@ class BucketBuffer:
         self.views: list[Array] = [
             self.flat[slot.offset : slot.offset + slot.numel].reshape(slot.shape) for slot in bucket.slots
         ]
-        self.owner_references = self._owner_references()
+        self.idle_counts = self._reference_counts()
 
-    def _owner_references(self) -> int:
-        """References to the memory's owner: one for `flat` and each view, as NumPy collapses chains of views."""
-        return sys.getrefcount(self.flat.base)
+    def _reference_counts(self) -> list[int]:
+        """References to the memory's owner (NumPy collapses chains of views onto it), to `flat`, and to each view."""
+        counts = [sys.getrefcount(self.flat.base), sys.getrefcount(self.flat)]
+        counts += [sys.getrefcount(self.views[index]) for index in range(len(self.views))]
+        return counts
 
     def is_free(self, parameters: Sequence[Tensor]) -> bool:
         """Whether only this buffer, and the parameters' own `.grad`, refer to the memory."""
-        if self._owner_references() != self.owner_references or sys.getrefcount(self.flat) > 2:
-            return False
-        for index in range(len(self.views)):
-            grad = parameters[index].grad
-            holds = grad is not None and grad._cell.value is self.views[index]
-            if sys.getrefcount(self.views[index]) > 2 + holds:
-                return False
-        return True
+        counts = self._reference_counts()
+        for index, parameter in enumerate(parameters, start=2):
+            grad = parameter.grad
+            if grad is not None and grad._cell.value is self.views[index - 2]:
+                counts[index] -= 1
+        return counts == self.idle_counts
 
     def is_shown_by(self, parameters: Sequence[Tensor]) -> bool:
         """Whether some parameter's `.grad` is a view of this buffer."""

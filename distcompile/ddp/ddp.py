@@ -20,14 +20,12 @@ from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
-from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.eager import EagerReducer
-from distcompile.ddp.errors import LedgerError, NoGradientsError
-from distcompile.ddp.ledger import shorten
-from distcompile.ddp.model_state import BufferSync, broadcast_tensors, check_same_model
+from distcompile.ddp.errors import NoGradientsError
+from distcompile.ddp.model_state import BufferSync, Census, broadcast_tensors, check_same_model
 from distcompile.ddp.overlap import OverlapReport, make_report
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.nn.module import Module
@@ -79,6 +77,7 @@ class DistributedDataParallel(Module):
             )
         self._books = Books(self.process_group, trained, settings)
         self._buffer_sync = BufferSync(self.process_group)
+        self._census = Census(trained)
         self._join_ranks(settings, init_sync)
         self._eager = EagerReducer(self._books)
         self._strategy = BucketStrategy(self._books, self._before_forward)
@@ -114,25 +113,13 @@ class DistributedDataParallel(Module):
         self._eager.on_forward()
         if not is_grad_enabled():
             return
-        self._check_parameters()
+        self._census.take(self.module)
+        books.ledger.check_strangers(self._census.others)
         if not books.is_synchronising:
             return
         books.ledger.check_optimizer()
-        if books.settings.broadcast_buffers:
-            buffers: dict[str, Tensor] = dict(self.module.named_buffers())
-            if buffers:
-                self._buffer_sync.run(buffers)
-
-    def _check_parameters(self) -> None:
-        """Raise LedgerError if the module trains parameters that this instance does not reduce."""
-        ours = set(map(id, self._books.parameters.values()))
-        strangers = [name for name, p in self.module.named_parameters() if id(p) not in ours and p.requires_grad]
-        if strangers:
-            raise LedgerError(
-                f"parameters that would be trained but not reduced: {shorten(strangers)}",
-                got="replaced, added, or unfrozen after DistributedDataParallel was made",
-                remedy="change the module first, then wrap it in DistributedDataParallel",
-            )
+        if books.settings.broadcast_buffers and self._census.buffers:
+            self._buffer_sync.run(self._census.buffers)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -63,6 +63,16 @@ class Ledger:
             raise unused_error(missing)
         self.reductions += 1
 
+    def check_strangers(self, others: Mapping[str, Tensor]) -> None:
+        """Raise LedgerError if one of the module's other parameters requires a gradient: nobody would reduce it."""
+        strangers = [name for name, parameter in others.items() if parameter.requires_grad]
+        if strangers:
+            raise LedgerError(
+                f"parameters that would be trained but not reduced: {shorten(strangers)}",
+                got="replaced, added, or unfrozen after DistributedDataParallel was made",
+                remedy="change the module first, then wrap it in DistributedDataParallel",
+            )
+
     def check_optimizer(self) -> None:
         """Before a forward: raise LedgerError if the optimizer stepped on gradients that were never reduced."""
         stepped = []

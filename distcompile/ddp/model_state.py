@@ -15,6 +15,7 @@ from collectives import Communicator
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree_on_model
+from distcompile.nn.module import Module
 
 
 def describe(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Subject:
@@ -39,6 +40,24 @@ def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor])
         work.wait()
         if communicator.rank != 0:
             tensors[name]._cell.write(array)
+
+
+class Census:
+    """The module's buffers, and its parameters that DDP does not reduce; taken anew when the module has changed."""
+
+    def __init__(self, reduced: Mapping[str, Tensor]) -> None:
+        self.reduced = set(map(id, reduced.values()))
+        self.version = -1
+        self.buffers: dict[str, Tensor] = {}
+        self.others: dict[str, Tensor] = {}
+
+    def take(self, module: Module) -> None:
+        """Count again, if anything in `module` was replaced, added, removed or switched since."""
+        version = module.__tree_version__()
+        if version != self.version:
+            self.version = version
+            self.buffers = dict(module.named_buffers())
+            self.others = {name: p for name, p in module.named_parameters() if id(p) not in self.reduced}
 
 
 class BufferSync:

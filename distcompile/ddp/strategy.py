@@ -30,7 +30,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import queue_callback
 from distcompile.ddp.agreement import Subject, agree, skeleton
-from distcompile.ddp.books import Books, add_held, held_gradient, show_gradient
+from distcompile.ddp.books import Books, add_held, held_gradient, run_hooks, show_gradient
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.flight import Flight
@@ -166,8 +166,10 @@ class BucketSession:
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
         for index, gradient in gradients.items():
-            if index in self.plan.places:
-                self._deliver(index, gradient)
+            place = self.plan.places.get(index)
+            if place is not None:
+                hooked = run_hooks(self.books.parameters[place.name], gradient, self.factor)
+                self._deliver(index, hooked)
         if self.flight is not None:
             for bucket in self.plan.buckets_of_segment.get(segment, ()):
                 self.books.ledger.mark_reduced(self.plan.plan.buckets[bucket].names)

@@ -128,7 +128,7 @@ class ParityReport:
         from rich.table import Table
 
         table = Table(title=f"Gradient parity of {self.backend} (rank {self.rank} of {self.world_size})")
-        table.add_column("parameter")
+        table.add_column("parameter", no_wrap=True)
         table.add_column("numel", justify="right")
         for kind in ("local", "reduced"):
             table.add_column(f"{kind} eager", justify="right")

@@ -342,3 +342,41 @@ def test_after_a_graph_break_the_eager_reducer_takes_over() -> None:
         check_close(gradients(ddp.module), joined_gradients(Net(), batch()))
 
     on_ranks(2, step)
+
+
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_hooks_on_parameters_see_and_replace_the_local_gradient(backend: str | None) -> None:
+    def step(communicator: Communicator) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=TINY_MB)
+        run = compiled(ddp, backend) if backend else ddp
+        seen: dict[str, np.ndarray] = {}
+
+        def hook(gradient: Tensor) -> Tensor:
+            seen["w2"] = np.array(gradient._cell.current())
+            return gradient * 10.0
+
+        ddp.module.w2.register_hook(hook)
+        loss_of(run(shard(batch(), communicator))).backward()
+        return seen, gradients(ddp.module)
+
+    expected = joined_gradients(Net(), batch())
+    expected["w2"] = expected["w2"] * 10
+    for rank, (seen, found) in enumerate(on_ranks(2, step)):
+        check_close(found, expected)
+        local = joined_gradients(Net(), np.array_split(batch(), 2)[rank])
+        np.testing.assert_allclose(seen["w2"], local["w2"], rtol=1e-11)
+
+
+@pytest.mark.parametrize("backend", [None, *AOT])
+def test_a_parameter_unfrozen_after_wrapping_is_a_ledger_error(backend: str | None) -> None:
+    def step(communicator: Communicator) -> None:
+        model = Net()
+        model.w2.requires_grad_(False)
+        ddp = DistributedDataParallel(model)
+        run = compiled(ddp, backend) if backend else ddp
+        run(shard(batch(), communicator))
+        model.w2.requires_grad_(True)
+        with pytest.raises(LedgerError, match="'w2'"):
+            run(shard(batch(), communicator))
+
+    on_ranks(1, step)

@@ -16,9 +16,9 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import IndexError_, ShapeError
-from compiler_core.meta import Shape
+from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Value, meta_of
 
 Scalar = bool | int | float
 Dim = int | Sequence[int] | None
@@ -80,10 +80,26 @@ def strict(x: Value | Scalar, shape: Shape, dtype: DType) -> Value:
 
 def operands(*xs: Value | Scalar, dtype: DType | None = None) -> tuple[Value, ...]:
     """The operands, broadcast and promoted to a common dtype (or cast to `dtype`)."""
+    if dtype is None and _are_alike(xs):
+        return xs
     loose = [x if is_scalar(x) else as_value(x) for x in xs]
     shape = broadcast_shapes(*map(shape_of, loose))
     target = dtype or dt.promote(*loose)
     return tuple(strict(x, shape, target) for x in loose)
+
+
+def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:
+    """Whether all are values of one shape and dtype: the usual case, worth not going the long way."""
+    first: TensorMeta | None = None
+    for x in xs:
+        if isinstance(x, (float, int, np.generic, list)):
+            return False
+        meta = meta_of(x)
+        if first is None:
+            first = meta
+        elif meta is not first and meta != first:
+            return False
+    return True
 
 
 def floating(x: Value) -> Value:

@@ -126,9 +126,20 @@ def use_trace(trace: Trace | None) -> Iterator[None]:
         _current_trace.reset(token)
 
 
+_CACHE_LIMIT = 1 << 16  # entries of each cache below; programs seldom have a thousand shapes
+_metas: dict[tuple[Any, Any], TensorMeta] = {}
+_checked: set[tuple[Any, ...]] = set()
+
+
 def meta_of(value: Value) -> TensorMeta:
     """Shape and dtype of any value."""
-    return TensorMeta(tuple(value.shape), of(value.dtype))
+    key = (value.shape, value.dtype)
+    meta = _metas.get(key)
+    if meta is None:
+        if len(_metas) >= _CACHE_LIMIT:
+            _metas.clear()
+        meta = _metas[key] = TensorMeta(tuple(value.shape), of(value.dtype))
+    return meta
 
 
 def interpreter_class(values: Iterable[Value]) -> type | None:
@@ -155,6 +166,11 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
 
 
 def run_eager(op: Op, *arrays: Array, **attrs: Any) -> Array:
-    """Run `op` on arrays after checking them with `infer`."""
-    op.infer(*map(meta_of, arrays), **attrs)
+    """Run `op` on arrays after checking them with `infer` (once for each combination of metas and attributes)."""
+    key = (op, *attrs.items(), *[(a.shape, a.dtype) for a in arrays])
+    if key not in _checked:
+        op.infer(*map(meta_of, arrays), **attrs)
+        if len(_checked) >= _CACHE_LIMIT:
+            _checked.clear()
+        _checked.add(key)
     return op.eager(np, *arrays, **attrs)

@@ -153,6 +153,8 @@ class ParityReport:
 
 
 def merge_failures(reports: Iterable[ParityReport]) -> ParityReport:
-    """Of all ranks' reports the one to show: the first that failed, else the first."""
+    """Of all ranks' reports the one to show: of a rank whose own gradients are wrong, else of any that failed."""
     listed = list(reports)
-    return next((report for report in listed if not report.ok), listed[0])
+    own = (report for report in listed if any(row.local.failure for row in report.rows))
+    failed = (report for report in listed if not report.ok)
+    return next(own, next(failed, listed[0]))

@@ -41,10 +41,12 @@ def parse(argv: list[str]) -> tuple[Settings, argparse.Namespace]:
 def introduce(settings: Settings, corpus: Corpus, run: Run, display: Display) -> None:
     """What is about to be trained, where."""
     parameters = sum(p.numel() for p in run.module.parameters())
+    ranks = torch.distributed.get_world_size()
     display.say(
-        f"GPT with {settings.layers} layers of width {settings.width}, {parameters:,} parameters, "
-        f"on {corpus.training.size:,} characters of English; "
-        f"{torch.distributed.get_world_size()} rank(s), backend {settings.backend}"
+        f"GPT, {settings.layers} layers of width {settings.width}, {parameters:,} parameters, "
+        f"{corpus.training.size:,} characters of English",
+        f"{ranks} rank{'s' * (ranks > 1)} of {settings.batch} x {settings.time} characters a step, "
+        f"backend {settings.backend}",
     )
 
 
@@ -79,7 +81,7 @@ def main(argv: list[str]) -> int:
     torch.distributed.barrier()
     parity = None if options.no_parity else report.check_parity(run, trainer)
     if parity is not None:
-        display.say(parity.table())
+        display.say(report.parity_table(parity))
     display.say(*report.tables(run))
     verdict, ok = report.verdict(run, parity)
     display.say(verdict)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.panel import Panel
     from rich.table import Table
 
+_MIN_WIDTH = 44
+PARITY_ROWS = 6
 PARTS = ("data", "forward", "backward", "optimizer")
 
 
@@ -34,7 +36,7 @@ def step_table(run: Run) -> Table:
     """A row for each part of a step."""
     from rich.table import Table
 
-    table = Table(title="Where a step's time went", title_justify="left")
+    table = Table(title="Where a step's time went", title_justify="left", min_width=_MIN_WIDTH)
     for name in ("part", "ms", "share"):
         table.add_column(name, justify="left" if name == "part" else "right")
     parts = step_parts_ms(run)
@@ -52,7 +54,8 @@ def compile_table() -> Table:
     from rich.table import Table
 
     times = compile_times()
-    table = Table(title=f"Where compile time went ({len({t.graph for t in times})} graphs)", title_justify="left")
+    title = f"Where compile time went ({len({t.graph for t in times})} graphs)"
+    table = Table(title=title, title_justify="left", min_width=_MIN_WIDTH)
     table.add_column("pipeline step")
     table.add_column("ms", justify="right")
     for step in STEPS:
@@ -78,6 +81,25 @@ def check_parity(run: Run, trainer: Trainer) -> ParityReport:
     settings = trainer.settings
     backend = "eager" if settings.backend == "none" else settings.backend
     return parity.check(run.module, x, y, backend=backend, bucket_cap_mb=settings.bucket_cap_mb)
+
+
+def parity_table(report: ParityReport) -> Table:
+    """The rows that failed, else the loss and the gradients that are furthest off; and the verdict."""
+    from rich.table import Table
+
+    failed = [row for row in report.rows if row.failure]
+    worst = sorted(report.rows[1:], key=lambda row: max(row.local.compiled_error, row.reduced.compiled_error))
+    table = Table(
+        title=f"Gradient parity, {report.backend}: error against float64, the furthest off of {len(report.rows)}"
+    )
+    for name in ("parameter", "local eager", "compiled", "reduced eager", "compiled", "ranks", "verdict"):
+        table.add_column(name, justify="left" if name in ("parameter", "verdict") else "right", no_wrap=True)
+    for row in failed or [report.rows[0], *worst[::-1][:PARITY_ROWS]]:
+        errors = [e for kind in (row.local, row.reduced) for e in (kind.eager_error, kind.compiled_error)]
+        ranks = "equal" if row.ranks_equal else "differ"
+        table.add_row(row.parameter, *(f"{e:.1e}" for e in errors), ranks, row.failure or "ok")
+    table.caption = report.verdict()
+    return table
 
 
 def tables(run: Run) -> list[Table]:

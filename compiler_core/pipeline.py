@@ -16,7 +16,7 @@ An inference call goes from simplify_joint (which also drops what only different
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -28,10 +28,11 @@ from compiler_core.aot.strategy import GradientPlan, GradientStrategy, Parameter
 from compiler_core.aot.wrapper import CompiledBackward, link_backward
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.config import config
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import Graph, Node
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
+from compiler_core.tensor.cell import Cell
 
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "partition", "plan", "backend")
 
@@ -98,6 +99,7 @@ class Request:
 
     wanted[i]: input i takes a gradient. results: how many of the graph's first outputs are results; the rest are
     written back. parameters: gives the strategy's view of the parameters, from the joint's gradient inputs.
+    cells: where the inputs were read, for backward hooks that read them too.
     """
 
     graph: Graph
@@ -106,6 +108,7 @@ class Request:
     boundaries: dict[int, Boundary]
     strategy: GradientStrategy
     parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
+    cells: Mapping[Cell, Node]
 
 
 def compile_captured(request: Request, backend: Backend) -> Compiled:
@@ -150,7 +153,7 @@ def simplify(graph: Graph) -> Graph:
 def differentiate(graph: Graph, request: Request) -> Joint:
     """Forward graph -> simplified joint graph."""
     with timed(graph.name, "joint"):
-        joint = make_joint(graph, request.wanted, request.boundaries, results=request.results)
+        joint = make_joint(graph, request.wanted, request.boundaries, results=request.results, cells=request.cells)
     record_graph(graph.name, "joint", joint.graph, artefact="aot")
     return replace(joint, graph=simplify_joint(joint.graph))
 

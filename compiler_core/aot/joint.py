@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.aot.boundary import Boundary, boundary_cotangents, boundary_groups, is_boundary
-from compiler_core.errors import GraphError
+from compiler_core.errors import GraphBreak, GraphError
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, use_trace
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.location import user_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +56,68 @@ def make_joint(
     boundaries: Mapping[int, Boundary] | None = None,
     *,
     results: int | None = None,
+    cells: Mapping[Cell, Node] | None = None,
 ) -> Joint:
     """The joint graph of `forward`.
 
     wanted[i]: whether input i takes a gradient. boundaries: see `boundary.py`. results: how many of the first outputs
-    have cotangents (the others are written back to where they came from); None: all.
+    have cotangents (the others are written back to where they came from); None: all. cells: the tensors from outside
+    that backward hooks may read, and the inputs that hold them. Raises GraphBreak for a hook that cannot be traced.
     """
     flows = differentiable_nodes(forward, wanted)
-    builder = _JointBuilder(forward)
+    builder = _JointBuilder(forward, cells or {})
     cotangents = _Cotangents(builder, flows)
     tangents = tuple(i for i, node in enumerate(forward.outputs[:results]) if node in flows)
-    for i in tangents:
-        output = forward.outputs[i]
-        cotangents.add(
-            output, builder.placeholder(f"tangent_{i}", output.meta, role="tangent", source=f"tangents[{i}]")
-        )
     groups = boundary_groups(forward.calls)
     with use_trace(builder):
+        for i in tangents:
+            meta = forward.outputs[i].meta
+            tangent = builder.placeholder(f"tangent_{i}", meta, role="tangent", source=f"tangents[{i}]")
+            cotangents.add(forward.outputs[i], tangent)
         for call in reversed(forward.calls):
             builder.location = call.location
             if call in groups:
-                parts = boundary_cotangents(groups[call], cotangents.table, boundaries or {})
+                cotangents.add_all(boundary_cotangents(groups[call], cotangents.table, boundaries or {}))
             elif call in cotangents.table and not is_boundary(call):
-                parts = _pull_back(call, cotangents.table[call])
-            else:
-                continue
-            cotangents.add_all(parts)
+                cotangents.add_all(_pull_back(call, cotangents.table[call]))
     gradients = tuple(i for i, node in enumerate(forward.inputs) if node in cotangents.table)
     found = [cotangents.table[forward.inputs[i]] for i in gradients]
     return Joint(builder.build([*forward.outputs, *found]), len(forward.outputs), tangents, gradients)
 
 
 class _JointBuilder(GraphBuilder):
-    """Continues `forward`; what is bound gets the current location."""
+    """Continues `forward`; what is bound gets the current location. Backward hooks see it as a `CellTrace`."""
 
-    def __init__(self, forward: Graph) -> None:
+    def __init__(self, forward: Graph, cells: Mapping[Cell, Node]) -> None:
         super().__init__(forward.name)
         inputs = forward.inputs
         self.placeholders.extend(inputs)
         self.body.extend(forward.nodes[len(inputs) :])
         self._counts = {node.name: 1 for node in forward.nodes}
+        self.cells = cells
         self.location = ""
+
+    def read_cell(self, cell: Cell, handle: object) -> Value:
+        """The input that holds a tensor from outside."""
+        if cell not in self.cells:
+            raise _untraceable("reads a tensor that the forward does not")
+        return self.cells[cell]
+
+    def write_cell(self, cell: Cell, node: Value) -> None:
+        """Not in a backward."""
+        raise _untraceable("writes to a tensor from outside")
+
+    def next_rng(self) -> tuple[Value, int]:
+        """Not in a backward."""
+        raise _untraceable("draws random numbers")
 
     def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
         args = [value if isinstance(value, Node) else self.constant(value) for value in values]
         return self.call(op, args, attrs, location=self.location)
+
+
+def _untraceable(what: str) -> GraphBreak:
+    return GraphBreak(f"a backward hook {what}, which cannot be traced", where=user_location())
 
 
 class _Cotangents:

@@ -81,7 +81,8 @@ class CostModel:
         """Bytes moved if `node` is kept from forward to backward."""
         if isinstance(node, Placeholder):
             return 0
-        return node.meta.nbytes * (1 if node in self.written else 2) + 1
+        moved = node.meta.nbytes * (1 if node in self.written else 2)
+        return moved + (1 if node in self.in_forward else node.meta.nbytes // 4 + 2)  # of equals, what forward has
 
 
 def needed_for(graph: Graph, outputs: Iterable[Node]) -> set[Node]:

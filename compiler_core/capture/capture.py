@@ -18,7 +18,7 @@ from compiler_core import dtype as dtypes
 from compiler_core.aot.boundary import Boundary
 from compiler_core.capture.arguments import guard_arguments, guard_module, require_gradient
 from compiler_core.capture.environment import CodeRecorder, guard_environment
-from compiler_core.capture.guards import Check, Guards
+from compiler_core.capture.guards import Check, Found, Guards
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outputs import Outputs, describe_outputs
 from compiler_core.capture.pytree import Spec, flatten
@@ -89,7 +89,7 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     _guard_lifted(guards, trace)
     _guard_aliases(guards, trace, known)
     check = guards.build(name)
-    _check_guards(guards, check(args, kwargs))
+    still_holds(guards, check(args, kwargs))
     by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
     inputs = tuple(by_placeholder.get(node) for node in graph.inputs)
     arguments = {entry.handle._cell: entry.argument for entry in known if entry.code}
@@ -135,14 +135,16 @@ def module_tensors(module: ModuleProtocol) -> list[Known]:
     return [*parameters, *(Known(tensor, "buffer", f"self.{name}") for name, tensor in module.named_buffers())]
 
 
-def _check_guards(guards: Guards, found: object) -> None:
-    """The guards must hold right after tracing; if not, the traced code changed what it depends on."""
+def still_holds(guards: Guards, found: Found) -> tuple[list[Any], tuple[Any, ...]]:
+    """What the guards' check `found`, if they hold. Raises GraphBreak if they do not: it is called right after tracing,
+    so the traced code has changed what it depends on."""
     if isinstance(found, int):
         raise GraphBreak(
             "the compiled function changes what it depends on",
             expected=guards.describe(found),
             remedy="keep state changes outside of the compiled function",
         )
+    return found
 
 
 def _sort_placeholders(trace: CaptureTrace, known: Sequence[Known]) -> None:

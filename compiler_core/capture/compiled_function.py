@@ -21,7 +21,7 @@ from typing import Any
 from compiler_core import log
 from compiler_core.aot.strategy import ParameterInfo
 from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, find_backend
-from compiler_core.capture.capture import Captured, capture, guard_call, root_module
+from compiler_core.capture.capture import Captured, capture, guard_call, root_module, still_holds
 from compiler_core.capture.entry import CompiledEntry, Entry, TapeEntry, known_of
 from compiler_core.capture.explain import EntryReport, Explanation
 from compiler_core.capture.guards import Check, Guards
@@ -92,11 +92,10 @@ class CompiledFunction:
                 return self._over_limit(args, kwargs)
             try:
                 check, entry = self._compile(args, kwargs)
+                found = still_holds(entry.captured.guards, check(args, kwargs))
             except GraphBreak as why:
                 return self._break(why, args, kwargs)
             self._entries.insert(0, (check, entry))
-            found = check(args, kwargs)
-            assert not isinstance(found, int)
         return entry.run(*found)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Check, Entry]:
@@ -117,6 +116,7 @@ class CompiledFunction:
             captured.boundaries,
             strategy,
             functools.partial(_parameters, captured, module),
+            {lift.cell: lift.placeholder for lift in captured.inputs if lift is not None},
         )
         return captured.check, CompiledEntry(captured, compile_captured(request, backend), strategy)
 

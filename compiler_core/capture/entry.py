@@ -8,9 +8,11 @@ have returned it: same tree, same aliasing, tensors written back, one tape node 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from compiler_core.aot.boundary import Boundary, boundary_groups, gradient_boundary, run_hook
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
 from compiler_core.capture.capture import Captured, Written
@@ -18,7 +20,7 @@ from compiler_core.capture.outputs import Fresh, rebuild
 from compiler_core.capture.pytree import LEAF, unflatten
 from compiler_core.capture.trace import Known
 from compiler_core.graph.interpret import interpret
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
@@ -123,6 +125,7 @@ class TapeEntry:
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
         self.results = _Results(captured)
         self.rng = rng_place(captured)
+        self.override = functools.partial(_run_boundary, boundary_groups(graph.calls), captured.boundaries)
 
     def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
         """One call."""
@@ -133,12 +136,39 @@ class TapeEntry:
                 values[i] = lift.known.now(arguments)
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
-        results = [v if isinstance(v, Tensor) else Tensor._wrap(v) for v in interpret(self.graph, values)]
+        results = [_as_tensor(v) for v in interpret(self.graph, values, override=self.override)]
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):
                 target.now(arguments).write(tensor._read())
         return self.results.build(results[:n_results], arguments)
+
+
+def _as_tensor(value: Value) -> Tensor:
+    return value if isinstance(value, Tensor) else Tensor._wrap(value)
+
+
+def _run_boundary(
+    groups: Mapping[Call, Sequence[Call]],
+    boundaries: Mapping[int, Boundary],
+    call: Call,
+    environment: Mapping[Node, Value],
+) -> Mapping[Node, Value] | None:
+    """All tensors of a gradient boundary at once, with its hook on the tape; None for other calls."""
+    if call not in groups:
+        return None
+    boundary = boundaries[call.attrs["boundary"]]
+    slots = [member.attrs["slot"] for member in groups[call]]
+    tensors = tuple(_as_tensor(environment[member.args[0]]) for member in groups[call])
+
+    def hook(*cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        spread: list[Tensor | None] = [None] * boundary.width
+        for slot, cotangent in zip(slots, cotangents):
+            spread[slot] = cotangent
+        replaced = run_hook(boundary.hook, spread)
+        return tuple(replaced[slot] for slot in slots)
+
+    return dict(zip(groups[call], gradient_boundary(tensors, hook)))
 
 
 Entry: TypeAlias = CompiledEntry | TapeEntry  # what a compiled function keeps for one set of guards

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 PLAIN = (bool, int, float, complex, str, bytes, slice, range)
-Check: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[list[Any], tuple[Any, ...]] | int"]
+Found: TypeAlias = tuple[list[Any], tuple[Any, ...]] | int  # (input values, argument tensors), or the guard that failed
+Check: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Found]
 
 
 class Guards:

@@ -7,7 +7,8 @@ inlined into the current trace. A value is dropped after its last use, so peak m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,29 +16,41 @@ from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.ops.registry import Array, Value, bind, current_trace, meta_of
 
+Override: TypeAlias = Callable[[Call, Mapping[Node, Value]], Mapping[Node, Value] | None]
 
-def interpret(graph: Graph, inputs: Sequence[Value], outs: Sequence[Array | None] | None = None) -> list[Value]:
+
+def interpret(
+    graph: Graph,
+    inputs: Sequence[Value],
+    outs: Sequence[Array | None] | None = None,
+    *,
+    override: Override | None = None,
+) -> list[Value]:
     """The outputs of `graph` on `inputs`. outs[i], where given, receives output i in place and is returned for it.
 
+    override: asked before each call; the values it gives (of that call and of others) are taken instead of running it.
     Raises GraphError if an input's shape or dtype is not its placeholder's.
     """
     environment = _bind_inputs(graph, inputs)
     on_arrays = all(isinstance(value, np.ndarray) for value in inputs) and current_trace() is None
     dying = _last_uses(graph)
     for node in graph.nodes:
-        if isinstance(node, Call):
-            operands = [environment[arg] for arg in node.args]
-            environment[node] = (
-                np.asarray(node.op.eager(np, *operands, **node.attrs))
-                if on_arrays
-                else bind(node.op, *operands, **node.attrs)
-            )
+        if isinstance(node, Call) and node not in environment:
+            given = None if override is None else override(node, environment)
+            environment.update({node: _run(node, environment, on_arrays)} if given is None else given)
         elif isinstance(node, Constant):
             environment[node] = node.array
         for dead in dying.get(node, ()):
             del environment[dead]
     results = [environment[node] for node in graph.outputs]
     return results if outs is None else [_deliver(value, out) for value, out in zip(results, outs, strict=True)]
+
+
+def _run(call: Call, environment: Mapping[Node, Value], on_arrays: bool) -> Value:
+    operands = [environment[arg] for arg in call.args]
+    if on_arrays:
+        return np.asarray(call.op.eager(np, *operands, **call.attrs))
+    return bind(call.op, *operands, **call.attrs)
 
 
 def _bind_inputs(graph: Graph, inputs: Sequence[Value]) -> dict[Node, Value]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler_core.dtype import DType
+from compiler_core.errors import GraphError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of
 
@@ -46,8 +47,9 @@ class Node:
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
         trace = current_trace()
         if trace is None:
-            raise RuntimeError(
-                f"op {op.name} applied to graph nodes outside of any trace; use GraphBuilder.recording()"
+            raise GraphError(
+                f"op {op.name} was applied to graph nodes, but nothing records",
+                remedy="apply it inside `with use_trace(builder):`",
             )
         return trace.bind(op, values, attrs)
 

@@ -12,6 +12,7 @@ from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Constant, Graph, GraphBuilder, Placeholder
 from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS
 
 F32 = TensorMeta((2,), float32)
@@ -56,3 +57,8 @@ def test_dead_nodes_are_valid() -> None:
     x = builder.placeholder("x", F32)
     builder.call(OPS["neg"], [x], {})
     assert verify(builder.build([x])).outputs == (x,)
+
+
+def test_nodes_outside_of_a_trace_are_refused() -> None:
+    with pytest.raises(GraphError, match="nothing records"):
+        prims.neg(X)

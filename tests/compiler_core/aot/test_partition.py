@@ -1,0 +1,187 @@
+"""Partition: forward then backward is the joint graph; what is saved; what is never computed twice; in which order."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler_core.aot.joint import Joint, make_joint
+from compiler_core.aot.partition import Partition, partition
+from compiler_core.aot.recompute import CostModel, No
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.parse import parse_graph
+from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
+from compiler_core.graph.print import print_graph
+from compiler_core.graph.verify import verify
+
+sys.path.append(str(Path(__file__).parents[1] / "graph"))
+from random_graphs import random_graph, random_inputs
+
+
+def joint_of(graph: Graph) -> Joint:
+    joint = make_joint(graph, [node.dtype.is_floating_point for node in graph.inputs])
+    return replace(joint, graph=run_passes(joint.graph, SIMPLIFY_JOINT))
+
+
+def run_parts(parts: Partition, inputs: list[np.ndarray], tangents: list[np.ndarray]) -> list[np.ndarray]:
+    """Gradients through the two halves, values handed over by name, as the wrapper does by place."""
+    outputs = interpret(parts.forward, inputs)
+    values = {node.name: value for node, value in zip(parts.forward.inputs, inputs)}
+    values.update({parts.forward.outputs[i].name: outputs[i] for i in parts.saved})
+    given = iter(tangents)
+    return interpret(
+        parts.backward, [next(given) if n.role == "tangent" else values[n.name] for n in parts.backward.inputs]
+    )
+
+
+def products(graph: Graph) -> int:
+    return sum(call.op.name == "matmul" for call in graph.calls)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_halves_are_the_whole(seed: int) -> None:
+    graph = random_graph(seed)
+    joint = joint_of(graph)
+    if not joint.gradients:
+        return
+    parts = partition(joint)
+    verify(parts.forward)
+    verify(parts.backward)
+    inputs = random_inputs(graph, seed)
+    rng = np.random.default_rng(seed + 1)
+    tangents = [rng.standard_normal(graph.outputs[i].shape) for i in joint.tangents]
+    whole = interpret(joint.graph, [*inputs, *tangents])
+    for got, want in zip(interpret(parts.forward, inputs), whole[: joint.outputs]):
+        np.testing.assert_array_equal(got, want)
+    for got, want in zip(run_parts(parts, inputs, tangents), whole[joint.outputs :], strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert products(parts.forward) + products(parts.backward) == products(joint.graph)
+
+
+MLP = """
+graph mlp(%x: f32[8, 16] input 'x', %w1: f32[16, 32] parameter 'w1', %b1: f32[32] parameter 'b1', \
+%w2: f32[32, 4] parameter 'w2') {
+  %h: f32[8, 32] = matmul(%x, %w1)
+  %e: f32[8, 32] = expand(%b1) shape=(8, 32)
+  %a: f32[8, 32] = add(%h, %e)
+  %t: f32[8, 32] = tanh(%a)
+  %two: f32[8, 32] = full() dtype=f32 shape=(8, 32) value=2.0
+  %s: f32[8, 32] = mul(%t, %two)
+  %y: f32[8, 4] = matmul(%s, %w2)
+  return %y
+}
+"""
+
+
+def test_mlp(golden: Callable[[str, str], None]) -> None:
+    parts = partition(joint_of(parse_graph(MLP)))
+    golden(
+        "aot/mlp_partition.txt", f"{print_graph(parts.forward)}\n{print_graph(parts.backward)}\n// {parts.describe()}\n"
+    )
+
+
+def saved_names(text: str) -> list[str]:
+    parts = partition(joint_of(parse_graph(text)))
+    return [f"{parts.forward.outputs[i].meta}" for i in parts.saved]
+
+
+def test_a_mask_is_saved_as_bool() -> None:
+    text = """
+    graph g(%x: f32[64] input 'x', %k: u64[3] rng 'k') {
+      %r: u32[64] = philox(%k) shape=(64,) stream=0
+      %t: u32[64] = full() dtype=u32 shape=(64,) value=9
+      %m: bool[64] = lt(%r, %t)
+      %z: f32[64] = full() dtype=f32 shape=(64,) value=0.0
+      %y: f32[64] = where(%m, %x, %z)
+      return %y
+    }
+    """
+    assert saved_names(text) == ["bool[64]"]
+
+
+def test_cheap_values_are_computed_again_from_inputs() -> None:
+    text = """
+    graph g(%x: f32[64] input 'x') {
+      %z: f32[64] = full() dtype=f32 shape=(64,) value=0.0
+      %r: f32[64] = maximum(%x, %z)
+      %y: f32[64] = mul(%r, %r)
+      return %y
+    }
+    """
+    assert saved_names(text) == []
+
+
+def test_a_result_that_the_backward_reads_is_returned_once() -> None:
+    graph = parse_graph("graph g(%x: f32[64] input 'x') {\n  %y: f32[64] = tanh(%x)\n  return %y\n}")
+    parts = partition(joint_of(graph))
+    assert parts.saved == (0,)
+    assert len(parts.forward.outputs) == 1
+
+
+def test_what_only_the_backward_needs_is_computed_there() -> None:
+    graph = parse_graph("graph g(%x: f32[64] input 'x') {\n  %y: f32[64] = erf(%x)\n  return %y\n}")
+    parts = partition(joint_of(graph))
+    assert Counter(call.op.name for call in parts.forward.calls) == {"erf": 1}
+    assert "exp" in {call.op.name for call in parts.backward.calls}
+
+
+def test_a_saved_view_is_saved_as_what_it_shows() -> None:
+    text = """
+    graph g(%x: f32[8, 4] input 'x') {
+      %t: f32[8, 4] = tanh(%x)
+      %p: f32[4, 8] = permute(%t) dims=(1, 0)
+      %q: f32[4, 8] = mul(%p, %p)
+      return %q
+    }
+    """
+    assert saved_names(text) == ["f32[8, 4]"]
+
+
+def test_a_residual_stream_is_saved_not_added_up_again() -> None:
+    """Recomputing it would cost the whole depth of the network at each layer."""
+    layers = 4
+    lines, stream = [], "x"
+    for i in range(layers):
+        lines += [f"%a{i}: f32[64, 8] = tanh(%{stream})", f"%m{i}: f32[64, 8] = matmul(%a{i}, %w{i})"]
+        lines += [f"%s{i}: f32[64, 8] = add(%{stream}, %m{i})"]
+        stream = f"s{i}"
+    weights = ", ".join(f"%w{i}: f32[8, 8] parameter 'w{i}'" for i in range(layers))
+    body = "\n  ".join(lines)
+    graph = parse_graph(f"graph g(%x: f32[64, 8] input 'x', {weights}) {{\n  {body}\n  return %{stream}\n}}")
+    parts = partition(joint_of(graph))
+    tangent = next(node for node in parts.backward.inputs if node.role == "tangent")
+    depends = {tangent}
+    for call in parts.backward.calls:
+        if depends & set(call.args):
+            depends.add(call)
+    again = [call for call in parts.backward.calls if call not in depends and call.op.name == "add"]
+    assert again == []
+
+
+def test_gradients_are_complete_in_reverse_layer_order() -> None:
+    parts = partition(joint_of(parse_graph(MLP)))
+    place = {node.name: i for i, node in enumerate(parts.backward.nodes)}
+    x, w1, b1, w2 = (place[node.name] for node in parts.backward.outputs)
+    assert w2 < min(b1, w1)
+    after_w2 = [n.op.name for n in parts.backward.calls if place[n.name] < w2]
+    assert set(after_w2) <= {"matmul", "permute", "tanh", "mul", "full", "add", "expand"}
+    assert x == max(x, w1, b1, w2) or w1 > b1
+
+
+def test_the_reasons_to_keep_are_told() -> None:
+    graph = parse_graph(MLP)
+    model = CostModel(graph, graph.outputs)
+    reasons = {node.name: model.may_recompute(node) for node in graph.nodes}
+    assert reasons["x"] == No("an input")
+    assert reasons["t"] == No("tanh costs more than a read")
+    assert reasons["h"] == No("matmul is not elementwise")
+    assert reasons["s"] == No("written anyway, for a library routine")
+    assert reasons["e"]
+    assert reasons["two"]

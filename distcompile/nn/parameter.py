@@ -24,10 +24,7 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) not in memo:
-            copy = type(self)(self.detach().clone(), self.requires_grad)
-            if self.grad is not None:
-                copy.grad = self.grad.detach().clone()
-            memo[id(self)] = copy
+            memo[id(self)] = type(self)(self.detach().clone(), self.requires_grad)  # without .grad, as in torch
         copied: Parameter = memo[id(self)]
         return copied
 

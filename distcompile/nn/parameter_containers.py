@@ -87,9 +87,7 @@ class ParameterDict(Module):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._keys:
-            raise KeyError(key)
-        return getattr(self, key)
+        return getattr(self, key)  # AttributeError for a missing key, as in torch
 
     def __setitem__(self, key: str, value: Any) -> None:
         if not isinstance(key, str):

@@ -188,7 +188,7 @@ class Registration:
         self._require_init("parameter")
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
-            raise _cannot_assign(param, f"object to parameter '{name}'", "distcompile.nn.Parameter or None")
+            raise _cannot_assign(param, f"object to parameter '{name}'", "distcompile.nn.Parameter or None", "required")
         if param is not None and param.grad_fn is not None:
             raise NonLeafParameterError(
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly.",
@@ -203,7 +203,7 @@ class Registration:
         self._require_init("buffer")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise _cannot_assign(tensor, f"object to buffer '{name}'", "distcompile.Tensor or None")
+            raise _cannot_assign(tensor, f"object to buffer '{name}'", "distcompile.Tensor or None", "required")
         for hook in tuple(global_buffer_registration_hooks.values()):
             tensor = _or(hook(cast("Module", self), name, tensor), tensor)
         self._buffers[name] = tensor
@@ -350,7 +350,5 @@ def _or(new: Any, old: Any) -> Any:
     return old if new is None else new
 
 
-def _cannot_assign(value: object, where: str, expected: str) -> RegistrationTypeError:
-    return RegistrationTypeError(
-        f"cannot assign '{type_name(value)}' {where} ({expected} expected)", got=repr(value)[:80]
-    )
+def _cannot_assign(value: object, where: str, wanted: str, verb: str = "expected") -> RegistrationTypeError:
+    return RegistrationTypeError(f"cannot assign '{type_name(value)}' {where} ({wanted} {verb})", got=repr(value)[:80])

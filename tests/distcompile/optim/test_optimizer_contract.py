@@ -1,0 +1,147 @@
+"""Optimizers and schedules used right and wrong: groups, closures, hooks, state, and each named error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distcompile as dc
+from compiler_core.log import DistCompileWarning
+from distcompile.errors import ArgumentError, RegistrationTypeError, StateDictError
+from distcompile.optim import SGD, AdamW, Optimizer, lr_scheduler
+from distcompile.optim.optimizer import required
+
+
+def weight(*shape: int) -> Any:
+    return dc.nn.Parameter(dc.ones(*shape))
+
+
+def test_a_closure_is_run_with_gradients_on_and_its_loss_returned() -> None:
+    w = weight(2)
+    optimizer = SGD([w], 0.1, fused=False)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        return loss
+
+    with dc.no_grad():
+        assert float(optimizer.step(closure)) == 2.0
+    assert w.tolist() == pytest.approx([0.8, 0.8])
+
+
+def test_zero_grad_resets_to_none_or_to_zeros() -> None:
+    w = weight(2)
+    w.grad = dc.ones(2)
+    SGD([w], 0.1).zero_grad(set_to_none=False)
+    assert w.grad.tolist() == [0.0, 0.0]
+    SGD([w], 0.1).zero_grad()
+    assert w.grad is None
+
+
+def test_step_hooks_run_around_the_outermost_step() -> None:
+    calls = []
+
+    class Twice(SGD):
+        def step(self, closure: Any = None) -> Any:
+            super().step()
+            return super().step()
+
+    optimizer = Twice([weight(1)], 0.1, fused=False)
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: calls.append("pre"))
+    handle = optimizer.register_step_post_hook(lambda o, args, kwargs: calls.append("post"))
+    optimizer.step()
+    assert calls == ["pre", "post"]
+    handle.remove()
+    optimizer.step()
+    assert calls == ["pre", "post", "pre"]
+
+
+def test_a_users_own_optimizer_works_with_schedules_and_state() -> None:
+    class SignDescent(Optimizer):
+        def __init__(self, params: Any, lr: Any = required) -> None:
+            super().__init__(params, {"lr": lr})
+
+        @dc.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.add_(p.grad.sign(), alpha=-group["lr"])
+                    self.state[p]["count"] = self.state[p].get("count", 0) + 1
+
+    w = weight(2)
+    optimizer = SignDescent([w], lr=0.5)
+    schedule = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    w.grad = dc.tensor([3.0, -2.0])
+    optimizer.step()
+    schedule.step()
+    assert w.tolist() == [0.5, 1.5]
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    assert optimizer.state_dict()["state"] == {0: {"count": 1}}
+    with pytest.raises(ArgumentError, match="required optimization parameter lr"):
+        SignDescent([w])
+
+
+def test_a_new_group_joins_with_defaults() -> None:
+    optimizer = AdamW([weight(2)], lr=0.1, fused=False)
+    optimizer.add_param_group({"params": weight(3), "weight_decay": 0.0})
+    assert [g["lr"] for g in optimizer.param_groups] == [0.1, 0.1]
+    assert optimizer.state_dict()["param_groups"][1]["params"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: SGD(weight(2), 0.1), RegistrationTypeError),
+        (lambda: SGD([], 0.1), ArgumentError),
+        (lambda: SGD([1.0], 0.1), RegistrationTypeError),
+        (lambda: SGD([weight(2) * 2], 0.1), ArgumentError),
+        (lambda: SGD([{"params": {weight(2)}}], 0.1), RegistrationTypeError),
+        (lambda: SGD([w := weight(2), w], 0.1), ArgumentError),
+        (lambda: SGD([{"params": [w := weight(2)]}, {"params": [w]}], 0.1), ArgumentError),
+        (lambda: SGD([weight(2)], -0.1), ArgumentError),
+        (lambda: SGD([weight(2)], 0.1, nesterov=True), ArgumentError),
+        (lambda: AdamW([weight(2)], betas=(1.0, 0.9)), ArgumentError),
+        (lambda: AdamW([weight(2)], eps=-1.0), ArgumentError),
+        (lambda: SGD([weight(2)], 0.1).add_param_group([weight(2)]), RegistrationTypeError),  # type: ignore[arg-type]
+        (lambda: lr_scheduler.StepLR("optimizer", 1), RegistrationTypeError),  # type: ignore[arg-type]
+        (lambda: lr_scheduler.LambdaLR(SGD([weight(1)], 0.1), [abs, abs]), ArgumentError),
+        (lambda: lr_scheduler.LinearLR(SGD([weight(1)], 0.1), start_factor=0.0), ArgumentError),
+        (lambda: lr_scheduler.OneCycleLR(SGD([weight(1)], 0.1), 0.1), ArgumentError),
+        (lambda: lr_scheduler.CosineAnnealingWarmRestarts(SGD([weight(1)], 0.1), 0), ArgumentError),
+        (lambda: lr_scheduler.ReduceLROnPlateau(SGD([weight(1)], 0.1), factor=1.0), ArgumentError),
+        (lambda: lr_scheduler.StepLR(SGD([weight(1)], 0.1), 1, last_epoch=3), StateDictError),
+    ],
+)
+def test_misuse_is_a_named_error(make: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        make()
+
+
+def test_a_state_dict_of_other_groups_is_refused() -> None:
+    one = SGD([weight(1)], 0.1)
+    two = SGD([{"params": [weight(1)]}, {"params": [weight(1)]}], 0.1)
+    with pytest.raises(StateDictError, match="different number of parameter groups"):
+        one.load_state_dict(two.state_dict())
+    with pytest.raises(StateDictError, match="doesn't match the size"):
+        one.load_state_dict(SGD([weight(1), weight(1)], 0.1).state_dict())
+
+
+def test_schedule_before_the_first_step_warns() -> None:
+    schedule = lr_scheduler.ExponentialLR(SGD([weight(1)], 0.1), 0.5)
+    with pytest.warns(DistCompileWarning, match=r"before optimizer.step"):
+        schedule.step()
+
+
+def test_schedulers_of_another_optimizer_are_not_composed() -> None:
+    a, b = SGD([weight(1)], 0.1), SGD([weight(1)], 0.1)
+    with pytest.raises(ArgumentError, match="another optimizer"):
+        lr_scheduler.SequentialLR(a, [lr_scheduler.StepLR(a, 1), lr_scheduler.StepLR(b, 1)], [3])
+    with pytest.raises(ArgumentError, match="one scheduler more"):
+        lr_scheduler.SequentialLR(a, [lr_scheduler.StepLR(a, 1)], [3])
+    with pytest.raises(ArgumentError, match="at least one"):
+        lr_scheduler.ChainedScheduler([])
+    with pytest.raises(ArgumentError, match="needs a metric"):
+        lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(a)])

@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from compiler_core import log
+from compiler_core.errors import LoweringError
 from compiler_core.lowering import definition as d
 from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, is_optional
 
@@ -34,21 +35,17 @@ class Partition:
                     self.readers[self.group_of[source]].add(self.group_of[name])
                     self.sources[self.group_of[name]].add(self.group_of[source])
         self.latest = {k: k for k in self.groups}  # position of the last member
+        self.after: dict[int, int] = {}  # the groups that depend on a group, as a set of bits
+        for k in reversed(self.groups):
+            self.after[k] = 0
+            for reader in self.readers[k]:
+                self.after[k] |= self.after[reader] | 1 << reader
 
     def has_path(self, a: int, b: int, *, indirect: bool) -> bool:
         """Whether group b depends on group a (indirect: through a third group)."""
-        limit = self.latest[b]
-        stack = [g for g in self.readers[a] if not (indirect and g == b)]
-        seen = set(stack)
-        while stack:
-            group = stack.pop()
-            if group == b:
-                return True
-            for reader in self.readers[group]:
-                if reader not in seen and self.position[self.groups[reader].members[0]] <= limit:
-                    seen.add(reader)
-                    stack.append(reader)
-        return False
+        if not indirect:
+            return bool(self.after[a] >> b & 1)
+        return any(self.after[reader] >> b & 1 for reader in self.readers[a] if reader != b)
 
     def try_merge(self, a: int, b: int) -> Legal | Hazard:
         """Merge b into a if that is legal; b may read from a."""
@@ -73,6 +70,12 @@ class Partition:
                     mine[a].add(neighbour)
             mine[a].discard(b)
         self.latest[a] = max(self.latest[a], self.latest.pop(b))
+        either = 1 << a | 1 << b
+        beyond = (self.after[a] | self.after.pop(b)) & ~either
+        self.after[a] = beyond
+        for k, after in self.after.items():
+            if after & either:
+                self.after[k] = (after | beyond | 1 << a) & ~(1 << b)
 
 
 def fuse(
@@ -135,7 +138,10 @@ def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard)
 
 
 def executable_order(partition: Partition) -> list[Group]:
-    """Topological order; among the ready ones the group whose last member stands first in the graph."""
+    """Topological order; among the ready ones the group whose last member stands first in the graph.
+
+    Raises LoweringError if there is none: a merge made a cycle.
+    """
     waiting = {k: len(sources) for k, sources in partition.sources.items()}
     ready = [(partition.latest[k], k) for k, count in waiting.items() if count == 0]
     heapq.heapify(ready)
@@ -147,4 +153,6 @@ def executable_order(partition: Partition) -> list[Group]:
             waiting[reader] -= 1
             if waiting[reader] == 0:
                 heapq.heappush(ready, (partition.latest[reader], reader))
+    if len(ordered) != len(partition.groups):
+        raise LoweringError("fused groups wait for each other", expected=f"{len(partition.groups)} groups in order")
     return ordered

@@ -1,0 +1,93 @@
+"""Random graphs with their gradients: every form of a program gives what the graph interpreter gives.
+
+DISTCOMPILE_FUZZ_SEED and DISTCOMPILE_FUZZ_GRAPHS choose others than the usual ones; the seed of a failing graph is in
+its message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_graphs import RandomGraph
+
+from compiler_core.aot.joint import make_joint
+from compiler_core.codegen.native_backend import NativeBackend
+from compiler_core.config import config
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.parse import parse_graph
+from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
+from compiler_core.graph.print import print_graph
+from compiler_core.loop_ir.interpret import interpret_program
+from compiler_core.loop_ir.verify import verify_program
+from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.ops.registry import Array
+
+FIRST = int(os.environ.get("DISTCOMPILE_FUZZ_SEED", "0"))
+COUNT = int(os.environ.get("DISTCOMPILE_FUZZ_GRAPHS", "40"))
+SEEDS = range(FIRST, FIRST + COUNT)
+RTOL, ATOL = 2e-3, 2e-4  # of some forty float32 steps, gradients included
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with config.patch(cache_dir=Path(tmp_path_factory.mktemp("cache"))):
+        yield
+
+
+@cache
+def program(seed: int) -> tuple[Graph, tuple[Array, ...], list[Array]]:
+    """(joint graph, its inputs, what the interpreter makes of them)."""
+    made = RandomGraph(seed)
+    joint = make_joint(made.graph, [a.dtype == np.float32 for a in made.arrays])
+    rng = np.random.default_rng(seed)
+    tangents = [rng.standard_normal(p.shape).astype(np.float32) for p in joint.graph.inputs[len(made.arrays) :]]
+    inputs = (*made.arrays, *tangents)
+    return joint.graph, inputs, interpret(joint.graph, inputs)
+
+
+def assert_near(actual: list[Array], expected: list[Array], seed: int, graph: Graph) -> None:
+    for k, (mine, other) in enumerate(zip(actual, expected, strict=True)):
+        scale = max(1.0, float(np.abs(other).max(initial=0.0)))
+        np.testing.assert_allclose(
+            mine.reshape(other.shape), other, rtol=RTOL, atol=ATOL * scale, err_msg=f"seed {seed}, output {k}\n{graph}"
+        )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_graph_text_reads_back(seed: int) -> None:
+    graph, _, _ = program(seed)
+    assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_simplified_graph_is_the_graph(seed: int) -> None:
+    graph, inputs, expected = program(seed)
+    with config.patch(verify=True):
+        simplified = run_passes(graph, SIMPLIFY_JOINT)
+    assert len(simplified.nodes) <= len(graph.nodes)
+    assert_near(interpret(simplified, inputs), expected, seed, simplified)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("fusion", [True, False])
+def test_loop_ir_is_the_graph(seed: int, fusion: bool) -> None:
+    graph, inputs, expected = program(seed)
+    with config.patch(fusion=fusion):
+        (lowered,) = lower_and_schedule([run_passes(graph, SIMPLIFY_JOINT)])
+    verify_program(lowered)
+    assert_near(interpret_program(lowered, inputs), expected, seed, graph)
+
+
+def test_native_code_is_the_graph() -> None:
+    graphs = [run_passes(program(seed)[0], SIMPLIFY_JOINT) for seed in SEEDS]
+    executables = NativeBackend().compile(graphs, "fuzz")
+    for seed, graph, executable in zip(SEEDS, graphs, executables):
+        _, inputs, expected = program(seed)
+        for _ in range(2):  # again, in memory that has been used
+            assert_near(executable(list(inputs)), expected, seed, graph)

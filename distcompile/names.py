@@ -14,8 +14,8 @@ _FUNCTIONS = """
 abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not bitwise_or
 bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh cosine_similarity count_nonzero
 cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor floor_divide fmod
-frac gather group_norm index_add index_copy index_put index_select isclose isfinite isinf isnan layer_norm lerp log
-log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp masked_fill masked_select matmul
+frac gather group_norm index_add index_copy index_select isclose isfinite isinf isnan layer_norm lerp log
+log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul
 max maximum mean min minimum mm moveaxis movedim mul mv nan_to_num narrow neg norm outer permute positive pow prod
 ravel reciprocal relu remainder repeat_interleave reshape rms_norm roll round rsqrt rsub scatter scatter_add select
 selu sigmoid sign sin sinh softmax split sqrt square squeeze stack std sub sum swapaxes swapdims t take_along_dim tan
@@ -47,7 +47,8 @@ _OTHERS = {
     "compiler_core.device": "device:Device",
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",
-    "distcompile.selection": "sort argsort topk multinomial",
+    "compiler_core.tensor.selection": "sort argsort topk kthvalue median nonzero unique bincount multinomial",
+    "compiler_core.tensor.indexing": "index_put masked_select",
     "distcompile.limits": "finfo iinfo",
     "math": "inf nan pi e",
 }

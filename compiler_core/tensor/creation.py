@@ -71,9 +71,7 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
         array = data
     else:
         array = np.asarray(_plain(data) if _has_tensor(data) else data)
-        if (array.dtype == np.float64 and not isinstance(data, np.generic) and not _holds_arrays(data)) or (
-            array.size == 0 and array.dtype == np.float64
-        ):
+        if array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
             array = array.astype(dt.get_default_dtype().numpy)
     if array.dtype.kind in "OUSMm":
         raise DTypeError(
@@ -118,6 +116,14 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
 
 
 asarray = as_tensor
+
+
+def legacy_value(data: tuple[Any, ...]) -> Value:
+    """What torch.Tensor(*data) holds: data in the default dtype, or (here) zeros of the sizes given."""
+    dtype = dt.get_default_dtype()
+    if all(isinstance(n, int) for n in data):
+        return creation.zeros(sizes(data), dtype=dtype)
+    return tensor(data[0], dtype=dtype)._read()
 
 
 def from_numpy(array: Array) -> Tensor:

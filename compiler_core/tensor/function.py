@@ -116,9 +116,7 @@ class Function:
         """Call the user's backward on Tensors. The engine's gradients are arrays unless create_graph."""
         tensors = [None if g is None else g if isinstance(g, Tensor) else Tensor._wrap(g) for g in grads]
         if ctx._materialize:
-            tensors = [
-                Tensor._wrap(prims.full(m.shape, 0, m.dtype)) if t is None else t for t, m in zip(tensors, metas)
-            ]
+            tensors = [_zeros(m) if t is None and m is not None else t for t, m in zip(tensors, metas)]
         given = cls.backward(ctx, *tensors)
         results = given if isinstance(given, tuple) else (given,)
         if thread_mode.enabled:

@@ -15,6 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value, meta_of
+from compiler_core.tensor.indexing import index_put
 
 if TYPE_CHECKING:
     from compiler_core.tensor.random import Generator
@@ -91,6 +92,36 @@ def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: G
     return prims.cast(randint(low, high, self.shape, generator=generator), self.dtype)
 
 
+def _index_fill(self: Tensor, dim: int, index: Any, value: Any) -> Value:
+    """Put one value at places `index` along `dim`."""
+    return F.setitem(self, (*[slice(None)] * (dim % max(self.ndim, 1)), index), value)
+
+
+# ---- what changes the handle, not the values
+
+
+def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
+    """The method that makes self the view `function(self, ...)` of what it was."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self._check_in_place()
+        before = type(self)._from_cell(self._cell, self._node)
+        before._view = self._view
+        view: Tensor = function(before, *args, **kwargs)
+        self._cell, self._node, self._view = view._cell, view._node, view._view
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the view')}, in place."
+    return method
+
+
+def _detach_in_place(self: Tensor) -> Tensor:
+    """Forget the history: this tensor becomes a leaf."""
+    self._node = self._view = None
+    self._requires_grad = False
+    return self
+
+
 class InPlaceMethods:
     """The table of the in-place methods."""
 
@@ -109,8 +140,14 @@ class InPlaceMethods:
     )  # fmt: skip
     floor_, ceil_, trunc_, round_ = in_place(F.floor), in_place(F.ceil), in_place(F.trunc), in_place(F.round)
     clamp_, clip_, relu_ = in_place(F.clamp), in_place(F.clamp), in_place(F.relu)
-    clamp_min_ = in_place(F.maximum)
-    clamp_max_ = in_place(F.minimum)
+    clamp_min_ = in_place(lambda x, min: F.clamp(x, min=min))
+    clamp_max_ = in_place(lambda x, max: F.clamp(x, max=max))
+    scatter_, scatter_add_, index_add_ = in_place(F.scatter), in_place(F.scatter_add), in_place(F.index_add)
+    index_copy_, index_fill_, index_put_ = in_place(F.index_copy), in_place(_index_fill), in_place(index_put)
+    eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
+    gt_, ge_ = in_place(F.gt), in_place(F.ge)
+    squeeze_, unsqueeze_ = _handle_in_place(F.squeeze), _handle_in_place(F.unsqueeze)
+    transpose_, t_, detach_ = _handle_in_place(F.transpose), _handle_in_place(F.t), _detach_in_place
     masked_fill_, nan_to_num_ = in_place(F.masked_fill), in_place(F.nan_to_num)
     tril_, triu_ = in_place(F.tril), in_place(F.triu)
     logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)

@@ -198,6 +198,38 @@ def _allclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
     return bool(F.all(F.isclose(self, other, rtol, atol, equal_nan)))
 
 
+def _selection(name: str) -> Any:
+    """The function `name` of selection.py, which is loaded when it is first used."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        from compiler_core.tensor import selection
+
+        return getattr(selection, name)(self, *args, **kwargs)
+
+    method.__doc__ = f"See compiler_core/tensor/selection.py:{name}."
+    return method
+
+
+def _clamp_min(self: Tensor, min: Any) -> Tensor:
+    """clamp with a lower bound alone."""
+    return F.clamp(self, min=min)  # type: ignore[no-any-return]
+
+
+def _clamp_max(self: Tensor, max: Any) -> Tensor:
+    """clamp with an upper bound alone."""
+    return F.clamp(self, max=max)  # type: ignore[no-any-return]
+
+
+def _data_ptr(self: Tensor) -> int:
+    """The address of the present array's first element: equal for handles on one cell, until it is written to."""
+    return self._array("data_ptr()").__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def _pin_memory(self: Tensor) -> Tensor:
+    """This tensor: there is nothing to pin it for."""
+    return self
+
+
 def _swapped(self: Tensor) -> Tensor:
     """The last two dimensions exchanged."""
     return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
@@ -214,10 +246,21 @@ class Methods:
     __slots__ = ()
 
     size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
-    element_size, stride, is_contiguous = _element_size, _stride, _is_contiguous
+    element_size, stride, is_contiguous, data_ptr = _element_size, _stride, _is_contiguous, _data_ptr
+    itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
+    is_cuda, is_sparse = property(_is_complex), property(_is_complex)
     is_floating_point, is_complex = _is_floating_point, _is_complex
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
-    cpu, cuda = _cpu, _cuda
+    cpu, cuda, pin_memory = _cpu, _cuda, _pin_memory
+    clamp_min, clamp_max = _clamp_min, _clamp_max
+    sort, argsort, topk, kthvalue = (
+        _selection("sort"),
+        _selection("argsort"),
+        _selection("topk"),
+        _selection("kthvalue"),
+    )
+    median, nonzero, unique = _selection("median"), _selection("nonzero"), _selection("unique")
+    bincount, multinomial = _selection("bincount"), _selection("multinomial")
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)

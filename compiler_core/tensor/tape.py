@@ -24,7 +24,19 @@ from compiler_core.tensor.cell import Cell
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
-__all__ = ["HANDLED", "Edge", "FunctionNode", "GradNode", "Gradient", "HookHandle", "OpNode", "OutputNode", "Poison"]
+__all__ = [
+    "HANDLED",
+    "TRACED",
+    "Edge",
+    "FunctionNode",
+    "GradNode",
+    "Gradient",
+    "HookHandle",
+    "OpNode",
+    "OutputNode",
+    "Poison",
+    "demand",
+]
 
 Edge: TypeAlias = "GradNode | Tensor | None"
 Saved: TypeAlias = "Cell | Poison | Value"
@@ -123,6 +135,9 @@ class GradNode:
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
+
+
+TRACED = GradNode(())  # the history of every result that requires a gradient while tracing
 
 
 class OpNode(GradNode):

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from compiler_core.device import Device, cpu
 from compiler_core.dtype import DType, of
-from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
+from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.ops import prims
 from compiler_core.ops.registry import (
     OPS,
@@ -33,7 +33,7 @@ from compiler_core.ops.registry import (
     meta_of,
     run_eager,
 )
-from compiler_core.tensor import views
+from compiler_core.tensor import views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, read
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.indexing import get_item, set_item
@@ -42,15 +42,9 @@ from compiler_core.tensor.interop import Interop
 from compiler_core.tensor.location import user_location
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
-from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, HookHandle, OpNode, OutputNode
+from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["TRACED", "Size", "Tensor", "ViewLink"]
-
-TRACED = GradNode(())  # the history of every result that requires a gradient while tracing
-_KINDS = "buif"  # torch's order of dtype categories; an in-place result may not be of a higher one (u and i are one)
+__all__ = ["Size", "Tensor", "ViewLink"]
 
 
 class Size(tuple[int, ...]):
@@ -98,8 +92,15 @@ class Tensor(Operators, Methods, InPlaceMethods, Interop):
     _requires_grad: bool
     _view: ViewLink | None
 
-    def __init__(self, cell: Cell, requires_grad: bool = False) -> None:
-        self._cell = cell
+    def __init__(self, *data: Any, requires_grad: bool = False) -> None:
+        """`Tensor(cell, requires_grad)`; or, as the old torch.Tensor, `Tensor(2, 3)` or `Tensor([1.0, 2.0])`."""
+        if data and isinstance(data[0], Cell):
+            self._cell = data[0]
+            requires_grad = bool(data[1]) if len(data) > 1 else requires_grad
+        else:
+            from compiler_core.tensor.creation import legacy_value
+
+            self._cell = Cell(legacy_value(data))
         self._node = None
         self._view = self._grad = self._hooks = None
         self._requires_grad = False
@@ -327,108 +328,7 @@ class Tensor(Operators, Methods, InPlaceMethods, Interop):
 
         backward(self, gradient, retain_graph, create_graph, inputs)
 
-    # ---- writing
-
-    def _check_in_place(self) -> None:
-        """Raises AutogradError where writing would lose a leaf's gradient."""
-        if not thread_mode.enabled:
-            return
-        tensor: Tensor = self
-        while tensor._view is not None and not tensor._view.detached:
-            tensor = tensor._view.base
-        if tensor._edge() is tensor:
-            what = "a leaf that requires a gradient" if tensor is self else "a view of a leaf that requires a gradient"
-            raise AutogradError(
-                f"{what} is written to in place",
-                remedy="write under no_grad(), or to a clone()",
-            )
-
-    def _snapshot(self) -> Tensor:
-        """The present value and history under a cell of its own: what an in-place method computes with."""
-        edge = self._edge()
-        return Tensor._from_cell(Cell(self._read()), edge if isinstance(edge, GradNode) else None)
-
-    def _assign(self, result: Tensor) -> None:
-        """Put `result` (cast to this dtype) in this tensor's place, for all who share its memory. Shapes must agree."""
-        result = self._fit(result)
-        enabled = thread_mode.enabled
-        link = self._view
-        recorded = enabled and (
-            result._edge() is not None or self._edge() is not None or (link is not None and link.base.requires_grad)
-        )
-        if current_trace() is not None:
-            self._check_traced_write(recorded)
-        if link is None or not recorded:
-            self._cell.write(result._read())
-            if recorded:
-                self._rebase(result)
-            return
-        if link.detached:
-            if self._edge() is None and result._edge() is None:
-                self._cell.write(result._read())  # through a detached view, without history on either side
-                return
-            raise AutogradError(
-                "a view made under no_grad() (or of a detached tensor) is written to in place with a gradient recorded",
-                remedy="make the view where gradients are recorded, or write under no_grad()",
-            )
-        cell = self._cell
-        assert isinstance(cell, ViewCell)
-        link.base._assign(views.scatter(cell.op, link.base, result, cell.attrs))
-
-    def _fit(self, result: Tensor) -> Tensor:
-        mine, other = meta_of(self), meta_of(result)
-        if mine.shape != other.shape:
-            raise ShapeError(
-                "an in-place operation cannot change the shape", expected=str(mine.shape), got=str(other.shape)
-            )
-        if mine.dtype is other.dtype:
-            return result
-        if (
-            min(_KINDS.index(other.dtype.kind), 2) > min(_KINDS.index(mine.dtype.kind), 2)
-            or other.dtype.kind == "f" != mine.dtype.kind
-        ):
-            raise DTypeError(
-                "the result cannot be stored in place: its dtype is of a higher kind",
-                expected=str(mine),
-                got=str(other),
-            )
-        return prims.cast(result, mine.dtype)  # type: ignore[no-any-return]
-
-    def _rebase(self, result: Tensor) -> None:
-        """Take over the history of what was written."""
-        before, edge = self._edge(), result._edge()
-        if edge is not None and not isinstance(edge, GradNode):
-            edge = prims.reshape(
-                result, result._cell.value.shape
-            )._edge()  # a leaf was copied as it is: record the copy
-        if edge is None and current_trace() is None:
-            meta = meta_of(self)
-            parent = FunctionNode("Overwrite", (before,), 1, lambda grads: [prims.full_like(grads[0], 0)], raw=False)
-            edge = OutputNode(parent, 0, meta)
-        if (
-            isinstance(before, GradNode)
-            and isinstance(edge, GradNode)
-            and before.retained is not None
-            and before.retained() is self
-        ):
-            edge.retained, before.retained = before.retained, None
-        self._node = edge if isinstance(edge, GradNode) else TRACED
-        self._requires_grad = False
-
-    def _check_traced_write(self, recorded: bool) -> None:
-        """Writes that a graph cannot express, while tracing."""
-        tensor: Tensor = self
-        while tensor._view is not None:
-            tensor = tensor._view.base
-        if recorded and tensor._cell.is_external:
-            why = "a value with a gradient is written into a tensor made outside the compiled function"
-        elif not recorded and tensor.requires_grad:
-            why = "a tensor that requires a gradient is written to outside of autograd"
-        else:
-            return
-        raise GraphBreak(
-            f"{why}, which cannot be traced", where=user_location(), remedy="do it outside the compiled function"
-        )
+    _check_in_place, _snapshot, _assign = writing.check_in_place, writing.snapshot, writing.assign
 
     # ---- ops
 

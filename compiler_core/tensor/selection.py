@@ -1,0 +1,157 @@
+"""Functions that order, find or draw by value: sort, topk, median, nonzero, unique, multinomial, and their kin.
+
+In: a Tensor whose data is known. Out: values (differentiable: taken from the input at the places found) and places.
+They read data, so a traced tensor is a graph break. NaN counts as the largest; equal elements keep their order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.ops import functional as F
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.random import Generator
+from compiler_core.tensor.random_creation import rand
+from compiler_core.tensor.tensor import Tensor
+
+
+class Sorted(NamedTuple):
+    """Values in order, and where in the input they stood."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _order(input: Tensor, dim: int, descending: bool, what: str) -> Array:
+    """Places in order of value, stable; NaN counts as the largest."""
+    array = input._array(what)
+    if not descending:
+        return np.argsort(array, axis=dim, kind="stable")
+    backwards = np.argsort(np.flip(array, dim), axis=dim, kind="stable")
+    places: Array = array.shape[dim] - 1 - np.flip(backwards, dim)
+    return places
+
+
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Sorted:
+    """Sorted along dim. Equal elements keep their order."""
+    if input.dim() == 0:
+        return Sorted(input.clone(), from_numpy(np.zeros((), np.int64)))
+    places = from_numpy(_order(input, dim, descending, "sort").astype(np.int64))
+    return Sorted(F.take_along_dim(input, places, dim), places)
+
+
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The places that `sort` gives."""
+    return sort(input.detach(), dim, descending, stable).indices
+
+
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
+    """The k largest (or smallest) elements along dim, in order. Raises ShapeError if there are fewer."""
+    size = input.shape[dim] if input.dim() else 1
+    if not 0 <= k <= size:
+        raise ShapeError("selected index k out of range", expected=f"0..{size}", got=str(k))
+    values, places = sort(input, dim, descending=largest)
+    return Sorted(F.narrow(values, dim, 0, k), F.narrow(places, dim, 0, k))
+
+
+def _one_place(input: Tensor, places: Array, dim: int, keepdim: bool) -> Sorted:
+    """The elements at `places` along dim (of size 1 there), with that dim dropped unless keepdim."""
+    chosen = from_numpy(places.astype(np.int64))
+    values = F.take_along_dim(input, chosen, dim)
+    return Sorted(values, chosen) if keepdim else Sorted(F.squeeze(values, dim), F.squeeze(chosen, dim))
+
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
+    """The k-th smallest element along dim, k from 1. Raises ShapeError if there are fewer."""
+    size = input.shape[dim]
+    if not 1 <= k <= size:
+        raise ShapeError("kthvalue: k out of range", expected=f"1..{size}", got=str(k))
+    order = _order(input, dim, descending=False, what="kthvalue")
+    return _one_place(input, np.take(order, [k - 1], dim), dim, keepdim)
+
+
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Sorted:
+    """The lower median: of all elements, or with its place along dim. NaN if there is one."""
+    if dim is None:
+        return median(F.reshape(input, (-1,)), 0).values  # type: ignore[union-attr]
+    array = input._array("median")
+    order = _order(input, dim, descending=False, what="median")
+    middle = (array.shape[dim] - 1) // 2
+    lower, last = np.take(order, [middle], dim), np.take(order, [-1], dim)
+    spoiled = np.isnan(np.take_along_axis(array, last, dim)) if array.dtype.kind not in "biu" else False
+    first_nan = np.expand_dims(np.argmax(np.isnan(array), dim), dim) if np.any(spoiled) else last
+    return _one_place(input, np.where(spoiled, first_nan, lower), dim, keepdim)
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """The places of the elements that are not zero: i64[K, ndim], or one i64[K] a dim."""
+    array = input._array("nonzero")
+    if array.ndim == 0:
+        found = np.zeros((int(array != 0), 0 if not as_tuple else 1), np.int64)
+        return tuple(from_numpy(column) for column in found.T.copy()) if as_tuple else from_numpy(found)
+    places = np.nonzero(array)
+    if as_tuple:
+        return tuple(from_numpy(column) for column in places)
+    return from_numpy(np.stack(places, axis=1))
+
+
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct elements (or slices along dim), ascending; if asked, where each element went, and counts."""
+    array = input._array("unique")
+    values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=dim)
+    inverse = inverse.reshape(array.shape if dim is None else -1)
+    chosen = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
+    results = [from_numpy(a) for a in chosen]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs in a vector of whole numbers, or the sum of their weights."""
+    array = input._array("bincount")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DTypeError("bincount takes a vector of integers", got=f"{input.dtype} of shape {array.shape}")
+    counts = np.bincount(array, None if weights is None else weights._array("bincount"), minlength)
+    return from_numpy(counts if weights is None else counts.astype(weights._array("bincount").dtype))
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """i64[..., num_samples]: categories drawn with probability proportional to input f[C] or f[N, C].
+
+    With replacement by inversion; without by the largest log(u)/w (Efraimidis, Spirakis 2006).
+    """
+    weights = input._array("multinomial").astype(np.float64)
+    rows = weights.reshape(-1, weights.shape[-1])
+    if not np.isfinite(rows).all() or (rows < 0).any() or (rows.sum(1) <= 0).any():
+        raise ShapeError("multinomial needs finite weights, at least 0, with a positive sum")
+    if not replacement and num_samples > (rows > 0).sum(1).min():
+        raise ShapeError("multinomial without replacement: more samples than categories of positive weight")
+    if replacement or num_samples == 1:
+        picks = _inverted(rows, num_samples, generator)
+    else:
+        uniform = rand(*rows.shape, generator=generator).numpy().astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            keys = np.where(rows > 0, np.log(np.maximum(uniform, 1e-300)) / rows, -np.inf)
+        picks = np.argsort(-keys, axis=1, kind="stable")[:, :num_samples]
+    return from_numpy(picks.astype(np.int64).reshape(*weights.shape[:-1], num_samples))
+
+
+def _inverted(rows: Array, count: int, generator: Generator | None) -> Array:
+    cumulative = np.cumsum(rows, axis=1)
+    uniform = rand(len(rows), count, generator=generator).numpy() * cumulative[:, -1:]
+    pairs = zip(cumulative, uniform, strict=True)
+    picks = np.stack([np.searchsorted(row, draws, side="right") for row, draws in pairs])
+    last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)  # rounding must not reach a weight of zero
+    kept: Array = np.minimum(picks, last[:, None])
+    return kept

@@ -64,12 +64,20 @@ class _Frame:
     scalars: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     lanes: int | None = None  # the extent of the running vector loop
+    backwards: bool = False  # run parallel loops from their last iteration to their first
 
 
 def interpret_program(
-    program: ir.Program, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None
+    program: ir.Program,
+    inputs: Sequence[Array],
+    outs: Sequence[Array | None] | None = None,
+    *,
+    backwards: bool = False,
 ) -> list[Array]:
-    """The outputs of `program` as flat arrays (or `outs`, written in place, of any shape)."""
+    """The outputs of `program` as flat arrays (or `outs`, written in place, of any shape).
+
+    backwards: run parallel loops from their last iteration to their first, which must not change a bit.
+    """
     arena = np.full(program.arena_nbytes, GARBAGE, np.uint8)
     memory: dict[str, Array] = {}
     given = dict(zip(program.inputs, inputs, strict=True))
@@ -78,7 +86,7 @@ def interpret_program(
         memory[buffer.name] = _buffer_memory(buffer, given, wanted, arena)
     for step in program.steps:
         if isinstance(step, ir.KernelCall):
-            run_kernel(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
+            run_kernel(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots], backwards=backwards)
         else:
             _run_gemm(step, memory)
     return [_returned(memory[name], wanted[name]) for name in program.outputs]
@@ -122,9 +130,9 @@ def _run_gemm(call: ir.LibraryCall, memory: Mapping[str, Array]) -> None:
     c[...] = product + (c if call.beta else 0)
 
 
-def run_kernel(kernel: ir.Kernel, arrays: Sequence[Array]) -> None:
+def run_kernel(kernel: ir.Kernel, arrays: Sequence[Array], *, backwards: bool = False) -> None:
     """Run `kernel` on flat arrays, one per Param, in place."""
-    frame = _Frame({p.name: a[: p.numel] for p, a in zip(kernel.params, arrays, strict=True)})
+    frame = _Frame({p.name: a[: p.numel] for p, a in zip(kernel.params, arrays, strict=True)}, backwards=backwards)
     with np.errstate(all="ignore"):
         _run_body(kernel.body, frame)
 
@@ -163,7 +171,8 @@ def _run_loop(axis: str, extent: int, kind: str, body: Sequence[ir.Stmt], frame:
             _run_body(body, frame)
         frame.lanes = None
         return
-    for i in range(extent):
+    places = reversed(range(extent)) if frame.backwards and kind == "parallel" else range(extent)
+    for i in places:
         frame.scalars[axis] = i
         _run_body(body, frame)
 

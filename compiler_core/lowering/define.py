@@ -304,6 +304,8 @@ _COMPARES: dict[str, x.CompareOp] = {"lt": "lt", "le": "le", "gt": "gt", "ge": "
 
 def fold(expr: x.Expr) -> x.Expr:
     """Comparisons and sums of index values stay indices, so that a mask made of iotas costs integer compares only."""
+    if isinstance(expr, x.Where):
+        return Emitter().where(expr.cond, expr.then, expr.other)
     if not isinstance(expr, x.Call) or len(expr.args) != 2:
         return expr
     left, right = (_as_plain_index(arg) for arg in expr.args)

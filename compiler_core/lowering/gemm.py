@@ -80,10 +80,10 @@ def blas_operand(
     source: str, offset: int, batch: tuple[int, ...], row: int, col: int, rows: int, cols: int
 ) -> d.Operand | None:
     """With strides of directions of length 1 chosen to suit BLAS."""
-    if cols == 1 and row != 1:
-        col = 1
     if rows == 1 and cols == 1:
         row, col = 1, 1
+    elif cols == 1:
+        col = rows if row == 1 else 1
     elif rows == 1:
         row = cols if col == 1 else 1
     plain = col == 1 and row >= cols

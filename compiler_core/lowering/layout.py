@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.gemm import blas_operand
@@ -129,7 +130,7 @@ def _one_stride(digits: Sequence[Digit], low: int, extent: int) -> int | None:
         return 1
     if not run or run[-1].inner != low or run[0].inner * run[0].extent != low * extent:
         return None
-    for outer, inner in zip(run, run[1:]):
+    for outer, inner in pairwise(run):
         if outer.outer != inner.outer * inner.extent:
             return None
     return run[-1].outer

@@ -136,7 +136,7 @@ class Translator:
 
     def _depends_on_cols(self, expr: x.Expr) -> bool:
         if expr not in self._varies:
-            self._varies[expr] = bool(d.axes_in_expr(expr) & self.cols)
+            self._varies[expr] = not self.cols or bool(d.axes_in_expr(expr) & self.cols)
         return self._varies[expr]
 
 

@@ -48,9 +48,15 @@ def test_a_failed_check_raises_its_message() -> None:
         run("  t0 = p0[0]\n  check index_lt(t0, 3), 'gather: no such row'", np.array([3]))
 
 
-@pytest.mark.parametrize(("kind", "values", "place"), [
-    ("argmax", [1, 5, 5, 2], 1), ("argmin", [3, 1, 2, 1], 1), ("argmax", [1, np.nan, 9, np.nan], 1), ("argmin", [np.inf, np.inf], 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "values", "place"),
+    [
+        ("argmax", [1, 5, 5, 2], 1),
+        ("argmin", [3, 1, 2, 1], 1),
+        ("argmax", [1, np.nan, 9, np.nan], 1),
+        ("argmin", [np.inf, np.inf], 0),
+    ],
+)
 def test_places_prefer_the_first_and_nan(kind: str, values: list[float], place: int) -> None:
     x, y = np.array(values, np.float32), np.zeros(1, np.int64)
     body = f"  acc a0: f32 {kind}\n  for i0 in {len(values)} serial\n    a0 <- p0[i0] at i0\n  p1[0] = a0"

@@ -5,21 +5,28 @@ Why: fresh memory costs a page fault per 4 KiB at first touch, which for a point
 
 Invariants:
 - The arena holds nothing between calls, so all executables of a thread share one, as large as the largest needs.
-- A pool hands an array out again only when the pool holds the last reference to it. Its arrays own their memory, so
-  NumPy keeps every view's `base` pointing at the array itself and a living view counts as a reference.
+- A pool hands an array out again only when the pool holds the last reference to it. Its arrays rest on a bytearray:
+  NumPy skips over an array that is a view of another array when it sets a view's `base`, but stops at anything else,
+  so every view refers to the pool's array itself and a living view counts as a reference.
+- Memory starts on a cache line (a kernel is 5 to 12 % faster than on NumPy's 16 bytes), and on lines that differ from
+  array to array, because arrays at equal places of a page compete for the same sets of the L1 cache.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from itertools import count
 from sys import getrefcount
 
 import numpy as np
 
+from compiler_core.dtype import float32
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 
 ALIGNMENT = 64  # bytes: a cache line, and one AVX-512 register
+_PLACES = 32  # lines of a page over which successive arrays are spread
 MAX_ARRAYS_PER_POOL = 4
 
 
@@ -45,9 +52,20 @@ def arena_address(nbytes: int) -> int:
     return _arena.address
 
 
+_places = count()
+
+
+def aligned_empty(meta: TensorMeta) -> Array:
+    """An array of its own memory that starts on a cache line; contents arbitrary."""
+    place = ALIGNMENT * (7 * next(_places) % _PLACES)
+    raw = bytearray(meta.nbytes + ALIGNMENT * (_PLACES + 1))
+    start = ctypes.addressof(ctypes.c_char.from_buffer(raw))
+    return np.ndarray(meta.shape, meta.dtype.numpy, buffer=raw, offset=-start % ALIGNMENT + place)
+
+
 def _idle_refcount() -> int:
     """What `getrefcount` says of an array that only a pool's list refers to, asked as `take` asks."""
-    arrays = [np.empty(1)]
+    arrays = [aligned_empty(TensorMeta((1,), float32))]
     for array in arrays:
         return getrefcount(array)
     raise AssertionError("unreachable")
@@ -59,10 +77,10 @@ _IDLE = _idle_refcount()
 class OutputPool:
     """Arrays of one shape and dtype, handed out again once nobody else refers to them. Not safe across threads."""
 
-    __slots__ = ("_arrays", "_dtype", "_shape")
+    __slots__ = ("_arrays", "_meta")
 
     def __init__(self, meta: TensorMeta) -> None:
-        self._shape, self._dtype = meta.shape, meta.dtype.numpy
+        self._meta = meta
         self._arrays: list[Array] = []
 
     def take(self) -> Array:
@@ -70,7 +88,7 @@ class OutputPool:
         for array in self._arrays:
             if getrefcount(array) == _IDLE:
                 return array
-        fresh: Array = np.empty(self._shape, self._dtype)
+        fresh = aligned_empty(self._meta)
         if len(self._arrays) == MAX_ARRAYS_PER_POOL:
             del self._arrays[0]  # its holders keep it; the pool forgets it
         self._arrays.append(fresh)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 
-from compiler_core.dtype import float32
+from compiler_core.dtype import ALL, float32
 from compiler_core.meta import TensorMeta
-from compiler_core.runtime.memory import ALIGNMENT, MAX_ARRAYS_PER_POOL, OutputPool, arena_address
+from compiler_core.runtime.memory import ALIGNMENT, MAX_ARRAYS_PER_POOL, OutputPool, aligned_empty, arena_address
 
 META = TensorMeta((4, 5), float32)
 
@@ -62,3 +63,21 @@ def test_the_arena_is_aligned_grows_and_belongs_to_a_thread() -> None:
     thread.start()
     thread.join(10)
     assert others != [arena_address(100)]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (1000, 300)], ids=str)
+def test_aligned_arrays_look_like_any_other(dtype, shape) -> None:
+    array = aligned_empty(TensorMeta(shape, dtype))
+    assert (array.shape, array.dtype) == (shape, dtype.numpy)
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    assert array.ctypes.data % ALIGNMENT == 0 or array.size == 0
+    array[...] = 1
+    assert (array == np.ones(shape, dtype.numpy)).all()
+
+
+def test_views_of_views_refer_to_the_pools_array() -> None:
+    array = aligned_empty(META)
+    for view in (array[1:], array.T[2], array.reshape(-1)[3:], array.view(np.int32), np.asarray(array.T)[0]):
+        assert view.base is array

@@ -9,6 +9,7 @@ Limit: the cost grows with the number of ranks (about 2 us a rank); past a few h
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ SLEEP_SHARE = 0.02
 
 
 class Backoff:
-    """How long to leave the core between two looks: short at first, longer the longer it takes.
+    """How long to leave the core between two looks for late ranks: short at first, longer the longer it takes.
 
     With `is_awaited()` (someone can do nothing else meanwhile) it starts by only yielding.
     """
@@ -38,7 +39,7 @@ class Backoff:
     def pause(self) -> None:
         waited_s = time.perf_counter() - self.began_s
         if self.is_awaited() and waited_s < SPIN_S:
-            time.sleep(0)
+            os.sched_yield()
             return
         time.sleep(self.sleep_s)
         self.sleep_s = min(self.sleep_s * 1.3, max(LONGEST_SLEEP_S, SLEEP_SHARE * waited_s))

@@ -10,7 +10,9 @@ Rank order costs what a reduce-scatter by all-to-all and an all-gather cost: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +21,7 @@ from collectives.communicator import Array, Task
 from collectives.reduce import is_narrow, reduce_in_rank_order
 
 Reduction: TypeAlias = Literal["fast", "rank_order"]
+LOOK_EVERY_S = 20e-6
 
 
 class Transfer:
@@ -26,12 +29,22 @@ class Transfer:
 
     def __init__(self, comm: Any, mpi: Any, *, reduction: Reduction, chunk_nbytes: int) -> None:
         self.comm, self.mpi, self.reduction, self.chunk_nbytes = comm, mpi, reduction, chunk_nbytes
+        self.is_awaited: Callable[[], bool] = lambda: True
         self.world_size = comm.Get_size()
         self.native_ops = {"sum": mpi.SUM, "avg": mpi.SUM, "max": mpi.MAX, "min": mpi.MIN, "prod": mpi.PROD}
 
-    def run(self, task: Task) -> None:
-        """Do the collective. Blocks, with the GIL released, for as long as data move."""
+    def run(self, task: Task, is_awaited: Callable[[], bool]) -> None:
+        """Do the collective; returns when the data are there. is_awaited: whether somebody sits in `wait`."""
+        self.is_awaited = is_awaited
         getattr(self, f"_{task.call.kind}")(task)
+
+    def _complete(self, request: Any) -> None:
+        """Drive `request` to its end. While others compute on this core, sleep between looks instead of spinning."""
+        while not request.Test():
+            if self.is_awaited():
+                os.sched_yield()
+            else:
+                time.sleep(LOOK_EVERY_S)
 
     def _chunks(self, count: int, itemsize: int) -> Iterator[slice]:
         step = max(1, self.chunk_nbytes // itemsize)
@@ -49,7 +62,7 @@ class Transfer:
             return
         carrier = flat.view(np.uint8) if flat.dtype.kind == "b" else flat
         for chunk in self._chunks(flat.size, flat.itemsize):
-            self.comm.Allreduce(self.mpi.IN_PLACE, carrier[chunk], op=self.native_ops[task.call.op])
+            self._complete(self.comm.Iallreduce(self.mpi.IN_PLACE, carrier[chunk], op=self.native_ops[task.call.op]))
         if task.call.op == "avg":
             flat /= flat.dtype.type(self.world_size)
 
@@ -68,23 +81,24 @@ class Transfer:
             (own_nbytes, np.arange(self.world_size) * mine * itemsize),
             self.mpi.BYTE,
         ]
-        self.comm.Alltoallv(send, receive)
+        self._complete(self.comm.Ialltoallv(send, receive))
         reduced = reduce_in_rank_order(list(parts), task.call.op)
-        self.comm.Allgatherv(
-            [reduced.view(np.uint8), mine * itemsize, self.mpi.BYTE], [raw, (nbytes, starts), self.mpi.BYTE]
-        )
+        own = [reduced.view(np.uint8), mine * itemsize, self.mpi.BYTE]
+        self._complete(self.comm.Iallgatherv(own, [raw, (nbytes, starts), self.mpi.BYTE]))
 
     def _broadcast(self, task: Task) -> None:
         raw = task.target.view(np.uint8)
         for chunk in self._chunks(raw.size, 1):
-            self.comm.Bcast([raw[chunk], self.mpi.BYTE], root=task.call.root)
+            self._complete(self.comm.Ibcast([raw[chunk], self.mpi.BYTE], root=task.call.root))
 
     def _all_gather(self, task: Task) -> None:
         rows = task.target.reshape(self.world_size, -1)
         for chunk in self._chunks(task.source.size, task.source.itemsize * self.world_size):
             part = np.ascontiguousarray(task.source[chunk])
             gathered = np.empty((self.world_size, part.size), part.dtype)
-            self.comm.Allgather([part.view(np.uint8), self.mpi.BYTE], [gathered.view(np.uint8), self.mpi.BYTE])
+            self._complete(
+                self.comm.Iallgather([part.view(np.uint8), self.mpi.BYTE], [gathered.view(np.uint8), self.mpi.BYTE])
+            )
             rows[:, chunk] = gathered
 
     def _reduce_scatter(self, task: Task) -> None:
@@ -92,5 +106,7 @@ class Transfer:
         for chunk in self._chunks(task.target.size, task.target.itemsize * self.world_size):
             sent = np.ascontiguousarray(rows[:, chunk])
             parts = np.empty_like(sent)
-            self.comm.Alltoall([sent.view(np.uint8), self.mpi.BYTE], [parts.view(np.uint8), self.mpi.BYTE])
+            self._complete(
+                self.comm.Ialltoall([sent.view(np.uint8), self.mpi.BYTE], [parts.view(np.uint8), self.mpi.BYTE])
+            )
             task.target[chunk] = reduce_in_rank_order(list(parts), task.call.op)

@@ -9,75 +9,32 @@ In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Ou
     partition       joint Graph -> forward Graph, backward Graph, saved values   aot/partition.py
     plan            backward Graph -> segments (DDP cuts at its buckets)         aot/strategy.py
     backend         Graphs -> Executables                                        backend.py
+      of "codegen", on a cache miss (codegen/native_backend.py):
+      define        Graph -> definitions: one expression per element             lowering/define.py
+      place         products written where their only reader wants them          lowering/place.py
+      schedule      definitions -> fused kernels, calls, memory plan: a Program   schedule/program.py
+      emit          Programs -> C++                                              codegen/cpp
+      build         C++ -> shared object                                         runtime/build.py
 
+Names, times, log and dump of the steps: steps.py.
 An inference call goes from simplify_joint (which also drops what only differentiation reads) straight to backend.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler_core import log
 from compiler_core.aot.boundary import Boundary
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.strategy import GradientPlan, GradientStrategy, ParameterInfo
 from compiler_core.aot.wrapper import CompiledBackward, link_backward
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
-from compiler_core.config import config
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
-from compiler_core.graph.print import print_graph
-from compiler_core.graph.verify import verify
+from compiler_core.steps import record, record_graph, timed
 from compiler_core.tensor.cell import Cell
-
-STEPS = ("capture", "simplify", "joint", "simplify_joint", "partition", "plan", "backend")
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """How long one step took for one graph."""
-
-    graph: str
-    step: str
-    seconds: float
-
-
-_times: list[StepTime] = []
-
-
-def compile_times() -> tuple[StepTime, ...]:
-    """What each step took, for every graph compiled in this process, in order."""
-    return tuple(_times)
-
-
-@contextmanager
-def timed(graph: str, step: str) -> Iterator[None]:
-    """Time a step and say so in the log."""
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        _times.append(StepTime(graph, step, time.perf_counter() - start))
-        log.emit("steps", f"{graph}: {step} {1e3 * _times[-1].seconds:.1f} ms")
-
-
-def record(name: str, step: str, text: Callable[[], str], *, part: str = "", artefact: str = "graph") -> None:
-    """Log and dump what a step made; `text` is called only if somebody wants it."""
-    if config.dump_dir:
-        log.dump(name, STEPS.index(step), f"{step}_{part}" if part else step, text())
-    if log.is_on(artefact):
-        log.emit(artefact, f"after {step}{f' ({part})' if part else ''}\n{text()}")
-
-
-def record_graph(name: str, step: str, graph: Graph, *, part: str = "", artefact: str = "graph") -> None:
-    """Log and dump a graph; verify it, if asked to."""
-    if config.verify:
-        verify(graph)
-    record(name, step, lambda: print_graph(graph, locations=True, elide=True), part=part, artefact=artefact)
 
 
 @dataclass(frozen=True, slots=True)

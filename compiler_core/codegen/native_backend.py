@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler_core import log
 from compiler_core.config import config
 from compiler_core.dtype import by_name
 from compiler_core.graph.ir import Graph
@@ -29,6 +28,7 @@ from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, 
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
 from compiler_core.runtime.profiler import ProfileSource, StepCost, announce
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
+from compiler_core.steps import record, timed
 
 if TYPE_CHECKING:
     from compiler_core.loop_ir.ir import Program
@@ -73,13 +73,14 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.lowering.lower import lower_and_schedule
     from compiler_core.runtime.build import build_library
 
-    programs = _with_symbols(lower_and_schedule(graphs))
-    source = print_source(programs, threads=threads)
+    programs = _with_symbols(lower_and_schedule(graphs, name))
+    with timed(name, "emit"):
+        source = print_source(programs, threads=threads)
     for stem, text in source.units.items():
-        log.emit("code", text)
-        log.dump(name, 90, f"cpp_{stem}", text)
+        record(name, "emit", lambda: text, part=stem, artefact="code")  # noqa: B023
         (folder / f"{stem}.cpp").write_text(text)
-    build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)
+    with timed(name, "build"):
+        build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)
     offsets = _write_constants(folder / CONSTANTS, programs)
     rows = [
         _describe(program, graph, source.messages).to_json()

@@ -4,7 +4,7 @@ In: the graphs of one compilation (forward, backward segments). Out: one Program
 among all of them.
 
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
-    place       products written where their only reader wants them           lowering/place.py
+    place       products written where their only reader wants them                       lowering/place.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_core import log
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
@@ -20,19 +19,32 @@ from compiler_core.lowering.define import define
 from compiler_core.lowering.place import place_products
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
+from compiler_core.steps import record, timed
 
 
-def lower_and_schedule(graphs: Sequence[Graph]) -> list[ir.Program]:
-    """The programs of `graphs`, in order. Raises LoweringError for a graph that loops cannot express."""
+def lower_and_schedule(graphs: Sequence[Graph], name: str = "") -> list[ir.Program]:
+    """The programs of `graphs`, in order; `name` goes into log and dump.
+
+    Raises LoweringError for a graph that loops cannot express.
+    """
     table = KernelTable()
-    programs = [schedule(graph, place_products(define(graph)), table) for graph in graphs]
+    name = name or graphs[0].name
+    with timed(name, "define"):
+        defined = [define(graph) for graph in graphs]
+    with timed(name, "place"):
+        placed = [place_products(definitions) for definitions in defined]
+    with timed(name, "schedule"):
+        programs = [schedule(graph, definitions, table) for graph, definitions in zip(graphs, placed, strict=True)]
     for program in programs:
         if config.verify:
             from compiler_core.loop_ir.verify import verify_program
 
             verify_program(program)
-        if log.is_on("loop_ir"):
-            from compiler_core.loop_ir.print import print_program
-
-            log.emit("loop_ir", print_program(program, notes=True, elide=True))
+        record(name, "schedule", lambda: _text(program), part=program.name, artefact="loop_ir")  # noqa: B023
     return programs
+
+
+def _text(program: ir.Program) -> str:
+    from compiler_core.loop_ir.print import print_program
+
+    return print_program(program, notes=True, elide=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from compiler_core.pipeline import STEPS, compile_times
+from compiler_core.steps import STEPS, compile_times
 from distcompile import parity
 from distcompile.demo.training import Run, Trainer
 from distcompile.parity import ParityReport

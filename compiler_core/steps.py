@@ -1,0 +1,66 @@
+"""The names of the pipeline's steps, and what happens around every step: it is timed, logged and dumped.
+
+In: a graph's name, a step's name, and a text on demand. Out: log lines, dump files, `compile_times()`.
+`STEPS` is the order of `pipeline.py`; `CODEGEN_STEPS` is what the backend "codegen" does inside its step "backend" on
+a cache miss (`lowering/lower.py`, `codegen/native_backend.py`). A dump's files are numbered in this order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from compiler_core import log
+from compiler_core.config import config
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.print import print_graph
+from compiler_core.graph.verify import verify
+
+STEPS = ("capture", "simplify", "joint", "simplify_joint", "partition", "plan", "backend")
+CODEGEN_STEPS = ("define", "place", "schedule", "emit", "build")
+_NUMBER = {step: number for number, step in enumerate((*STEPS, *CODEGEN_STEPS))}
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long one step took for one graph. The codegen steps are part of the step "backend"."""
+
+    graph: str
+    step: str
+    seconds: float
+
+
+_times: list[StepTime] = []
+
+
+def compile_times() -> tuple[StepTime, ...]:
+    """What each step took, for every graph compiled in this process, in the order in which they ended."""
+    return tuple(_times)
+
+
+@contextmanager
+def timed(graph: str, step: str) -> Iterator[None]:
+    """Time a step and say so in the log."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        _times.append(StepTime(graph, step, time.perf_counter() - start))
+        log.emit("steps", f"{graph}: {step} {1e3 * _times[-1].seconds:.1f} ms")
+
+
+def record(name: str, step: str, text: Callable[[], str], *, part: str = "", artefact: str = "graph") -> None:
+    """Log and dump what a step made; `text` is called only if somebody wants it."""
+    if config.dump_dir:
+        log.dump(name, _NUMBER[step], f"{step}_{part}" if part else step, text())
+    if log.is_on(artefact):
+        log.emit(artefact, f"after {step}{f' ({part})' if part else ''}\n{text()}")
+
+
+def record_graph(name: str, step: str, graph: Graph, *, part: str = "", artefact: str = "graph") -> None:
+    """Log and dump a graph; verify it, if asked to."""
+    if config.verify:
+        verify(graph)
+    record(name, step, lambda: print_graph(graph, locations=True, elide=True), part=part, artefact=artefact)

@@ -160,16 +160,18 @@ def flat_of(axes: Axes) -> Affine:
     return sum((of_axis(axis) * stride for axis, stride in zip(axes, strides)), ZERO)
 
 
-def unflatten(flat: Affine, axes: Axes) -> dict[Axis, Affine]:
-    """Each axis as an expression of a row-major offset into its domain."""
-    strides = row_major(tuple(axis.extent for axis in axes))
-    table = {}
-    for position, (axis, stride) in enumerate(zip(axes, strides)):
-        if axis.extent != 1:
-            quotient = flat // stride
-            outermost = all(a.extent == 1 for a in axes[:position])
-            table[axis] = quotient if outermost else quotient % axis.extent
-    return table
+def unflatten(flat: Affine, shape: Shape) -> list[Affine]:
+    """The index, one expression a dimension, of a row-major offset into an array of `shape`."""
+    strides = row_major(shape)
+    index = []
+    for position, (n, stride) in enumerate(zip(shape, strides)):
+        if n == 1:
+            index.append(ZERO)
+            continue
+        quotient = flat // stride
+        is_outermost = all(m == 1 for m in shape[:position])
+        index.append(quotient if is_outermost else quotient % n)
+    return index
 
 
 def substitute(expr: x.Expr, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:

@@ -40,7 +40,8 @@ def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> list[ir.S
     contiguous = not isinstance(scatter.base, x.Load) or scatter.base.index == flat
     is_plain = isinstance(scatter.base, x.Const) or (isinstance(scatter.base, x.Load) and contiguous)
     axes = [one] if is_plain else _live(scatter.base_axes)
-    table = d.unflatten(of_axis(one), scatter.base_axes) if is_plain else {}
+    shape = tuple(axis.extent for axis in scatter.base_axes)
+    table = dict(zip(scatter.base_axes, d.unflatten(of_axis(one), shape))) if is_plain else {}
     base, place = d.substitute(scatter.base, table, {}), d.substitute_index(flat, table, {})
     rows: list[ir.Stmt] = []
     column: list[ir.Stmt] = []

@@ -108,10 +108,14 @@ def _build(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopSh
     col = Affine({a: cut for a, cut in zip(axes, cuts) if a.extent != 1 and cut < cols}, 0)
     values: dict[str, x.Expr] = {}
     kept: dict[str, Affine] = {}
+    digits: dict[tuple[Level, tuple[int, ...]], list[Affine]] = {}
     for name, info in infos.items():
         definition = info.definition
         assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions share loops"
-        table = d.unflatten(flat if levels[name] == "full" else row, definition.axes)
+        key = levels[name], tuple(axis.extent for axis in definition.axes)
+        if key not in digits:
+            digits[key] = d.unflatten(flat if levels[name] == "full" else row, key[1])
+        table = {axis: digit for axis, digit in zip(definition.axes, digits[key]) if axis.extent != 1}
         memo: dict[x.Expr, x.Expr] = {}
         values[name] = d.substitute(definition.value, table, memo)
         if isinstance(definition, d.Reduce):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def mlp(batch: int = 5, sizes: Sequence[int] = (7, 8, 6, 3)) -> Training:
     x = model.data("x", model.rng.standard_normal((batch, sizes[0])).astype(np.float32))
     y = model.data("y", model.rng.integers(0, sizes[-1], batch))
     layers = [
-        (model.parameter(f"w{k}", n, m), model.parameter(f"b{k}", n)) for k, (m, n) in enumerate(zip(sizes, sizes[1:]))
+        (model.parameter(f"w{k}", n, m), model.parameter(f"b{k}", n)) for k, (m, n) in enumerate(pairwise(sizes))
     ]
 
     def loss() -> Node:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -102,7 +102,13 @@ NATIVE: dict[str, tuple[str, str]] = {"codegen": ("compiler_core.codegen.native_
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
 
 
-def find_backend(backend: str | Backend | GraphCompiler) -> Backend:
+def check_backend(backend: object) -> None:
+    """Raise BackendError if `backend` names or is none, without importing a native one."""
+    if not (isinstance(backend, str) and backend in NATIVE):
+        find_backend(backend)
+
+
+def find_backend(backend: object) -> Backend:
     """The backend that `backend` names or is. Raises BackendError for an unknown name."""
     if isinstance(backend, str):
         if backend in INTERPRETERS:
@@ -114,7 +120,7 @@ def find_backend(backend: str | Backend | GraphCompiler) -> Backend:
         made: Backend = getattr(import_module(module), cls)()
         return made
     if hasattr(backend, "compile") and hasattr(backend, "name"):
-        return backend
+        return cast(Backend, backend)
     if callable(backend):
         return CallableBackend(backend)
     raise BackendError(f"a {type(backend).__name__} is not a backend", expected="a name, a Backend, or a callable")

@@ -50,12 +50,12 @@ def _guard_value(guards: Guards, code: str, value: Any, text: str) -> Iterator[K
         yield _guard_tensor(guards, code, value, text)
     elif is_plain(value):
         guards.require_plain(code, value, text)
+    elif isinstance(value, IDENTIFIED):
+        guards.require_same(code, value, text)
     elif (parts := children(value)) is not None:
         yield from _guard_container(guards, code, value, parts, text)
     elif is_module(value):
         guard_module(guards, code, value, text)
-    elif isinstance(value, IDENTIFIED):
-        guards.require_same(code, value, text)
     else:
         raise GraphBreak(
             f"argument {text} is a {type(value).__name__}, which may change without notice",

@@ -22,7 +22,7 @@ from compiler_core.capture.guards import Check, Found, Guards
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outputs import Outputs, describe_outputs
 from compiler_core.capture.pytree import Spec, flatten
-from compiler_core.capture.trace import CaptureTrace, Known, Lifted
+from compiler_core.capture.trace import CaptureTrace, Known, Lifted, view_beside_write
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import use_trace
@@ -155,12 +155,9 @@ def _sort_placeholders(trace: CaptureTrace, known: Sequence[Known]) -> None:
 
 
 def _check_written(trace: CaptureTrace) -> None:
-    """A written cell must not be the base of a view, made outside, that is read on its own."""
+    """No cell that is written may be the base of a view from outside that was read before the write."""
     if any(cell.root is not cell and cell.root in trace.written for cell, _ in trace.lifted):
-        raise GraphBreak(
-            "a tensor is written to while a view of it, made outside the compiled function, is read in it",
-            remedy="make the view inside the compiled function",
-        )
+        raise view_beside_write()
 
 
 def _guard_lifted(guards: Guards, trace: CaptureTrace) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from compiler_core import log
 from compiler_core.aot.strategy import ParameterInfo
-from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, find_backend
+from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, check_backend, find_backend
 from compiler_core.capture.capture import Captured, capture, guard_call, root_module, still_holds
 from compiler_core.capture.entry import CompiledEntry, Entry, TapeEntry, known_of
 from compiler_core.capture.explain import EntryReport, Explanation
@@ -29,7 +29,8 @@ from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strat
 from compiler_core.config import config
 from compiler_core.errors import ConfigError, GraphBreak, RecompileLimitError
 from compiler_core.ops.registry import current_trace
-from compiler_core.pipeline import Request, compile_captured, simplify, timed
+from compiler_core.pipeline import Request, compile_captured, simplify
+from compiler_core.steps import timed
 
 OWN = frozenset(
     {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_lock", "_name"}
@@ -61,8 +62,7 @@ class CompiledFunction:
         self._misses: list[str] = []
         self._lock = threading.RLock()
         self._name = _name_of(function)
-        if not isinstance(backend, str):
-            find_backend(backend)
+        check_backend(backend)
         functools.update_wrapper(self, function, updated=())
 
     # -- calling

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
-from compiler_core.pipeline import StepTime, compile_times
+from compiler_core.steps import StepTime, compile_times
 
 
 @dataclass(frozen=True, slots=True)

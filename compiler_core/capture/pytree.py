@@ -56,10 +56,16 @@ def children(tree: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
         return tuple(tree), list(tree.values())
     if kind in (tuple, list) or (isinstance(tree, tuple) and hasattr(kind, "_fields")):
         return tuple(range(len(tree))), list(tree)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = [f.name for f in dataclasses.fields(tree) if f.init]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and _is_all_fields(tree):
+        fields = [f.name for f in dataclasses.fields(tree)]
         return tuple(fields), [getattr(tree, name) for name in fields]
     return None
+
+
+def _is_all_fields(tree: Any) -> bool:
+    """Whether a dataclass holds nothing but what its constructor takes."""
+    fields = dataclasses.fields(tree)
+    return all(f.init for f in fields) and {f.name for f in fields} >= getattr(tree, "__dict__", {}).keys()
 
 
 def flatten(tree: Any) -> tuple[list[Any], Spec]:

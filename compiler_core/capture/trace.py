@@ -3,8 +3,8 @@
 In: ops and cell accesses while the user's code runs (`bind`, and `CellTrace` of tensor/cell.py). Out: a graph under
 construction, `lifted` (what each placeholder reads) and `written` (which cells an epilogue must write back).
 Invariants: one placeholder for a cell and a history (a detached handle on a parameter's cell is another value to
-differentiation); a view's cell is read as its own value until its root is written in the trace, and derived from the
-root after that; nothing outside is changed by the trace itself.
+differentiation); a view from outside is a value of its own, so none may be read beside a write to its root; nothing
+outside is changed by the trace itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.registry import Attrs, Op, Value, bind, meta_of
+from compiler_core.ops.registry import Attrs, Op, Value, meta_of
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.location import user_location
 from compiler_core.tensor.random import current_shard
@@ -86,9 +86,8 @@ class CaptureTrace(GraphBuilder):
         """The node that `cell`, made outside, holds at this point of the trace."""
         if cell in self.written:
             return self.written[cell]
-        if isinstance(cell, ViewCell) and cell.root in self.written:
-            node: Node = bind(cell.op, self.read_cell(cell.base, None), **cell.attrs)
-            return node
+        if cell.root in self.written:
+            raise view_beside_write()
         key = (cell, None if handle is None else handle._edge())
         if key not in self.lifted:
             self.lifted[key] = self._lift(cell, self.known(handle, key))
@@ -138,6 +137,15 @@ class CaptureTrace(GraphBuilder):
         meta = meta_of(cell.current())
         role, source = ("input", "") if known is None else (known.role, known.source)
         return Lifted(self.placeholder(_short(source), meta, role=role, source=source), cell, known)
+
+
+def view_beside_write() -> GraphBreak:
+    """Which elements such a view shows would have to be guarded."""
+    return GraphBreak(
+        "a tensor is written to, and a view of it made outside the compiled function is read",
+        where=user_location(),
+        remedy="make the view inside the compiled function",
+    )
 
 
 def _short(source: str) -> str:

@@ -168,8 +168,12 @@ class _Split:
             )
         body, new = self._copy(part, placeholders)
         scaling, gradients = self._scaled(part, new)
-        outputs = [*(gradients[i] for i in part.owned), *(new[node] for node in crossing)]
-        indices = (*part.owned, *(None for _ in crossing))
+        returned = [gradients[i] for i in part.owned]
+        passed_on = [
+            new[node] for node in crossing if new[node] not in returned
+        ]  # an unscaled output is passed on as it is
+        outputs = [*returned, *passed_on]
+        indices = (*part.owned, *(None for _ in passed_on))
         nodes = (*placeholders.values(), *scaling[:1], *body, *scaling[1:])
         return Segment(Graph(f"{self.backward.name}_segment{k}", nodes, tuple(outputs)), indices)
 

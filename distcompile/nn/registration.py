@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from compiler_core.errors import GraphBreak
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import (
     NonLeafParameterError,
@@ -40,6 +43,16 @@ def type_name(thing: object) -> str:
     """The name of a thing's type, as error messages give it."""
     cls = type(thing)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+def _refuse_while_traced(name: str) -> None:
+    """Before an attribute changes: a captured graph could not repeat the change at every call."""
+    if current_trace() is not None:
+        raise GraphBreak(
+            f"a module's attribute {name!r} is assigned while its forward is captured",
+            where=user_location(),
+            remedy="write to buffers in place, and keep other state outside of the compiled forward",
+        )
 
 
 class Registration:
@@ -129,6 +142,8 @@ class Registration:
             value = registry
         before = self.__dict__.get(name, _MISSING)
         same = before is value or (type(before) is type(value) and isinstance(value, _PLAIN) and before == value)
+        if not same and "_stamp" in self.__dict__:
+            _refuse_while_traced(name)
         object.__setattr__(self, name, value)
         if same or "_stamp" not in self.__dict__:
             return
@@ -138,6 +153,7 @@ class Registration:
             self._stamp.bump()
 
     def _set_module(self, name: str, module: Module | None) -> None:
+        _refuse_while_traced(name)
         for hook in tuple(global_module_registration_hooks.values()):
             module = _or(hook(cast("Module", self), name, module), module)
         self._modules[name] = module
@@ -147,6 +163,7 @@ class Registration:
             expected = "distcompile.nn.Buffer, distcompile.Tensor or None"
             raise _cannot_assign(value, f"as buffer '{name}'", expected)
         self._require_init("buffer")
+        _refuse_while_traced(name)
         persistent = value.persistent if isinstance(value, Buffer) else name not in self._non_persistent_buffers_set
         self.register_buffer(name, value, persistent)
 

@@ -102,7 +102,7 @@ class Backward:
 
     def _deliver(self, edge: Edge, grad: Any) -> None:
         if isinstance(edge, GradNode):
-            if grad is not None:
+            if grad is not None and self._is_awaited(edge):
                 self._accumulate(edge, grad)
         elif edge in self.pending:
             if grad is HANDLED:
@@ -112,6 +112,9 @@ class Backward:
             self.pending[edge] -= 1
             if self.pending[edge] == 0:
                 self._finish_leaf(edge, self.grads.pop(edge, None))  # type: ignore[arg-type]
+
+    def _is_awaited(self, node: GradNode) -> bool:
+        return node in self.active or (self.wanted is not None and node in self.wanted)
 
     def _accumulate(self, edge: Edge, grad: Value) -> None:
         before = self.grads.get(edge)

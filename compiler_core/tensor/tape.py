@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, meta_of
 from compiler_core.tensor.cell import Cell
 
@@ -159,8 +160,8 @@ class OpNode(GradNode):
 
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
         rule = self.op.vjp
-        if isinstance(rule, NotDifferentiable):
-            return (None,) * len(self.edges)
+        if isinstance(rule, NotDifferentiable):  # piecewise constant
+            return [None if e is None else self._zeros(s) for e, s in zip(self.edges, self.saved)]
         restore = self._restore_tensor if create_graph else self._restore
         out = restore(self.out, self.out_version, self)
         operands = [restore(s, v, e) for s, v, e in zip(self.saved, self.versions, self.edges)]
@@ -174,6 +175,11 @@ class OpNode(GradNode):
             meta = meta_of(saved.value)
             return Poison(meta, f"{meta} of {self.op.name} is at version {saved.version}, was saved at {version}")
         return saved.current()
+
+    @staticmethod
+    def _zeros(saved: Saved) -> Value:
+        meta = meta_of(saved.value if isinstance(saved, Cell) else saved)
+        return prims.full(meta.shape, 0, meta.dtype)
 
     def _restore_tensor(self, saved: Saved, version: int, edge: Edge) -> Value:
         value = self._restore(saved, version, edge)

@@ -25,7 +25,6 @@ from compiler_core.ops.registry import (
     OPS,
     Array,
     Attrs,
-    NotDifferentiable,
     Op,
     Trace,
     Value,
@@ -350,7 +349,7 @@ class Tensor(Operators, Methods, InPlaceMethods, Interop):
         result = Tensor._from_cell(cell)
         enabled = thread_mode.enabled
         edges: tuple[Edge, ...] = ()
-        if enabled and not isinstance(op.vjp, NotDifferentiable):
+        if enabled:
             edges = tuple([v._edge() if isinstance(v, Tensor) else None for v in values])
             if out.dtype.kind not in "biu" and any(e is not None for e in edges):
                 saved = tuple([v._cell if isinstance(v, Tensor) else v for v in values])
@@ -413,8 +412,7 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
     if op.name == "detach" and isinstance(values[0], Tensor):
         return values[0].detach()
     node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
-    recorded = differentiable and not isinstance(op.vjp, NotDifferentiable) and of(node.dtype).is_floating_point
-    history = TRACED if recorded else None
+    history = TRACED if differentiable and of(node.dtype).is_floating_point else None
     if (
         op.name not in views.VIEW_OPS
         or not isinstance(values[0], Tensor)

@@ -1,0 +1,137 @@
+"""gradcheck: is a function's backward the derivative of its forward? As torch.autograd.gradcheck and gradgradcheck.
+
+In: a function of Tensors, float64 inputs. Out: True, or AutogradError that names the input, the element, and both
+numbers. Method: central differences, (f(x + eps) - f(x - eps)) / (2 eps), of a random projection of the outputs (a
+scalar, so that one backward pass gives the whole analytic gradient). The error of the difference is O(eps^2) +
+O(1e-16 / eps): 1e-6 suits float64, and no narrower dtype is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import AutogradError, DTypeError
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Array
+from compiler_core.tensor import autograd
+from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.grad_mode import enable_grad, no_grad
+from compiler_core.tensor.tensor import Tensor
+
+Function = Callable[..., Any]
+
+
+def gradcheck(
+    func: Function,
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+) -> bool:
+    """Whether the gradients of `func` at `inputs` (f64, those that require a gradient) are its central differences.
+
+    Raises AutogradError at the first that is not, unless raise_exception is False; DTypeError for narrower inputs.
+    """
+    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    checked = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
+    for k in checked:
+        if given[k].dtype is not dt.float64:
+            raise DTypeError(f"gradcheck: input {k} is {given[k].dtype}", expected="float64", remedy="use double()")
+    weights = _weights(func, given)
+    analytic = _analytic(func, given, checked, weights)
+    for k, gradient in zip(checked, analytic, strict=True):
+        numeric = _numeric(func, given, k, weights, eps)
+        wrong = ~np.isclose(gradient, numeric, rtol, atol)
+        if wrong.any():
+            if not raise_exception:
+                return False
+            raise _mismatch(k, gradient, numeric, wrong)
+    return True
+
+
+def gradgradcheck(func: Function, inputs: Tensor | Sequence[Any], **tolerances: Any) -> bool:
+    """gradcheck of func's gradient: whether backward can itself be differentiated. Tolerances as gradcheck's."""
+    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    checked = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
+    weights = _weights(func, given)
+
+    def gradient(*args: Any) -> tuple[Tensor, ...]:
+        with enable_grad():
+            own = [_leaf(x) if k in checked and not x.requires_grad else x for k, x in enumerate(args)]
+            total = _projected(func(*own), weights)
+            wanted = [own[k] for k in checked]
+            found = autograd.grad(total, wanted, create_graph=True, allow_unused=True)
+        return tuple(prims.full_like(x, 0.0) if g is None else g for g, x in zip(found, wanted, strict=True))
+
+    return gradcheck(gradient, given, **tolerances)
+
+
+def _leaf(x: Tensor) -> Tensor:
+    return from_numpy(x._array("gradcheck")).requires_grad_()
+
+
+def _outputs(result: Any) -> list[Tensor]:
+    """The floating Tensors among what a function returned."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return [r for r in results if isinstance(r, Tensor) and r.dtype.is_floating_point]
+
+
+def _weights(func: Function, inputs: Sequence[Any]) -> list[Tensor]:
+    """One random weight for each element of each output; the same at every call."""
+    rng = np.random.default_rng(0)
+    with no_grad():
+        return [from_numpy(rng.uniform(0.5, 1.5, tuple(y.shape))) for y in _outputs(func(*inputs))]
+
+
+def _projected(result: Any, weights: Sequence[Tensor]) -> Tensor:
+    """The weighted sum of all outputs: f64[]."""
+    terms = [F.sum(F.mul(y, w)) for y, w in zip(_outputs(result), weights, strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = F.add(total, term)
+    return total  # type: ignore[no-any-return]
+
+
+def _analytic(func: Function, inputs: Sequence[Any], checked: Sequence[int], weights: Sequence[Tensor]) -> list[Array]:
+    with enable_grad():
+        total = _projected(func(*inputs), weights)
+        wanted = [inputs[k] for k in checked]
+        grads = autograd.grad(total, wanted, allow_unused=True)
+    return [np.zeros(x.shape) if g is None else g._array("gradcheck") for g, x in zip(grads, wanted, strict=True)]
+
+
+def _numeric(func: Function, inputs: Sequence[Any], k: int, weights: Sequence[Tensor], eps: float) -> Array:
+    """Central differences with respect to input k: f64[its shape]."""
+    start = inputs[k]._array("gradcheck")
+    result = np.empty(start.shape)
+    for place in np.ndindex(start.shape):
+        high, low = (_value_at(func, inputs, k, place, step, weights) for step in (eps, -eps))
+        result[place] = (high - low) / (2 * eps)
+    return result
+
+
+def _value_at(
+    func: Function, inputs: Sequence[Any], k: int, place: tuple[int, ...], step: float, weights: Sequence[Tensor]
+) -> float:
+    moved = inputs[k]._array("gradcheck").copy()
+    moved[place] += step
+    changed = [*inputs[:k], from_numpy(moved), *inputs[k + 1 :]]
+    with no_grad():
+        return float(_projected(func(*changed), weights))
+
+
+def _mismatch(k: int, analytic: Array, numeric: Array, wrong: Array) -> AutogradError:
+    place = tuple(int(n) for n in np.argwhere(wrong)[0])
+    return AutogradError(
+        f"gradcheck: the gradient of input {k} is wrong in {int(wrong.sum())} of {wrong.size} elements, e.g. {place}",
+        expected=f"{numeric[place]:.9g} by central differences",
+        got=f"{analytic[place]:.9g} by backward",
+        remedy="look at the vjp of the ops that the function uses, or at a kink within eps of the point",
+    )

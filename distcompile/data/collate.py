@@ -2,7 +2,7 @@
 
 In: samples of equal structure. Out: the same structure with tensors stacked along a new first dimension.
 Tensors and NumPy arrays are stacked, numbers become tensors (Python floats float64, ints int64, as in torch), strings
-stay lists; mappings, named tuples, tuples and lists are collated member by member.
+stay as they are; mappings, named tuples, tuples and lists are collated member by member.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (bool, int, float, np.generic)):
         return from_numpy(np.asarray(batch))
     if isinstance(first, (str, bytes)):
-        return list(batch)
+        return batch
     if isinstance(first, Mapping):
         return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise DataLoaderError("each element in list of batch should be of equal size")
-        members = [default_collate(list(members)) for members in zip(*batch, strict=True)]
+        members = [default_collate(members) for members in zip(*batch, strict=True)]
         return type(first)(*members) if hasattr(first, "_fields") else members
     raise DataLoaderError(
         f"default_collate cannot batch samples of type {type(first).__name__}",

@@ -37,6 +37,7 @@ from distcompile.nn.activation import (
     Threshold,
 )
 from distcompile.nn.attention import MultiheadAttention
+from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d
 from distcompile.nn.containers import ModuleDict, ModuleList, Sequential
 from distcompile.nn.dropout import Dropout, Dropout1d, Dropout2d
 from distcompile.nn.embedding import Embedding
@@ -84,6 +85,8 @@ __all__ = [
     "SELU",
     "BCELoss",
     "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Buffer",
     "CrossEntropyLoss",
     "Dropout",

@@ -99,23 +99,27 @@ class GroupNorm(Module):
         affine: bool = True,
         device: object = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_channels % num_groups:
             raise ArgumentError("num_channels must be divisible by num_groups", got=f"{num_channels}, {num_groups}")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.register_parameter("weight", Parameter(empty(num_channels, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(empty(num_channels, dtype=dtype)) if affine else None)
+        self.register_parameter("bias", Parameter(empty(num_channels, dtype=dtype)) if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Weight one, bias zero."""
-        if self.affine:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        bias = self.bias is not None
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={bias}"

@@ -37,6 +37,7 @@ from distcompile.nn.functional.activations import (
 )
 from distcompile.nn.functional.attention import scaled_dot_product_attention
 from distcompile.nn.functional.layers import (
+    batch_norm,
     bilinear,
     dropout,
     dropout1d,
@@ -66,6 +67,7 @@ from distcompile.nn.functional.losses import (
 )
 
 __all__ = [
+    "batch_norm",
     "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_core.ops import functional as C
+from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
@@ -75,6 +76,26 @@ def group_norm(
 ) -> Tensor:
     """f[N, C, ...] normalised over each group of channels; weight and bias f[C]."""
     return C.group_norm(input, num_groups, weight, bias, eps)
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""
+    result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if training and running_mean is not None and running_var is not None:
+        with no_grad():
+            mean, variance = C.batch_statistics(input)
+            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+            running_var.copy_(running_var * (1 - momentum) + variance * momentum)
+    return result
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:

@@ -64,9 +64,10 @@ def clip_grads_with_norm_(
     coefficient = float(max_norm) / (float(total_norm) + 1e-6)
     if coefficient >= 1:
         return
-    for grad in _gradients(parameters):
-        array = grad._read()
-        grad._cell.write(array * array.dtype.type(coefficient))
+    with np.errstate(invalid="ignore"):  # infinity times zero, after a norm that is infinite: NaN, as in torch
+        for grad in _gradients(parameters):
+            array = grad._read()
+            grad._cell.write(array * array.dtype.type(coefficient))
 
 
 def clip_grad_norm_(

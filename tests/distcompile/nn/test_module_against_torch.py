@@ -36,6 +36,7 @@ def normal(text: str) -> str:
     """Without the package's name, sizes as plain tuples, and without the details that only we add."""
     text = re.sub(r"torch\.Size\(\[([\d, ]*)\]\)", lambda m: f"({m[1]})", text)
     text = re.sub(r"\((\d+),\)", r"(\1)", text)
+    text = re.sub(r", got: [\w.]+$", "", text)
     text = re.sub(r"distcompile\.nn\.(module|parameter|linear)\.", "", text)
     text = re.sub(r"torch\.nn\.(modules\.\w+|parameter)\.", "", text)
     text = re.sub(r"(compiler_core\.tensor\.tensor\.|distcompile\.|torch\.)", "", text)
@@ -353,8 +354,9 @@ def parameter_containers(p: Any) -> list[Any]:
     other = pdict | nn.ParameterDict({"z": p.ones(1)})
     log = [
         normal(repr(plist)), [n for n, _ in plist.named_parameters()], len(plist), [type(x).__name__ for x in plist],
-        normal(repr(plist[:2])), told(lambda: plist[9]), told(lambda: plist(1))[0], told(lambda: plist.extend(p.ones(2)))[0],
-        list(pdict), normal(repr(pdict)).replace("FloatTensor", "Tensor"), [n for n, _ in pdict.named_parameters()], list(other),
+        normal(repr(plist[:2])), told(lambda: plist[9]), told(lambda: plist(1))[0],
+        told(lambda: plist.extend(p.ones(2)))[0],
+        list(pdict), normal(repr(pdict)), [n for n, _ in pdict.named_parameters()], list(other),
         pdict.get("q"), pdict.setdefault("q", None), "q" in pdict, list(reversed(pdict)), list(pdict.copy()),
     ]  # fmt: skip
     pdict.pop("q")

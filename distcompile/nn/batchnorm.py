@@ -1,0 +1,95 @@
+"""Batch normalisation, with running statistics kept as buffers: BatchNorm1d, BatchNorm2d.
+
+In: f[N, C], f[N, C, L] (1d) or f[N, C, H, W] (2d). Out: the same shape, normalised per channel; in training the buffers
+`running_mean`, `running_var` and `num_batches_tracked` change in place (compiled: extra outputs of the graph).
+Source: Ioffe, Szegedy 2015. Limit: `momentum=None` (cumulative average) reads the count, so it cannot be traced.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from compiler_core.dtype import DType, int64
+from compiler_core.errors import ShapeError
+from compiler_core.tensor.creation import empty, ones, zeros
+from compiler_core.tensor.tensor import Tensor
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Parameter
+
+
+class _BatchNorm(Module):
+    dims: ClassVar[tuple[int, ...]] = ()
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self.track_running_stats = track_running_stats
+        self.register_parameter("weight", Parameter(empty(num_features, dtype=dtype)) if affine else None)
+        self.register_parameter("bias", Parameter(empty(num_features, dtype=dtype)) if affine and bias else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", zeros((), dtype=int64) if tracked else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Mean zero, variance one, no batches."""
+        for buffer, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
+            if buffer is not None:
+                buffer.fill_(value)
+
+    def reset_parameters(self) -> None:
+        """Weight one, bias zero, statistics reset."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() not in self.dims:
+            expected = " or ".join(f"{d}D" for d in self.dims)
+            raise ShapeError(f"expected {expected} input (got {input.dim()}D input)")
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        use_batch = self.training or self.running_mean is None
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum, self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """For f[N, C] or f[N, C, L]."""
+
+    dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """For f[N, C, H, W]."""
+
+    dims = (4,)

@@ -1,0 +1,107 @@
+"""The public namespace: torch's names, loaded lazily, from one installation; and functions that only it has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from compiler_core.errors import DTypeError
+from distcompile.errors import InstallationError
+from distcompile.installation import check_installation
+from distcompile.names import SOURCES, SUBMODULES
+
+ROOT = Path(dc.__file__).parents[1]
+OURS_ONLY = {"data", "ddp", "debug", "demo", "errors", "parity", "tuning", "save_file", "load_file"}
+
+
+@pytest.mark.parametrize("name", [*sorted(SUBMODULES), *sorted(SOURCES)])
+def test_every_public_name_loads(name: str) -> None:
+    assert getattr(dc, name) is not None
+    assert name in dir(dc)
+
+
+@pytest.mark.torch
+def test_public_names_are_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    assert {name for name in dc.__all__ if not hasattr(torch, name)} == OURS_ONLY
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'conv7d'"):
+        dc.conv7d  # noqa: B018
+
+
+def run(code: str, folder: Path) -> str:
+    """What `code` prints, run in `folder` with `folder` before this installation on the path."""
+    environment = {"PYTHONPATH": f"{folder}:{ROOT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        cwd=folder,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_importing_and_building_a_model_loads_no_compiler_and_no_mpi(tmp_path: Path) -> None:
+    heavy = ["sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch"]
+    code = "import distcompile as t, sys; t.nn.Linear(2, 2)(t.ones(1, 2)); t.optim; "
+    code += f"print([m for m in {heavy} if m in sys.modules])"
+    assert run(code, tmp_path).strip() == "[]"
+
+
+def test_a_shadowing_package_is_named_with_both_places(tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / "__init__.py").touch()
+    out = run("import distcompile", tmp_path)
+    assert "InstallationError: the import package 'launch' is shadowed" in out
+    assert f"expected: {ROOT}/launch" in out
+    assert f"got: {tmp_path}/launch" in out
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(InstallationError, match="'no_such_package' is missing"):
+        check_installation(("distcompile", "no_such_package"))
+
+
+def test_is_tensor() -> None:
+    assert dc.is_tensor(dc.ones(1))
+    assert not dc.is_tensor(np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("misuse", "error"),
+    [
+        (lambda: dc.finfo(dc.int64), DTypeError),
+        (lambda: dc.iinfo(dc.float32), DTypeError),
+    ],
+)
+def test_misuse_is_a_named_error(misuse: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        misuse()
+
+
+@pytest.mark.torch
+def test_limits_are_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("float64", "float32", "float16", "bfloat16"):
+        mine, want = dc.finfo(getattr(dc, name)), torch.finfo(getattr(torch, name))
+        assert (mine.eps, mine.max, mine.min, mine.tiny, mine.bits) == (
+            want.eps,
+            want.max,
+            want.min,
+            want.tiny,
+            want.bits,
+        )
+    for name in ("int64", "int32", "int16", "int8", "uint8"):
+        mine_i, want = dc.iinfo(getattr(dc, name)), torch.iinfo(getattr(torch, name))
+        assert (mine_i.max, mine_i.min, mine_i.bits) == (want.max, want.min, want.bits)

@@ -7,7 +7,7 @@ the innermost axis only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
@@ -23,23 +23,21 @@ def build_scatter(scatter: d.Scatter, metas: Mapping[str, TensorMeta], table: Ke
     """The kernel of one scatter."""
     params = ParamTable(metas)
     target = params.write(scatter.name)
-    body = [
-        *_copy_base(scatter, target, params),
-        *_put(scatter, target, params),
-    ]
-    return built(body, params, [scatter], table)
+    copy, n_scalars = _copy_base(scatter, target, params)
+    return built([*copy, *_put(scatter, target, params, n_scalars)], params, [scatter], table)
 
 
-def _live(axes: d.Axes) -> list[Axis]:
+def _live(axes: Sequence[Axis]) -> list[Axis]:
     return [axis for axis in axes if axis.extent != 1]
 
 
-def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> list[ir.Stmt]:
+def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> tuple[list[ir.Stmt], int]:
+    """The loops that copy, and how many scalars they named."""
     flat = d.flat_of(scatter.base_axes)
     one = Axis("", scatter.numel)
     contiguous = not isinstance(scatter.base, x.Load) or scatter.base.index == flat
     is_plain = isinstance(scatter.base, x.Const) or (isinstance(scatter.base, x.Load) and contiguous)
-    axes = [one] if is_plain else _live(scatter.base_axes)
+    axes = _live([one] if is_plain else scatter.base_axes)
     shape = tuple(axis.extent for axis in scatter.base_axes)
     table = dict(zip(scatter.base_axes, d.unflatten(of_axis(one), shape))) if is_plain else {}
     base, place = d.substitute(scatter.base, table, {}), d.substitute_index(flat, table, {})
@@ -48,14 +46,16 @@ def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> list[ir.S
     translate = Translator(tuple(axes[-1:]), lambda load: None, params.read)
     translate.enter(rows, column)
     column.append(ir.Store(target, place, translate(base)))
-    return _nest(axes, rows, column, "vector")
+    return _nest(axes, rows, column, "vector"), translate.n_scalars
 
 
-def _put(scatter: d.Scatter, target: str, params: ParamTable) -> list[ir.Stmt]:
+def _put(scatter: d.Scatter, target: str, params: ParamTable, n_scalars: int) -> list[ir.Stmt]:
+    """The loops over the source. n_scalars: how many names are taken."""
     axes = _live(scatter.axes)
     rows: list[ir.Stmt] = []
     column: list[ir.Stmt] = []
     translate = Translator(tuple(axes[-1:]), lambda load: None, params.read)
+    translate.n_scalars = n_scalars
     translate.enter(rows, column)
     place = translate.index(scatter.target, None)
     mode: ir.StoreMode = "add" if scatter.mode == "add" else "set"

@@ -89,7 +89,7 @@ class Recorder:
         return 0.25
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
-        for index, gradient in gradients.items():
+        for gradient in gradients.values():
             assert np.shares_memory(gradient, self.flat)
             assert np.isfinite(gradient).all()
         self.diary.append(("done", segment, tuple(gradients)))

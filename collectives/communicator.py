@@ -32,6 +32,7 @@ Kind: TypeAlias = Literal[
 ]
 T = TypeVar("T")
 
+ALIGNMENT_NBYTES = 64  # a cache line
 REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
 KINDS: tuple[str, ...] = get_args(Kind)
 DTYPES: tuple[str, ...] = (
@@ -112,6 +113,12 @@ class Communicator(ABC):
     @abstractmethod
     def abort(self, exit_code: int = 1) -> None:
         """End the whole job, all ranks, now."""
+
+    def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:
+        """A flat array of zeros, 64-byte aligned, that collectives of this communicator handle best. Not collective."""
+        raw = np.zeros(numel * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
+        start = -raw.__array_interface__["data"][0] % ALIGNMENT_NBYTES
+        return raw[start : start + numel * dtype.itemsize].view(dtype)
 
     # -- collectives on arrays
 

@@ -22,9 +22,12 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from collectives.communicator import Call, Communicator, Task
+import numpy as np
+
+from collectives.communicator import Array, Call, Communicator, Task
 from collectives.errors import ClosedError, CollectiveError, MpiNotFoundError, ThreadLevelError, TransportError
-from collectives.rollcall import RollCall
+from collectives.rollcall import Backoff, RollCall
+from collectives.shared_memory import NOWHERE, open_shared_memory
 from collectives.transfer import Reduction, Transfer
 from collectives.work import DEFAULT_TIMEOUT_S, Work
 
@@ -61,6 +64,7 @@ class MpiCommunicator(Communicator):
     """All ranks of COMM_WORLD (or of `comm`). Creating and closing it are collective.
 
     timeout_s: limit of every wait. reduction: "fast" or "rank_order", see transfer.py. chunk_nbytes: largest message.
+    share_memory: ranks of one host reduce arrays made by `allocate` through shared memory (in rank order, always).
     """
 
     transport = "mpi"
@@ -72,6 +76,7 @@ class MpiCommunicator(Communicator):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         reduction: Reduction = "fast",
         chunk_nbytes: int = CHUNK_NBYTES,
+        share_memory: bool = True,
     ) -> None:
         self.mpi = load_mpi()
         parent = self.mpi.COMM_WORLD if comm is None else comm
@@ -79,6 +84,7 @@ class MpiCommunicator(Communicator):
         self.rank, self.world_size, self.timeout_s = parent.Get_rank(), parent.Get_size(), timeout_s
         self.transfer = Transfer(self.buckets, self.mpi, reduction=reduction, chunk_nbytes=chunk_nbytes)
         self.bucket_roll, self.control_roll = RollCall(self.buckets, self.mpi), RollCall(self.control, self.mpi)
+        self.shared = open_shared_memory(self.control) if share_memory and self.world_size > 1 else None
         self.control_lock = threading.Lock()
         self.queue: SimpleQueue[tuple[Task, Work] | None] = SimpleQueue()
         self.broken: CollectiveError | None = None
@@ -94,6 +100,11 @@ class MpiCommunicator(Communicator):
         )
         self.queue.put((task, work))
         return work
+
+    def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:
+        if self.shared is None:
+            return super().allocate(numel, dtype)
+        return self.shared.allocate(numel * dtype.itemsize)[: numel * dtype.itemsize].view(dtype)
 
     def _check_usable(self) -> None:
         if self.is_closed:
@@ -117,19 +128,28 @@ class MpiCommunicator(Communicator):
         except CollectiveError as error:
             self.broken = error
             work.finish(error)
-        except self.mpi.Exception as error:
-            self.broken = TransportError(f"MPI failed in {task}", where=self._where(), got=str(error))
+        except Exception as error:  # noqa: BLE001 - whoever waits must learn of it, whatever it is
+            got = f"{type(error).__name__}: {error}"
+            self.broken = TransportError(f"the communication thread failed in {task}", where=self._where(), got=got)
             work.finish(self.broken)
 
     def _run(self, task: Task, work: Work) -> None:
         def tell(phase: str) -> None:
             work.phase = phase
 
-        self.bucket_roll.gather(
-            task.call, str(task), timeout_s=self.timeout_s, is_awaited=lambda: work.is_awaited, tell=tell
+        def is_awaited() -> bool:
+            return work.is_awaited
+
+        here = NOWHERE if self.shared is None else self.shared.locate(task.target)
+        places = self.bucket_roll.gather(
+            task.call, str(task), timeout_s=self.timeout_s, is_awaited=is_awaited, tell=tell, extra=here
         )
         work.start()
-        self.transfer.run(task, lambda: work.is_awaited)
+        everywhere = all(serial != NOWHERE[0] for serial, *_ in places)
+        if self.shared is not None and task.call.kind == "all_reduce" and everywhere:
+            self.shared.all_reduce(task, places, Backoff(is_awaited).pause, self.timeout_s)
+        else:
+            self.transfer.run(task, is_awaited)
         work.finish()
 
     # -- the control channel

@@ -1,7 +1,7 @@
 """Roll call: all ranks tell each other which collective they enter, before any data moves.
 
 In: this rank's `Call` and its number in the sequence. Out: return when every rank entered the same one.
-Method: one 48-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
+Method: one 80-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
 that an MPI collective alone does not give: a rank that waits for a late one *sleeps* (an MPI wait burns its core); a
 time-out names the ranks that are missing; and ranks that enter different collectives get a named error on all sides.
 Limit: the cost grows with the number of ranks (about 2 us a rank); past a few hundred a tree would be better.
@@ -21,10 +21,14 @@ from collectives.errors import CollectiveMismatchError, CollectiveTimeoutError, 
 from collectives.threaded import mismatch_error
 
 TAG = 7001
-CODE_LENGTH = 6  # sequence number, then Call.encode()
+CALL = slice(1, 6)  # of a message: its Call; before it the sequence number, after it what the rank adds
+CODE_LENGTH = 10
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
 LONGEST_SLEEP_S = 500e-6  # or this share of the time waited so far, if that is more
 SLEEP_SHARE = 0.02
+
+
+Extra = tuple[int, int, int, int]
 
 
 class Backoff:
@@ -63,15 +67,22 @@ class RollCall:
         return [peer for peer in self.peers if self.theirs[peer, 0] != self.sequence]
 
     def gather(
-        self, call: Call, what: str, *, timeout_s: float, is_awaited: Callable[[], bool], tell: Callable[[str], None]
-    ) -> None:
-        """Return when every rank entered `call`.
+        self,
+        call: Call,
+        what: str,
+        *,
+        timeout_s: float,
+        is_awaited: Callable[[], bool],
+        tell: Callable[[str], None],
+        extra: Extra = (0, 0, 0, 0),
+    ) -> list[Extra]:
+        """Return when every rank entered `call`: each rank's `extra` integers, by rank.
 
         tell: receives, once the wait gets long, what is waited for.
         Raises CollectiveMismatchError, RankFailedError (a rank closed) or CollectiveTimeoutError.
         """
         self.sequence += 1
-        self.mine[:] = (self.sequence, *call.encode())
+        self.mine[:] = (self.sequence, *call.encode(), *extra)
         self.theirs[self.rank] = self.mine
         requests = [*self.receives, *self.sends]
         self.mpi.Prequest.Startall(requests)
@@ -89,9 +100,10 @@ class RollCall:
                 )
         self.is_receiving = False
         self._compare(call, what)
+        return [(a, b, c, d) for a, b, c, d in self.theirs[:, CALL.stop :].tolist()]
 
     def _compare(self, call: Call, what: str) -> None:
-        if (self.theirs[:, 1:] == self.mine[1:]).all():
+        if (self.theirs[:, CALL] == self.mine[CALL]).all():
             return
         calls = [self._decoded(row) for row in self.theirs]
         gone = [rank for rank, other in enumerate(calls) if other.kind == "close" and call.kind != "close"]
@@ -111,7 +123,7 @@ class RollCall:
 
     @staticmethod
     def _decoded(row: Any) -> Call:
-        kind, op, dtype, count, root = (int(v) for v in row[1:])
+        kind, op, dtype, count, root = (int(v) for v in row[CALL])
         return Call.decode((kind, op, dtype, count, root))
 
     def free(self) -> None:

@@ -56,7 +56,7 @@ class Books:
         layout = plan.with_segments([0] * len(plan.buckets))
         if layout not in self._pools:
             self._pools[layout] = [
-                BufferPool(bucket, [self.parameters[name] for name in bucket.names], f"bucket {k}")
+                BufferPool(bucket, [self.parameters[name] for name in bucket.names], self.communicator, f"bucket {k}")
                 for k, bucket in enumerate(plan.buckets)
             ]
         return self._pools[layout]

@@ -11,27 +11,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-import numpy as np
-
+from collectives import Communicator
 from compiler_core import dtype as dtypes
 from compiler_core import log
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import ALIGNMENT_NBYTES, Bucket
-
-
-def aligned_zeros(numel: int, dtype: dtypes.DType) -> Array:
-    """A flat array whose data starts at a multiple of 64 bytes."""
-    raw = np.zeros(numel * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT_NBYTES
-    return raw[start : start + numel * dtype.itemsize].view(dtype.numpy)
+from distcompile.ddp.bucket_plan import Bucket
 
 
 class BucketBuffer:
     """One flat array and its views, in slot order."""
 
-    def __init__(self, bucket: Bucket) -> None:
-        self.flat = aligned_zeros(bucket.numel, dtypes.by_name(bucket.dtype))
+    def __init__(self, bucket: Bucket, communicator: Communicator) -> None:
+        self.flat = communicator.allocate(bucket.numel, dtypes.by_name(bucket.dtype).numpy)
         self.views: list[Array] = [
             self.flat[slot.offset : slot.offset + slot.numel].reshape(slot.shape) for slot in bucket.slots
         ]
@@ -61,8 +53,8 @@ class BucketBuffer:
 class BufferPool:
     """The buffers of one bucket: usually one; two or three if gradients are kept from step to step."""
 
-    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], label: str) -> None:
-        self.bucket, self.parameters, self.label = bucket, tuple(parameters), label
+    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], communicator: Communicator, label: str) -> None:
+        self.bucket, self.parameters, self.communicator, self.label = bucket, tuple(parameters), communicator, label
         self.buffers: list[BucketBuffer] = []
 
     def acquire(self) -> BucketBuffer:
@@ -73,7 +65,7 @@ class BufferPool:
             return shown
         if free:
             return free[0]
-        buffer = BucketBuffer(self.bucket)
+        buffer = BucketBuffer(self.bucket, self.communicator)
         self.buffers = [*self.buffers[-1:], buffer]  # older ones belong to whoever holds them
         log.emit("memory", f"{self.label}: new buffer of {self.bucket.nbytes} bytes")
         return buffer

@@ -17,6 +17,7 @@ from collectives.communicator import DTYPES, REDUCE_OPS
 from collectives.errors import ClosedError, CollectiveMismatchError, CollectiveTimeoutError, RankFailedError
 from collectives.mpi import MpiCommunicator
 from collectives.reduce import reduce_in_rank_order
+from collectives.shared_memory import NOWHERE
 
 pytestmark = pytest.mark.mpi(min_size=2)
 SIZE = 1003  # not a multiple of any number of ranks used
@@ -31,10 +32,12 @@ def is_defined(op: str, dtype: str) -> bool:
     return not (op == "avg" and np.dtype(dtype).kind in "iub") and not (op == "sum" and dtype == "bool")
 
 
+@pytest.mark.parametrize("memory", ["ordinary", "shared"])
 @pytest.mark.parametrize(("op", "dtype"), [(op, d) for op in REDUCE_OPS for d in DTYPES if is_defined(op, d)])
-def test_all_reduce_equals_its_definition(world: Communicator, op: str, dtype: str) -> None:
+def test_all_reduce_equals_its_definition(world: Communicator, op: str, dtype: str, memory: str) -> None:
     everyones = arrays(world, dtype)
-    mine = everyones[world.rank].copy()
+    mine = world.allocate(SIZE, np.dtype(dtype)) if memory == "shared" else np.empty(SIZE, dtype)
+    mine[...] = everyones[world.rank]
     world.all_reduce(mine, op)  # type: ignore[arg-type]
     np.testing.assert_array_equal(mine.view(np.uint8), reduce_in_rank_order(everyones, op).view(np.uint8))  # type: ignore[arg-type]
 
@@ -77,6 +80,55 @@ def test_broadcast_and_gathers_move_bits(world: Communicator, dtype: str) -> Non
     gathered = np.empty((world.world_size, SIZE), dtype)
     world.all_gather(gathered, everyones[world.rank])
     np.testing.assert_array_equal(gathered, np.stack(everyones))
+
+
+def test_shared_memory_is_used_where_ranks_share_a_host(world: MpiCommunicator) -> None:
+    assert world.shared is not None
+    array = world.allocate(10, np.dtype(np.float32))
+    assert not array.any()
+    assert world.shared.locate(array) != NOWHERE
+    assert world.shared.locate(array[3:]) != NOWHERE
+    assert world.shared.locate(np.zeros(3)) == NOWHERE
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 63, 100_003])
+def test_shared_sums_are_in_rank_order_whatever_their_size(world: Communicator, size: int) -> None:
+    for seed in range(3):  # again and again in one buffer: nobody may read an old value, or a new one too early
+        everyones = [np.random.default_rng(10 * seed + r).standard_normal(size) for r in range(world.world_size)]
+        if seed == 0:
+            mine = world.allocate(size + 5, np.dtype(np.float64))[5:]
+        mine[...] = everyones[world.rank]
+        world.all_reduce(mine, "avg")
+        np.testing.assert_array_equal(mine, reduce_in_rank_order(everyones, "avg"))
+
+
+def test_one_ranks_ordinary_memory_makes_all_ranks_use_messages(world: Communicator) -> None:
+    mine = world.allocate(9, np.dtype(np.float64)) if world.rank == 0 else np.zeros(9)
+    mine[...] = world.rank + 1
+    world.all_reduce(mine)
+    assert (mine == sum(range(1, world.world_size + 1))).all()
+
+
+def test_shared_memory_is_given_back_and_taken_anew(world: Communicator) -> None:
+    for value in range(20):
+        mine = world.allocate(1 << 16, np.dtype(np.float32))
+        mine[...] = value
+        world.all_reduce(mine, "max")
+        assert (mine == value).all()
+        del mine
+    assert world.shared is not None  # type: ignore[attr-defined]
+    world.allocate(1, np.dtype(np.float32))
+    assert len(world.shared.segments) <= 3  # type: ignore[attr-defined]
+
+
+def test_without_shared_memory_messages_do() -> None:
+    communicator = MpiCommunicator(timeout_s=60, share_memory=False)
+    mine = communicator.allocate(1000, np.dtype(np.float32))
+    mine[...] = communicator.rank
+    communicator.all_reduce(mine)
+    assert communicator.shared is None
+    assert (mine == sum(range(communicator.world_size))).all()
+    communicator.close()
 
 
 def test_empty_arrays_are_fine(world: Communicator) -> None:

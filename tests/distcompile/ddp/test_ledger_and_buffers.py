@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from ddp_models import wrap
 
+from collectives import ThreadedWorld
 from compiler_core.dtype import float32
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import Bucket, Slot
-from distcompile.ddp.buffers import BucketBuffer, BufferPool, aligned_zeros
+from distcompile.ddp.buffers import BucketBuffer, BufferPool
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
 from distcompile.ddp.ledger import Ledger, shorten
 
@@ -60,17 +61,18 @@ def test_long_lists_of_names_are_shortened() -> None:
     assert shorten(list("abc"), 2) == "'a', 'b' and 1 more"
 
 
+ALONE = ThreadedWorld(1).communicator(0)
 BUCKET = Bucket("float32", (Slot("a", (2, 3), 0), Slot("b", (5,), 16)), 32, 0)
 
 
 def pool() -> tuple[BufferPool, list[Tensor]]:
     parameters = [wrap(np.zeros((2, 3), np.float32)), wrap(np.zeros(5, np.float32))]
-    return BufferPool(BUCKET, parameters, "bucket 0"), parameters
+    return BufferPool(BUCKET, parameters, ALONE, "bucket 0"), parameters
 
 
 def test_buffers_are_aligned_and_views_lie_in_them() -> None:
-    assert aligned_zeros(0, float32).size == 0
-    buffer = BucketBuffer(BUCKET)
+    assert ALONE.allocate(0, float32.numpy).size == 0
+    buffer = BucketBuffer(BUCKET, ALONE)
     assert buffer.flat.ctypes.data % 64 == 0
     assert [view.shape for view in buffer.views] == [(2, 3), (5,)]
     buffer.views[1][...] = 7

@@ -73,9 +73,10 @@ def generator_fingerprint() -> str:
 def load_or_build(key: str, build: Builder) -> Entry:
     """The entry of `key`, made by `build(folder)` if it is not there.
 
-    With `config.use_cache` off, it is built in a fresh temporary folder each time.
+    With `config.use_cache` off, or a cache directory that cannot be written (warned once), it is built in a fresh
+    temporary folder each time.
     """
-    if not config.use_cache:
+    if not config.use_cache or not _is_writable():
         folder = Path(tempfile.mkdtemp(prefix="distcompile-nocache-"))
         return Entry(folder, build(folder))
     place = _place(key)
@@ -86,6 +87,23 @@ def load_or_build(key: str, build: Builder) -> Entry:
     return _build_locked(key, place, build)
 
 
+def _locks() -> Path:
+    return config.cache_dir / FORMAT / "locks"
+
+
+def _is_writable() -> bool:
+    try:
+        _locks().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        log.warn_once(
+            f"cache directory {config.cache_dir}",
+            f"the cache directory cannot be written ({error}): everything is compiled anew in every process;"
+            " set DISTCOMPILE_CACHE_DIR to a directory that can",
+        )
+        return False
+    return True
+
+
 def _place(key: str) -> Path:
     return config.cache_dir / FORMAT / key[:2] / key
 
@@ -93,9 +111,7 @@ def _place(key: str) -> Path:
 def _build_locked(key: str, place: Path, build: Builder) -> Entry:
     from filelock import FileLock
 
-    locks = config.cache_dir / FORMAT / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with FileLock(locks / f"{key}.lock"):
+    with FileLock(_locks() / f"{key}.lock"):
         found = _read(place)  # another process may have built it while we waited
         if found is not None:
             log.emit("cache", f"hit {key[:16]} after waiting for its builder")

@@ -23,7 +23,7 @@ from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, LibraryCall, Program, Slot
 from compiler_core.runtime.executor import CALL_HELPER
 
-SPLIT_LINES = 400  # kernel lines above which a second unit pays
+SPLIT_LINES = 150  # kernel lines above which a second unit pays
 
 _PROFILE = """\
 #ifdef DC_PROFILE

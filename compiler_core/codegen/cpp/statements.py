@@ -35,7 +35,7 @@ from compiler_core.loop_ir.ir import (
 )
 
 SUM_BLOCK = 16384  # elements
-STACK_LIMIT = 128 * 1024  # bytes
+STACK_LIMIT = 32 * 1024  # bytes; a thread of macOS has a stack of 512 KiB
 PARALLEL_WORK = 32768  # innermost iterations below which starting threads costs more than it saves
 _ARG_KINDS = ("argmax", "argmin")
 _OPERATORS = {"sum": "+", "prod": "*"}

@@ -100,6 +100,17 @@ def test_without_the_cache_every_call_builds(cache_dir) -> None:
     assert not any(cache_dir.iterdir())
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_cache_directory_that_cannot_be_written_is_said_once(tmp_path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    build = Builder()
+    with config.patch(cache_dir=tmp_path / "file"):
+        with pytest.warns(log.DistCompileWarning, match="cannot be written"):
+            load_or_build(KEY, build)
+        load_or_build(KEY, build)  # a second warning would be an error here
+    assert build.calls == 2
+
+
 def test_keys_tell_names_and_texts_apart() -> None:
     assert make_key({"a": "b", "c": "d"}) == make_key({"c": "d", "a": "b"})
     different = [

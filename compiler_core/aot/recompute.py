@@ -12,7 +12,7 @@ What the forward does not need at all is no recomputation: the backward may comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
@@ -49,14 +49,13 @@ class CostModel:
     def __init__(self, graph: Graph, results: Iterable[Node]) -> None:
         results = list(results)
         products = [call for call in graph.calls if is_library(call)]
-        users = graph.users()
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
         self.written = {
             *self.library_operands,
             *_behind_views(results),
             *_across_products(graph, self.in_forward),
-            *(_biased(call, users) for call in products),
+            *products,
         }
 
     def may_recompute(self, node: Node) -> Yes | No:
@@ -111,17 +110,6 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
             if not is_view(source) and not (isinstance(source, Call) and is_library(source)):
                 found.update((source,) if phase[node] > phase[source] else ())
     return found
-
-
-def _biased(product: Call, users: Mapping[Node, list[Call]]) -> Call:
-    """What the library routine that computes `product` writes: the product, or, if that is all it is for, its sum with
-    a bias, which then is what the routine's accumulation starts from."""
-    readers = users[product]
-    if len(readers) == 1 and readers[0].op.name == "add":
-        other = next((arg for arg in readers[0].args if arg is not product), product)
-        if isinstance(other, Call) and other.op.name == "expand" and isinstance(other.args[0], Placeholder):
-            return readers[0]
-    return product
 
 
 def is_library(call: Call) -> bool:

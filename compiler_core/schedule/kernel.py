@@ -212,7 +212,7 @@ class _Builder:
             return
         target, index = self._partial(reduction)
         mode = STORE_MODE[reduction.kind]
-        if set(index.terms) & set(self.space.cols):
+        if d.axes_in(index) & set(self.space.cols):
             column.append(ir.Store(target, index, value, mode))
             return
         accumulator = self._accumulator(reduction)

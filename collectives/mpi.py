@@ -3,11 +3,12 @@
 In: tasks from the main thread. Out: finished Works. mpi4py (and with it MPI) is imported by `MpiCommunicator()` only.
 One thread issues array collectives strictly in launch order on the first communicator; object exchange runs in the
 calling thread on the second. The user's COMM_WORLD is left alone.
-The thread does not burn a core. Waiting for late ranks is a roll call that sleeps; moving data is a non-blocking MPI
+Ranks of one host reduce buckets through shared memory (shared_memory.py); otherwise MPI moves the data.
+The thread does not burn a core. Waiting for late ranks is a roll call that sleeps; moving data by MPI is a non-blocking
 call that the thread drives, sleeping 20 us between looks while the rank computes, and only yielding once somebody sits
-in `wait`. Measured on 2 ranks of one host (MPICH 5.0, Zen 4): alone, a 4 MiB all-reduce takes 0.46 ms blocking, 1.0 ms
-driven with sleeps; while both ranks compute on the same cores, 39 ms blocking (each spins away the time slices in which
-the other could answer) against 20 ms driven (1 MiB: 45 against 10 ms).
+in `wait`. Measured on 2 ranks of one host (MPICH 5.0, Zen 4, medians): alone, a 4 MiB all-reduce takes 0.46 ms
+blocking, 1.0 ms driven with sleeps. While both ranks compute on the same two cores, themselves shared with other work
+(load 6), 39 ms blocking, as each spins away the time slices in which the other could answer, against 20 ms driven.
 """
 
 from __future__ import annotations

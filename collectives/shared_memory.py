@@ -153,7 +153,7 @@ class SharedMemory:
 
 
 def open_shared_memory(comm: Any) -> SharedMemory | None:
-    """Shared memory among all ranks of `comm`, or None on every rank if some rank cannot reach another's. Collective."""
+    """Shared memory among all ranks of `comm`; None on all if some rank cannot reach another's. Collective."""
     rank = comm.Get_rank()
     token = secrets.token_bytes(16)
     mine: Array | None = None

@@ -49,9 +49,24 @@ class StepTimes:
         return self.done_s - self.ended_s
 
     @property
+    def late_s(self) -> float:
+        """The part of the exposed time in which the next bucket waited for a slower rank, not for data."""
+        return sum(overlap(self.ended_s, self.done_s, b_late, b.started_s) for b_late, b in self._gaps())
+
+    def _gaps(self) -> list[tuple[float, BucketTimes]]:
+        """For each bucket, when it could have started to move if all ranks had been there; and the bucket."""
+        free_s = [b.ended_s for b in self.buckets]
+        return [(max(b.launched_s, free_s[k - 1] if k else b.launched_s), b) for k, b in enumerate(self.buckets)]
+
+    @property
     def moving_s(self) -> float:
         """Time in which data moved (buckets move one after the other)."""
         return sum(b.ended_s - b.started_s for b in self.buckets)
+
+
+def overlap(a0: float, a1: float, b0: float, b1: float) -> float:
+    """The length of the intersection of two intervals."""
+    return max(0.0, min(a1, b1) - max(a0, b0))
 
 
 def why_not_overlapped(step: StepTimes, k: int) -> str:
@@ -90,13 +105,14 @@ class BucketRow:
 
 @dataclass(frozen=True, slots=True)
 class OverlapReport:
-    """Medians over `steps` steps of one rank; milliseconds."""
+    """Medians over `steps` steps of one rank; milliseconds. late_ms: the part of exposed_ms due to slower ranks."""
 
     rank: int
     steps: int
     backward_ms: float
     moving_ms: float
     exposed_ms: float
+    late_ms: float
     rows: tuple[BucketRow, ...]
 
     @property
@@ -104,7 +120,7 @@ class OverlapReport:
         """The share of the moving time that computation hid, 0..1; NaN without communication."""
         if self.moving_ms <= 0:
             return math.nan
-        return max(0.0, 1.0 - self.exposed_ms / self.moving_ms)
+        return max(0.0, 1.0 - (self.exposed_ms - self.late_ms) / self.moving_ms)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -129,7 +145,8 @@ class OverlapReport:
         """One sentence."""
         hidden = "" if math.isnan(self.hidden_share) else f", {self.hidden_share:.0%} hidden"
         parts = (("backward", self.backward_ms), ("communication", self.moving_ms), ("exposed", self.exposed_ms))
-        return ", ".join(f"{name} {value:.2f} ms" for name, value in parts) + hidden
+        late = f" ({self.late_ms:.2f} of it waiting for slower ranks)"
+        return ", ".join(f"{name} {value:.2f} ms" for name, value in parts) + late + hidden
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -143,7 +160,7 @@ class OverlapReport:
 def make_report(rank: int, steps: Sequence[StepTimes]) -> OverlapReport:
     """The report over `steps` that all have the same buckets; of none, an empty report."""
     if not steps:
-        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, ())
+        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, 0.0, ())
 
     def middle(values: Sequence[float]) -> float:
         return 1e3 * median(values)
@@ -154,6 +171,7 @@ def make_report(rank: int, steps: Sequence[StepTimes]) -> OverlapReport:
         middle([s.ended_s - s.began_s for s in steps]),
         middle([s.moving_s for s in steps]),
         middle([s.exposed_s for s in steps]),
+        middle([s.late_s for s in steps]),
         tuple(_row(steps, k) for k in range(len(steps[-1].buckets))),
     )
 

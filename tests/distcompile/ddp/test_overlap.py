@@ -49,6 +49,15 @@ def test_the_report_has_medians_in_milliseconds_after_the_backward_began() -> No
     assert report.hidden_share == pytest.approx(0)
 
 
+def test_waiting_for_slower_ranks_is_told_apart_from_moving() -> None:
+    times = step(bucket(0, 0.5, 0.6, 0.7), bucket(1, 0.9, 1.3, 1.5), ended=1.0, done=1.5)
+    report = make_report(0, [times])
+    assert report.exposed_ms == pytest.approx(500)
+    assert report.late_ms == pytest.approx(300)  # from the backward's end until the other rank came
+    assert report.hidden_share == pytest.approx(1 - 200 / 300)
+    assert "300.00 of it waiting for slower ranks" in report.summary()
+
+
 def test_a_report_is_data_text_and_empty_at_first() -> None:
     report = make_report(1, [step(bucket(0, 0.1, 0.2, 0.3), done=1.0)])
     assert json.loads(json.dumps(report.to_dict()))["hidden_share"] == 1.0

@@ -111,11 +111,13 @@ def _rebase(self: Tensor, result: Tensor) -> None:
 def _check_traced_write(self: Tensor, recorded: bool) -> None:
     """Writes that a graph cannot express, while tracing."""
     tensor: Tensor = self
+    detached = not recorded
     while tensor._view is not None:
+        detached = detached or tensor._view.detached
         tensor = tensor._view.base
     if recorded and tensor._cell.is_external:
         why = "a value with a gradient is written into a tensor made outside the compiled function"
-    elif not recorded and tensor.requires_grad:
+    elif detached and tensor.requires_grad:
         why = "a tensor that requires a gradient is written to outside of autograd"
     else:
         return

@@ -231,8 +231,8 @@ IN_PLACE = {
     "add_": (2.0,), "sub_": (0.5,), "mul_": (1.5,), "div_": (3.0,), "pow_": (2,), "remainder_": (0.7,),
     "neg_": (), "abs_": (), "exp_": (), "log_": (), "sin_": (), "cos_": (), "tanh_": (), "sigmoid_": (), "sqrt_": (),
     "rsqrt_": (), "reciprocal_": (), "floor_": (), "ceil_": (), "round_": (), "square_": (), "erf_": (), "log1p_": (),
-    "clamp_": (0.5, 3.5), "clamp_min_": (2.5,), "clamp_max_": (2.5,), "relu_": (), "tril_": (), "triu_": (), "zero_": (),
-    "fill_": (4.0,), "nan_to_num_": (), "sign_": (), "trunc_": (), "expm1_": (),
+    "clamp_": (0.5, 3.5), "clamp_min_": (2.5,), "clamp_max_": (2.5,), "relu_": (), "tril_": (), "triu_": (),
+    "zero_": (), "fill_": (4.0,), "nan_to_num_": (), "sign_": (), "trunc_": (), "expm1_": (),
 }  # fmt: skip
 
 

@@ -40,8 +40,8 @@ class Guards:
         return self._bound[id(thing)]
 
     def let(self, stem: str, code: str) -> str:
-        """A local variable holding `code`, evaluated here."""
-        name = f"{stem}_{len(self.lines)}"
+        """A local variable holding `code`, evaluated here. No bound object has its name: a local would hide it."""
+        name = f"{stem}_at_{len(self.lines)}"
         self.lines.append(f"{name} = {code}")
         return name
 

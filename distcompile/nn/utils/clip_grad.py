@@ -9,12 +9,13 @@ of 1 (torch multiplies by 1, to the same numbers).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from compiler_core.dtype import of
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradientNormError
 
@@ -66,8 +67,7 @@ def clip_grads_with_norm_(
         return
     with np.errstate(invalid="ignore"):  # infinity times zero, after a norm that is infinite: NaN, as in torch
         for grad in _gradients(parameters):
-            array = grad._read()
-            grad._cell.write(array * array.dtype.type(coefficient))
+            _apply(grad, lambda array, out: np.multiply(array, array.dtype.type(coefficient), out=out))
 
 
 def clip_grad_norm_(
@@ -90,5 +90,10 @@ def clip_grad_norm_(
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every element of the gradients to [-clip_value, clip_value]."""
     for grad in _gradients(parameters):
-        array = grad._read()
-        grad._cell.write(np.clip(array, -clip_value, clip_value).astype(array.dtype, copy=False))
+        _apply(grad, lambda array, out: np.clip(array, -clip_value, clip_value, out=out))
+
+
+def _apply(grad: Tensor, pointwise: Callable[[Array, Array], Array]) -> None:
+    """Give `grad` the value pointwise(its value), written over it if nobody else sees it."""
+    place = destination(grad._cell)
+    grad._cell.write(pointwise(grad._read(), place))

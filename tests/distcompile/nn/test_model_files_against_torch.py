@@ -31,10 +31,12 @@ def assert_close(ours: Any, theirs: Any, what: str) -> None:
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6 * scale, err_msg=what)
 
 
+@pytest.mark.parametrize("backend", ["uncompiled", "eager", "aot_eager", "codegen"])
 @pytest.mark.parametrize("name", SOURCES)
-def test_output_and_every_gradient_equal_torchs(name: str) -> None:
+def test_output_and_every_gradient_equal_torchs(name: str, backend: str) -> None:
     ours, theirs, x, tx = pair(SOURCES[name])
-    loss, expected = ours(*x), theirs(*tx)
+    model = ours if backend == "uncompiled" else dc.compile(ours, backend=backend, fullgraph=True)
+    loss, expected = model(*x), theirs(*tx)
     assert_close(loss, expected, "loss")
     loss.backward()
     expected.backward()
@@ -78,10 +80,13 @@ def test_initial_parameters_have_torchs_distribution(name: str) -> None:
             assert abs(np.abs(mine).max() / np.abs(want).max() - 1) < 0.5, key
 
 
-def test_nano_gpt_trains_as_in_torch_with_its_parameter_groups() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nano_gpt_trains_as_in_torch_with_its_parameter_groups(compiled: bool) -> None:
     ours, theirs, x, tx = pair(NANO_GPT)
     options = (0.1, 1e-3, (0.9, 0.95))
-    mine = ours.model.configure_optimizers(*options, fused=False)
+    mine = ours.model.configure_optimizers(*options, fused=compiled)
+    if compiled:
+        ours.compile(fullgraph=True)
     want = theirs.model.configure_optimizers(*options)
     for _ in range(10):
         for model, optimizer, inputs, nn in ((ours, mine, x, dc.nn), (theirs, want, tx, torch.nn)):

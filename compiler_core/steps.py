@@ -19,7 +19,7 @@ from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
 
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "partition", "plan", "backend")
-CODEGEN_STEPS = ("define", "place", "schedule", "emit", "build")
+CODEGEN_STEPS = ("define", "inline", "place", "schedule", "emit", "build")
 _NUMBER = {step: number for number, step in enumerate((*STEPS, *CODEGEN_STEPS))}
 
 

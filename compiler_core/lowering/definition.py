@@ -16,8 +16,8 @@ stands in no index. A Definition reads values defined before it, or inputs and c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from compiler_core.dtype import DType
@@ -174,19 +174,29 @@ def unflatten(flat: Affine, shape: Shape) -> list[Affine]:
     return index
 
 
-def substitute(expr: x.Expr, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:
-    """`expr` with its axes replaced, in every index."""
-    if expr in memo:
-        return memo[expr]
-    result = _substitute(expr, table, memo)
-    memo[expr] = result
-    return result
+def substitute(expr: x.Expr, table: Mapping[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:
+    """`expr` with its axes replaced, in every index. memo: of this table's substitutions."""
+    if expr not in memo:
+        memo[expr] = _rebuild(expr, lambda e: substitute(e, table, memo), lambda i: substitute_index(i, table, memo))
+    return memo[expr]
 
 
-def _substitute(expr: x.Expr, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:
+def replace_load(expr: x.Expr, load: x.Load, value: x.Expr) -> x.Expr:
+    """`expr` with `value` in place of `load`, also inside indices."""
+
     def index(affine: Affine) -> Affine:
-        return substitute_index(affine, table, memo)
+        if affine.is_linear:
+            return affine
+        return affine.substitute({}, lambda atom: of_data(replace(atom, value=part(data_value(atom)))))
 
+    def part(inner: x.Expr) -> x.Expr:
+        return value if inner == load else _rebuild(inner, part, index)
+
+    return part(expr)
+
+
+def _rebuild(expr: x.Expr, part: Callable[[x.Expr], x.Expr], index: Callable[[Affine], Affine]) -> x.Expr:
+    """`expr` with its subexpressions and indices mapped."""
     match expr:
         case x.Load(buffer, at, dtype):
             return x.Load(buffer, index(at), dtype)
@@ -195,22 +205,19 @@ def _substitute(expr: x.Expr, table: dict[Axis, Affine], memo: dict[x.Expr, x.Ex
         case x.IndexCompare(op, left, right, dtype):
             return x.IndexCompare(op, index(left), index(right), dtype)
         case x.Call(scalar, args, dtype):
-            return x.Call(scalar, tuple(substitute(arg, table, memo) for arg in args), dtype)
+            return x.Call(scalar, tuple(part(arg) for arg in args), dtype)
         case x.Cast(arg, dtype):
-            return x.Cast(substitute(arg, table, memo), dtype)
+            return x.Cast(part(arg), dtype)
         case x.Where(cond, then, other):
-            parts = (substitute(part, table, memo) for part in (cond, then, other))
-            return x.Where(*parts)
+            return x.Where(part(cond), part(then), part(other))
     return expr
 
 
-def substitute_index(affine: Affine, table: dict[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> Affine:
+def substitute_index(affine: Affine, table: Mapping[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> Affine:
     """An index with its axes replaced, also inside the expressions of its Data."""
-
-    def data(atom: Data) -> Affine:
-        return of_data(Data(substitute(data_value(atom), table, memo), atom.low, atom.high, atom.message))
-
-    return affine.substitute(table, data)
+    return affine.substitute(
+        table, lambda atom: of_data(replace(atom, value=substitute(data_value(atom), table, memo)))
+    )
 
 
 def data_value(atom: Data) -> x.Expr:

@@ -27,6 +27,14 @@ class Digit:
     outer: int
 
 
+def is_contiguous(gemm: d.Gemm) -> bool:
+    """Whether the product lies row-major in memory of its own."""
+    *batch, row, col = d.row_major((*gemm.batch, gemm.m, gemm.n))
+    out = gemm.out
+    matrix = (gemm.m == 1 or out.row == row) and (gemm.n == 1 or out.col == col)
+    return matrix and out.batch == tuple(batch) and out.offset == 0
+
+
 def relayout(
     gemm: d.Gemm, index: Affine, axes: d.Axes, strides: Sequence[int], target: str, offset: int
 ) -> d.Gemm | None:

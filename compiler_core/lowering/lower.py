@@ -4,6 +4,7 @@ In: the graphs of one compilation (forward, backward segments). Out: one Program
 among all of them.
 
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
+    inline      elements read once, in another order, written into their reader           lowering/inline.py
     place       products written where their only reader wants them                       lowering/place.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py
 """
@@ -16,6 +17,7 @@ from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.lowering.define import define
+from compiler_core.lowering.inline import inline_reordered
 from compiler_core.lowering.place import place_products
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
@@ -31,8 +33,10 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "") -> list[ir.Progr
     name = name or graphs[0].name
     with timed(name, "define"):
         defined = [define(graph) for graph in graphs]
+    with timed(name, "inline"):
+        inlined = [inline_reordered(definitions) for definitions in defined]
     with timed(name, "place"):
-        placed = [place_products(definitions) for definitions in defined]
+        placed = [place_products(definitions) for definitions in inlined]
     with timed(name, "schedule"):
         programs = [schedule(graph, definitions, table) for graph, definitions in zip(graphs, placed, strict=True)]
     for program in programs:

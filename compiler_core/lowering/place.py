@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
-from compiler_core.lowering.layout import relayout
+from compiler_core.lowering.layout import is_contiguous, relayout
 from compiler_core.symbolic.affine import Affine, Axis, of_axis
 
 
@@ -111,10 +111,18 @@ class _Placer:
         gemm = self._own_gemm(scaled.load)
         if gemm is None or (gemm.scale and scaled.scale):
             return None
-        moved = relayout(gemm, scaled.load.index, axes, d.row_major(self.metas[target].shape), target, offset)
+        if not is_contiguous(gemm):  # it was moved before: its layout stays
+            whole = self.metas[target].numel == gemm.numel
+            same = whole and scaled.load.index == d.flat_of(axes)
+            moved = replace(gemm, out=replace(gemm.out, source=target)) if same else None
+        else:
+            moved = self._relaid(gemm, scaled.load, axes, target, offset)
         if moved is None:
             return None
         return replace(moved, alpha=moved.alpha * scaled.alpha, scale=moved.scale or scaled.scale)
+
+    def _relaid(self, gemm: d.Gemm, load: x.Load, axes: d.Axes, target: str, offset: int) -> d.Gemm | None:
+        return relayout(gemm, load.index, axes, d.row_major(self.metas[target].shape), target, offset)
 
     # ---- concatenation
 

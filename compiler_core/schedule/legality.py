@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from compiler_core.lowering import definition as d
 from compiler_core.symbolic.affine import Affine
 
-MAX_COLS = 16384  # row-local scratch lives on the stack and in the L1 or L2 cache
+MAX_COLS = 65536  # row-local scratch lives on the stack, and should in the L2 cache
 MAX_MEMBERS = 96
 Level = Literal["full", "row"]
 HazardKind = Literal["library", "scatter", "shape", "access", "barrier", "cycle", "size"]

@@ -208,3 +208,87 @@ def test_unknown_scalars_and_routines_are_lowering_errors() -> None:
         node = builder.call(renamed(rule), [builder.placeholder("x", TensorMeta((3,), float64))], {})
         with pytest.raises(LoweringError, match=complaint):
             lower_and_schedule([builder.build([node])])
+
+
+# ---- elements read in another order
+
+
+def test_a_permuted_read_of_a_single_use_element_needs_one_kernel() -> None:
+    program = check(build(lambda x: prims.permute(prims.exp(x), (1, 0)), (4, 6)), *random_arrays((4, 6)))
+    assert len(program.steps) == 1
+
+
+def test_an_element_that_is_read_twice_is_stored_once() -> None:
+    def function(x: Node) -> list[Node]:
+        y = prims.exp(x)
+        return [prims.permute(y, (1, 0)), prims.reshape(prims.neg(y), (24,))]
+
+    program = check(build(function, (4, 6)), *random_arrays((4, 6)))
+    assert str(program).count("exp(") == 1
+
+
+# ---- products where their reader wants them
+
+
+def test_attention_writes_heads_next_to_each_other() -> None:
+    def function(p: Node, v: Node, w: Node) -> Node:
+        a = F.matmul(p, v)  # (B, H, T, D)
+        return F.linear(F.reshape(F.transpose(a, 1, 2), (2, 5, 8)), w)
+
+    shapes = ((2, 2, 5, 5), (2, 2, 5, 4), (3, 8))
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    assert not kernel_calls(program)
+
+
+def test_gradients_of_heads_are_written_into_one_array() -> None:
+    def function(q: Node, k: Node, g: Node) -> Node:
+        dq = F.reshape(F.transpose(F.matmul(g, k), 1, 2), (2, 5, 8))
+        dk = F.reshape(F.transpose(F.matmul(F.transpose(g, -1, -2), q), 1, 2), (2, 5, 8))
+        kt = F.reshape(F.permute(F.matmul(F.transpose(q, -1, -2), g), (0, 3, 1, 2)), (2, 5, 8))
+        return F.cat([dq, dk, kt], 2)
+
+    shapes = ((2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 5))
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    assert not kernel_calls(program)
+    assert [gemm.c.slot.offset for gemm in gemms(program)] == [0, 8, 16]
+
+
+def test_scales_become_alpha() -> None:
+    def function(a: Node, b: Node, scale: Node) -> Node:
+        product = prims.permute(F.matmul(a, b), (1, 0))
+        return F.mul(F.mul(product, 0.5), prims.expand(scale, (5, 3)))
+
+    shapes = ((3, 4), (4, 5), ())
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    (gemm,) = gemms(program)
+    assert not kernel_calls(program)
+    assert gemm.alpha == 0.5
+    assert gemm.scale == ir.Slot("x_2")
+
+
+def test_a_bias_that_only_products_read_is_where_accumulation_starts() -> None:
+    def function(x: Node, w: Node, bias: Node, v: Node) -> Node:
+        return F.matmul(F.linear(x, w, bias), v)
+
+    shapes = ((40, 3), (4, 3), (4,), (4, 2))
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    assert [gemm.beta for gemm in gemms(program)] == [1.0, 0.0]
+    assert len(kernel_calls(program)) == 1
+
+
+def test_a_product_that_two_read_keeps_its_own_memory() -> None:
+    def function(a: Node, b: Node) -> list[Node]:
+        product = F.matmul(a, b)
+        return [prims.permute(product, (1, 0)), F.mul(product, 2.0)]
+
+    program = check(build(function, (3, 4), (4, 5)), *random_arrays((3, 4), (4, 5)))
+    assert len(gemms(program)) == 1
+
+
+def test_a_product_moved_twice_still_lies_right() -> None:
+    def function(a: Node, b: Node, c: Node) -> Node:
+        half = F.mul(prims.permute(F.matmul(a, b), (1, 0)), 0.5)
+        return F.cat([half, F.matmul(c, a)], 0)
+
+    shapes = ((3, 3), (3, 3), (4, 3))
+    check(build(function, *shapes), *random_arrays(*shapes))

@@ -72,9 +72,7 @@ def mlp(batch: int = 5, sizes: Sequence[int] = (7, 8, 6, 3)) -> Training:
     model = Model("mlp")
     x = model.data("x", model.rng.standard_normal((batch, sizes[0])).astype(np.float32))
     y = model.data("y", model.rng.integers(0, sizes[-1], batch))
-    layers = [
-        (model.parameter(f"w{k}", n, m), model.parameter(f"b{k}", n)) for k, (m, n) in enumerate(pairwise(sizes))
-    ]
+    layers = [(model.parameter(f"w{k}", n, m), model.parameter(f"b{k}", n)) for k, (m, n) in enumerate(pairwise(sizes))]
 
     def loss() -> Node:
         h = x

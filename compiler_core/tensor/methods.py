@@ -210,6 +210,11 @@ def _selection(name: str) -> Any:
     return method
 
 
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """self where condition holds, else other."""
+    return F.where(condition, self, other)  # type: ignore[no-any-return]
+
+
 def _clamp_min(self: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
     return F.clamp(self, min=min)  # type: ignore[no-any-return]
@@ -252,7 +257,7 @@ class Methods:
     is_floating_point, is_complex = _is_floating_point, _is_complex
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory = _cpu, _cuda, _pin_memory
-    clamp_min, clamp_max = _clamp_min, _clamp_max
+    clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
     sort, argsort, topk, kthvalue = (
         _selection("sort"),
         _selection("argsort"),

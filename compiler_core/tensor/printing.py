@@ -89,7 +89,8 @@ def _formatter(shown: Array) -> Callable[[float], str]:
         integral = bool((finite == np.ceil(finite)).all())
         scientific = high / low > 1000 or high > 1e8 or (low < 1e-4 and not integral)
     plain = _number_format(integral, scientific)
-    width = max(len(plain(float(v))) for v in values)
+    counted = values[np.isfinite(values) & (values != 0)]
+    width = max((len(plain(float(v))) for v in counted), default=0)
     return lambda v: plain(float(v)).rjust(width)
 
 

@@ -5,10 +5,9 @@ In: a seed. Out: keys u64[3] = (seed, offset, shard) with the number of the draw
 call takes one key for its n draws, stream 0..n-1, and then advances the offset by n: the same bits as eager.
 
 State belongs to the thread. `default_generator` gives each thread a state of its own, begun at the seed last given to
-`manual_seed` in any thread, offset 0: the `threaded` transport runs one rank a thread, and their streams must not
-interleave. `manual_seed` in a thread restarts that thread's stream, and sets the seed of threads that have not drawn
-yet. The shard, also per thread, says which part of a joint batch this rank computes (DDP sets it): rank r of n
-elements draws elements r*n...
+`manual_seed` in the main thread, offset 0: the `threaded` transport runs one rank a thread, and their streams must not
+interleave. `manual_seed` in another thread seeds that thread alone. The shard, also per thread, says which part of a
+joint batch this rank computes (DDP sets it): rank r of n elements draws elements r*n ... r*n + n-1.
 """
 
 from __future__ import annotations
@@ -144,7 +143,8 @@ class _DefaultGenerator(Generator):
 
     def manual_seed(self, seed: int) -> Generator:
         super().manual_seed(seed)
-        self._seed = int(seed) & _MASK
+        if threading.current_thread() is threading.main_thread():
+            self._seed = int(seed) & _MASK
         return self
 
 
@@ -152,7 +152,7 @@ default_generator: Generator = _DefaultGenerator()
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator of this thread, and of threads that have not drawn yet."""
+    """Seed the default generator of this thread; in the main thread, also of threads that have not drawn yet."""
     return default_generator.manual_seed(seed)
 
 

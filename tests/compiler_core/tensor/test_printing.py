@@ -1,0 +1,72 @@
+"""The text of a Tensor is torch's text with our name for dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_core.tensor import creation
+
+ARRAYS = {
+    "scalar": np.float32(1.5),
+    "whole": np.array([1.0, -2.0, 30.0], np.float32),
+    "fractions": np.array([[1.5, -2.25], [0.1, 100.0]], np.float32),
+    "small": np.array([1e-5, 0.5], np.float32),
+    "wide": np.array([1e-3, 12345.678], np.float32),
+    "large": np.array([1e9, 1.0], np.float32),
+    "nan": np.array([np.nan, np.inf, -np.inf, 1.0], np.float32),
+    "nan fractions": np.array([np.nan, 0.5, -np.inf], np.float32),
+    "all nan": np.array([np.nan], np.float32),
+    "zeros": np.zeros((2, 2), np.float32),
+    "double": np.array([1.5, 2.5]),
+    "half": np.array([1.5], np.float16),
+    "ints": np.array([[1, -20], [300, 4]]),
+    "int32": np.array([1, 2], np.int32),
+    "bool": np.array([True, False]),
+    "empty": np.zeros((0,), np.float32),
+    "empty int": np.zeros((0,), np.int64),
+    "empty matrix": np.zeros((2, 0), np.float32),
+    "cube": np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 4,
+    "long row": np.arange(50, dtype=np.float32) / 8,
+    "long ints": np.arange(60),
+    "summarized": np.arange(2000, dtype=np.float32).reshape(20, 100) / 8,
+    "summarized row": np.arange(5000),
+    "summarized cube": np.arange(8 * 9 * 20).reshape(8, 9, 20),
+    "one column": np.arange(3, dtype=np.float32).reshape(3, 1) / 3,
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ARRAYS)
+def test_text_is_torch_s(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    array: Any = ARRAYS[name]
+    expected = repr(torch.tensor(array)).replace("torch.", "distcompile.")
+    assert repr(creation.tensor(array)) == expected
+
+
+def test_history_is_shown() -> None:
+    x = creation.tensor([1.0], requires_grad=True)
+    assert repr(x) == "tensor([1.], requires_grad=True)"
+    assert repr(x * 2.0) == "tensor([2.], grad_fn=<MulBackward0>)"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("count", [9, 13, 16, 17, 18, 19, 27])
+def test_long_lines_break_where_torch_breaks_them(count: int) -> None:
+    torch = pytest.importorskip("torch")
+    array = np.full((count,), 0.125)
+    expected = repr(torch.tensor(array, requires_grad=True))
+    # our dtype names are longer, and move the break: compare with names of one length
+    got = repr(creation.tensor(array, requires_grad=True)).replace("distcompile.", "torch.")
+    assert "".join(got.split()) == "".join(expected.split())
+    narrow = array.astype(np.float32)
+    assert repr(creation.tensor(narrow, requires_grad=True)) == repr(torch.tensor(narrow, requires_grad=True))
+
+
+def test_formatting_of_one_element() -> None:
+    assert f"{creation.tensor(1.25):.1f}" == "1.2"
+    assert f"{creation.tensor([1.0])}" == "tensor([1.])"
+    assert f"{creation.tensor(7):d}" == "7"

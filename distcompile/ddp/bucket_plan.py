@@ -4,7 +4,8 @@ In: parameters in gradient-ready order, with caps in bytes. Out: a frozen `Bucke
 all ranks, used by splitter and reducer alike, and never rebuilt silently.
 Method: greedy, as PyTorch's Reducer (Li et al., VLDB 2020, section 3.2): a bucket closes with the gradient that reaches
 its cap; the first bucket's cap is 1 MiB, so that communication starts early, later ones' bucket_cap_mb. Unlike there,
-the order is that of the backward graph (not registration, reversed), so the plan is right before the first step.
+the order is that of the backward graph (not registration, reversed), so the plan is right before the first step; and
+the last bucket, which nothing can hide, is cut to at most 1 MiB too.
 Invariants: every parameter is in one bucket; a bucket has one dtype (each dtype fills a lane of its own); buckets stand
 in the order in which they complete; every gradient starts at a multiple of 64 bytes of its bucket.
 """
@@ -141,8 +142,21 @@ def make_plan(parameters: Iterable[ReadyParameter], caps: Caps, *, order: str) -
             closed.append(open_lanes.pop(parameter.dtype))
             opened.add(parameter.dtype)
     closed.extend(open_lanes.values())
+    if closed:
+        last = closed.pop(max(range(len(closed)), key=lambda k: closed[k][-1].ready))
+        closed.extend(split_tail(last, caps.first_nbytes))
     closed.sort(key=lambda members: members[-1].ready)
     return BucketPlan(order, caps, tuple(_lay_out(members) for members in closed))
+
+
+def split_tail(members: list[ReadyParameter], tail_nbytes: int) -> list[list[ReadyParameter]]:
+    """The last bucket, cut so that what no computation can hide is at most `tail_nbytes` (or one parameter)."""
+    tail = [members[-1]]
+    for member in reversed(members[:-1]):
+        if sum(p.nbytes for p in tail) + member.nbytes > tail_nbytes:
+            return [members[: len(members) - len(tail)], tail]
+        tail.insert(0, member)
+    return [members]
 
 
 def check_names_are_unique(parameters: Sequence[ReadyParameter]) -> None:

@@ -13,7 +13,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def check(
     itself is left as it is.
     """
     if isinstance(module, DistributedDataParallel):
-        module = cast(Module, module.module)
+        module = module.module
     communicator = group or (distributed.group_or_default(None) if distributed.is_initialized() else alone())
     case = Case(module, inputs, loss or default_loss, seed)
     tolerance = tolerance or Tolerance()

@@ -8,13 +8,14 @@ mutable object of the user's could change without notice, so such a call runs ea
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from compiler_core.capture.guards import Guards, is_plain
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.pytree import Branch, children, flatten
 from compiler_core.capture.trace import Known
 from compiler_core.device import Device
@@ -40,8 +41,9 @@ def guard_arguments(guards: Guards, args: tuple[Any, ...], kwargs: dict[str, Any
         found.extend(_guard_value(guards, f"args[{i}]", value, f"args[{i}]"))
     for key, value in kwargs.items():
         found.extend(_guard_value(guards, f"kwargs[{key!r}]", value, key))
-    guards.arguments = [entry.code for entry in found]
-    return [replace(entry, argument=number) for number, entry in enumerate(found)]
+    guards.arguments = [entry.code for entry in found if entry.code]
+    numbers = itertools.count()
+    return [replace(entry, argument=next(numbers)) if entry.code else entry for entry in found]
 
 
 def _guard_value(guards: Guards, code: str, value: Any, text: str) -> Iterator[Known]:
@@ -56,6 +58,7 @@ def _guard_value(guards: Guards, code: str, value: Any, text: str) -> Iterator[K
         yield from _guard_container(guards, code, value, parts, text)
     elif is_module(value):
         guard_module(guards, code, value, text)
+        yield from module_tensors(value, text)
     else:
         raise GraphBreak(
             f"argument {text} is a {type(value).__name__}, which may change without notice",
@@ -109,13 +112,25 @@ def require_gradient(guards: Guards, code: str, tensor: Tensor, text: str) -> No
     guards.require(f"({condition}) or {code}.requires_grad is {flag}", f"{text}.requires_grad is {flag}")
 
 
-def guard_module(guards: Guards, code: str, module: Any, text: str) -> None:
-    """`code` must be this very module, unchanged since."""
+def guard_module(guards: Guards, code: str, module: ModuleProtocol, text: str) -> None:
+    """`code` must be this very module, unchanged since. That covers the tensors that are its attributes, too."""
     name = guards.bind(module, "module")
     if code != name:
         guards.require(f"{code} is {name}", f"{text} is the same module")
+    if module in guards.modules:
+        return
+    guards.modules.append(module)
     version = f"{guards.bind(module.__tree_version__, 'version')}()"
     what = f"{text} is unchanged (parameters, buffers, children, attributes, hooks, training flag)"
     guards.require(f"{version} == {module.__tree_version__()}", what)
     everywhere = f"{guards.bind(type(module).__global_version__, 'global_version')}()"
     guards.require(f"{everywhere} == {type(module).__global_version__()}", "hooks on all modules are unchanged")
+    guards.covered.update(id(entry.handle) for entry in module_tensors(module, text))
+    for part in module.modules():
+        guards.covered.update(id(value) for value in vars(part).values() if isinstance(value, Tensor))
+
+
+def module_tensors(module: ModuleProtocol, text: str) -> list[Known]:
+    """The parameters and buffers of `module`, under the names the user knows."""
+    parameters = [Known(tensor, "parameter", f"{text}.{name}") for name, tensor in module.named_parameters()]
+    return [*parameters, *(Known(tensor, "buffer", f"{text}.{name}") for name, tensor in module.named_buffers())]

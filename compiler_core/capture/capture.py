@@ -16,10 +16,10 @@ from typing import Any
 
 from compiler_core import dtype as dtypes
 from compiler_core.aot.boundary import Boundary
-from compiler_core.capture.arguments import guard_arguments, guard_module, require_gradient
-from compiler_core.capture.environment import CodeRecorder, guard_environment
+from compiler_core.capture.arguments import guard_arguments, guard_module, module_tensors, require_gradient
+from compiler_core.capture.environment import CodeRecorder, RandomWatch, guard_environment, variables
 from compiler_core.capture.guards import Check, Found, Guards
-from compiler_core.capture.module_protocol import ModuleProtocol, is_module
+from compiler_core.capture.module_protocol import ModuleProtocol, is_module, unwrapped
 from compiler_core.capture.outputs import Outputs, describe_outputs
 from compiler_core.capture.pytree import Spec, flatten
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted, view_beside_write
@@ -68,7 +68,7 @@ class Written:
 
 def root_module(function: Callable[..., Any]) -> ModuleProtocol | None:
     """The module that `function` is, or is a method of."""
-    owner: Any = function.__self__ if isinstance(function, MethodType) else function
+    owner: Any = function.__self__ if isinstance(function, MethodType) else unwrapped(function)
     return owner if is_module(owner) else None
 
 
@@ -78,7 +78,7 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     trace = CaptureTrace(name, known)
     recorder = CodeRecorder()
     with use_trace(trace):
-        with recorder:
+        with RandomWatch(), recorder:
             result = function(*args, **kwargs)
         leaves, spec = flatten(result)
         outputs = describe_outputs(leaves, trace)
@@ -86,6 +86,7 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     guard_environment(guards, function, recorder)
+    _check_covered(guards, trace)
     _guard_lifted(guards, trace)
     _guard_aliases(guards, trace, known)
     check = guards.build(name)
@@ -124,15 +125,15 @@ def guard_call(
     known = guard_arguments(guards, args, kwargs)
     module = root_module(function)
     if module is not None:
-        guard_module(guards, guards.bind(module, "module"), module, "the module")
-        known.extend(module_tensors(module))
+        guard_module(guards, guards.bind(module, "module"), module, "self")
+        known.extend(module_tensors(module, "self"))
+    for name, value in variables(function):
+        value = unwrapped(value)
+        if is_module(value):
+            known.extend(module_tensors(value, name))
+        elif isinstance(value, Tensor):
+            known.append(Known(value, "input", name))
     return guards, known
-
-
-def module_tensors(module: ModuleProtocol) -> list[Known]:
-    """The parameters and buffers of `module`, under the names the user knows."""
-    parameters = [Known(tensor, "parameter", f"self.{name}") for name, tensor in module.named_parameters()]
-    return [*parameters, *(Known(tensor, "buffer", f"self.{name}") for name, tensor in module.named_buffers())]
 
 
 def still_holds(guards: Guards, found: Found) -> tuple[list[Any], tuple[Any, ...]]:
@@ -158,6 +159,18 @@ def _check_written(trace: CaptureTrace) -> None:
     """No cell that is written may be the base of a view from outside that was read before the write."""
     if any(cell.root is not cell and cell.root in trace.written for cell, _ in trace.lifted):
         raise view_beside_write()
+
+
+def _check_covered(guards: Guards, trace: CaptureTrace) -> None:
+    """Every tensor that was read must be one that the guards find again: another may stand in its place next time."""
+    for lift in trace.lifted.values():
+        known = lift.known
+        if known is not None and not known.code and id(known.handle) not in guards.covered:
+            raise GraphBreak(
+                f"a tensor {lift.placeholder.meta} is read that is reached through something that may change",
+                expected="tensors that are arguments, parameters, buffers or attributes of modules, or variables",
+                remedy="pass it as an argument, or make it a buffer",
+            )
 
 
 def _guard_lifted(guards: Guards, trace: CaptureTrace) -> None:

@@ -47,6 +47,8 @@ class Broken:
 class CompiledFunction:
     """What `compile` returns. Attributes it does not have are the original's: `compiled.train()`, `compiled.weight`."""
 
+    __wraps_original__ = True
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -63,7 +65,7 @@ class CompiledFunction:
         self._lock = threading.RLock()
         self._name = _name_of(function)
         check_backend(backend)
-        functools.update_wrapper(self, function, updated=())
+        functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
     # -- calling
 

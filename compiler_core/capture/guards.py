@@ -29,6 +29,8 @@ class Guards:
         self.texts: list[str] = []
         self.inputs: list[str] = []
         self.arguments: list[str] = []
+        self.modules: list[Any] = []  # modules whose version is required
+        self.covered: set[int] = set()  # ids of Tensors that are sure to be the same ones while the guards hold
         self._bound: dict[int, str] = {}
 
     def bind(self, thing: Any, stem: str) -> str:
@@ -63,6 +65,7 @@ class Guards:
 
     def require_same(self, code: str, thing: Any, text: str) -> None:
         """`code` must be the very object `thing`."""
+        self.covered.add(id(thing))
         self.require(f"{code} is {self.bind(thing, 'object')}", f"{text} is the same {type(thing).__name__}")
 
     def build(self, name: str) -> Check:

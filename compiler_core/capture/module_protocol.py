@@ -24,12 +24,20 @@ class ModuleProtocol(Protocol):
     def __global_version__() -> int: ...
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]: ...
+    def modules(self) -> Iterator[ModuleProtocol]: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 def is_module(thing: object) -> bool:
     """Whether `thing` (not a class) follows the protocol."""
     return hasattr(type(thing), "__tree_version__")
+
+
+def unwrapped(thing: Any) -> Any:
+    """What a compiled function or module was made of; anything else is itself."""
+    while getattr(type(thing), "__wraps_original__", False):
+        thing = thing.__wrapped__
+    return thing
 
 
 def gradient_strategy(module: object | None) -> GradientStrategy:

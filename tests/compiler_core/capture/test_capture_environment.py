@@ -1,0 +1,230 @@
+"""What traced code reads beside its arguments: a change recompiles, or the call runs eager; never a stale result."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_core.capture import CompiledFunction, compile
+from compiler_core.capture.environment import is_users
+from compiler_core.errors import GraphBreak
+from compiler_core.log import DistCompileWarning
+from compiler_core.tensor.creation import full, ones
+from compiler_core.tensor.tensor import Tensor
+from distcompile import nn
+
+
+@dataclasses.dataclass
+class Inner:
+    scale: float = 2.0
+
+
+@dataclasses.dataclass
+class Config:
+    offset: float = 1.0
+    inner: Inner = dataclasses.field(default_factory=Inner)
+    unread: float = 0.0
+
+
+class Constants:
+    FACTOR = 2.0
+
+
+CONFIG = Config()
+SPACE = types.SimpleNamespace(offset=1.0)
+TENSORS = [ones(2), full((2,), 2.0)]
+TABLE: dict[str, Any] = {"bias": ones(2), "n": 2}
+GLOBAL_MODULE = nn.Linear(2, 2)
+
+
+def value_of(function: Callable[..., Any], x: Tensor) -> list[float]:
+    result: list[float] = function(x).tolist()
+    return result
+
+
+def assert_notices(function: Callable[[Tensor], Tensor], change: Callable[[], None]) -> None:
+    """Compiled before and after `change` is eager before and after; the change matters, and recompiles once."""
+    compiled: CompiledFunction = compile(function, backend="aot_eager", fullgraph=True)
+    x = ones(2)
+    before = value_of(compiled, x)
+    assert before == value_of(function, x)
+    change()
+    assert value_of(compiled, x) == value_of(function, x) != before
+    value_of(compiled, x)
+    assert len(compiled.explain().entries) == 2
+
+
+CASES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[], None], Callable[[], None]]] = {
+    "dataclass": (
+        lambda x: x + CONFIG.offset,
+        lambda: setattr(CONFIG, "offset", 5.0),
+        lambda: setattr(CONFIG, "offset", 1.0),
+    ),
+    "nested dataclass": (
+        lambda x: x * CONFIG.inner.scale,
+        lambda: setattr(CONFIG.inner, "scale", 5.0),
+        lambda: setattr(CONFIG.inner, "scale", 2.0),
+    ),
+    "replaced nested object": (
+        lambda x: x * CONFIG.inner.scale,
+        lambda: setattr(CONFIG, "inner", Inner(7.0)),
+        lambda: setattr(CONFIG, "inner", Inner()),
+    ),
+    "namespace": (
+        lambda x: x + SPACE.offset,
+        lambda: setattr(SPACE, "offset", 5.0),
+        lambda: setattr(SPACE, "offset", 1.0),
+    ),
+    "class attribute": (
+        lambda x: x * Constants.FACTOR,
+        lambda: setattr(Constants, "FACTOR", 5.0),
+        lambda: setattr(Constants, "FACTOR", 2.0),
+    ),
+    "list of tensors": (
+        lambda x: x + TENSORS[1],
+        lambda: TENSORS.__setitem__(1, full((2,), 9.0)),
+        lambda: TENSORS.__setitem__(1, full((2,), 2.0)),
+    ),
+    "longer list": (
+        lambda x: x + sum(TENSORS[1:]),
+        lambda: TENSORS.append(ones(2)),
+        lambda: TENSORS.__delitem__(2),
+    ),
+    "dict": (lambda x: x * TABLE["n"], lambda: TABLE.update(n=3), lambda: TABLE.update(n=2)),
+    "global module": (
+        lambda x: GLOBAL_MODULE(x),
+        lambda: setattr(GLOBAL_MODULE, "weight", nn.Parameter(ones(2, 2))),
+        lambda: None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_changes_are_noticed(name: str) -> None:
+    function, change, restore = CASES[name]
+    try:
+        assert_notices(function, change)
+    finally:
+        restore()
+
+
+def test_what_the_code_does_not_mention_is_not_guarded() -> None:
+    compiled = compile(lambda x: x + CONFIG.offset, backend="aot_eager", fullgraph=True)
+    compiled(ones(2))
+    CONFIG.unread += 1
+    compiled(ones(2))
+    assert len(compiled.explain().entries) == 1
+
+
+class Model(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.masks = [ones(2), full((2,), 3.0)]
+        self.plain = full((2,), 4.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.config.offset + self.masks[1] + self.plain
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: setattr(m.config, "offset", 9.0),
+        lambda m: m.masks.__setitem__(1, ones(2)),
+        lambda m: setattr(m, "plain", ones(2)),
+        lambda m: setattr(m, "config", Config(3.0)),
+    ],
+    ids=["attribute of an attribute", "item of a list", "tensor attribute", "replaced attribute"],
+)
+def test_what_modules_hold_is_guarded(change: Callable[[Model], None]) -> None:
+    model = Model(Config())
+    compiled = compile(model, backend="aot_eager", fullgraph=True)
+    assert value_of(compiled, ones(2)) == value_of(model, ones(2)) == [8.0, 8.0]
+    change(model)
+    assert value_of(compiled, ones(2)) == value_of(model, ones(2)) != [8.0, 8.0]
+    model.plain.add_(1)  # a new value of a guarded tensor is an input, no new entry
+    assert value_of(compiled, ones(2)) == value_of(model, ones(2))
+    assert len(compiled.explain().entries) == 2
+
+
+class Holder:
+    """Not a module, with slots: nothing can be guarded through it."""
+
+    __slots__ = ("tensor",)
+
+
+def test_tensors_that_cannot_be_found_again_run_eager() -> None:
+    holder = Holder()
+    holder.tensor = ones(2)
+    function = lambda x: x + holder.tensor  # noqa: E731
+    with pytest.raises(GraphBreak, match="reached through something that may change"):
+        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
+    compiled = compile(function, backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match="runs eager"):
+        assert value_of(compiled, ones(2)) == [2.0, 2.0]
+    holder.tensor = full((2,), 5.0)
+    assert value_of(compiled, ones(2)) == [6.0, 6.0]
+
+
+def test_gradients_read_in_the_function_are_never_stale() -> None:
+    weight = ones(2).requires_grad_()
+
+    def function(x: Tensor) -> Tensor:
+        return x + weight.grad
+
+    compiled = compile(function, backend="aot_eager")
+    for scale in (1.0, 2.0, 3.0):
+        weight.grad = None
+        (weight * scale).sum().backward()
+        with pytest.warns(DistCompileWarning) if scale == 1.0 else _nothing():
+            assert value_of(compiled, ones(2)) == [1.0 + scale] * 2
+
+
+def _nothing() -> Any:
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()], ids=["random", "numpy"])
+def test_python_randomness_runs_eager_with_the_same_draws(draw: Callable[[], float]) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x * draw()
+
+    def draws(call: Callable[[Tensor], Tensor]) -> list[float]:
+        random.seed(0)
+        np.random.seed(0)
+        return [call(ones(1)).item() for _ in range(3)]
+
+    compiled = compile(function, backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match="global generator"):
+        got = draws(compiled)
+    assert got == draws(function)
+    assert len(set(got)) == 3
+
+
+def test_functions_around_compiled_modules() -> None:
+    model = compile(nn.Linear(2, 2), backend="aot_eager")
+    step = compile(lambda x: model(x) * 2, backend="aot_eager", fullgraph=True)
+    x = ones(2)
+    np.testing.assert_array_equal(step(x).detach().numpy(), (model(x) * 2).detach().numpy())
+    graph = dict(step.explain().entries[0].graphs)["forward"]
+    assert [node.source for node in graph.inputs if node.role == "parameter"] == ["model.weight", "model.bias"]
+    model.weight = nn.Parameter(ones(2, 2))
+    np.testing.assert_array_equal(step(x).detach().numpy(), (model(x) * 2).detach().numpy())
+
+
+def test_whose_files_are_whose() -> None:
+    assert is_users(__file__)
+    assert is_users("<ipython-input-3>")
+    assert not is_users(random.__file__)
+    assert not is_users(np.__file__)
+    assert not is_users(compile.__code__.co_filename)
+    assert is_users(pytest.__file__)

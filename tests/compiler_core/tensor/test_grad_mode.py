@@ -1,0 +1,92 @@
+"""Grad modes as context managers, decorators, functions; nested, re-entered, left by an exception."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler_core.tensor import creation
+from compiler_core.tensor.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+
+
+def test_blocks_nest_and_restore() -> None:
+    with no_grad():
+        assert not is_grad_enabled()
+        with enable_grad():
+            assert is_grad_enabled()
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+
+def test_an_exception_restores_the_mode() -> None:
+    with pytest.raises(KeyError), no_grad():
+        raise KeyError
+    assert is_grad_enabled()
+
+
+def test_one_block_may_be_entered_again() -> None:
+    block = no_grad()
+    with block, enable_grad(), block:
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+
+def test_decorators_with_and_without_parentheses() -> None:
+    @no_grad()
+    def one(x: int) -> tuple[int, bool]:
+        """Keeps its name."""
+        return x, is_grad_enabled()
+
+    @no_grad
+    def two() -> bool:
+        return is_grad_enabled()
+
+    @inference_mode()
+    def three() -> tuple[bool, bool]:
+        return is_grad_enabled(), is_inference_mode_enabled()
+
+    @set_grad_enabled(False)
+    def four() -> bool:
+        return is_grad_enabled()
+
+    assert one(3) == (3, False)
+    assert one.__name__ == "one"
+    assert not two()
+    assert three() == (False, True)
+    assert not four()
+    assert is_grad_enabled()
+
+
+def test_a_decorated_function_may_call_itself() -> None:
+    @no_grad()
+    def down(n: int) -> int:
+        return n if n == 0 or is_grad_enabled() else down(n - 1)
+
+    assert down(5) == 0
+    assert is_grad_enabled()
+
+
+def test_set_grad_enabled_acts_at_once() -> None:
+    set_grad_enabled(False)
+    assert not is_grad_enabled()
+    set_grad_enabled(True)
+    with set_grad_enabled(False):
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+
+def test_inference_mode() -> None:
+    x = creation.ones(2, requires_grad=True)
+    with inference_mode():
+        assert is_inference_mode_enabled()
+        y = x * 2.0
+    assert not y.requires_grad
+    assert not is_inference_mode_enabled()
+    with inference_mode(False):
+        assert is_grad_enabled()

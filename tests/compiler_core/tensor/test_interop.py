@@ -1,0 +1,76 @@
+"""Tensors and NumPy, Tensors and Python numbers: read-only views, priorities, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler_core import dtype as dt
+from compiler_core.errors import AutogradError, ShapeError
+from compiler_core.tensor import Tensor, creation
+
+
+def test_numpy_is_a_read_only_view() -> None:
+    x = creation.tensor([1.0, 2.0])
+    array = x.numpy()
+    assert np.shares_memory(array, x._read())
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 5.0
+    x.add_(1.0)
+    assert array.tolist() == [1.0, 2.0]  # values do not change, handles do
+    assert x._read().flags.writeable
+
+
+def test_a_tensor_with_a_history_is_detached_first() -> None:
+    x = creation.ones(2, requires_grad=True)
+    with pytest.raises(AutogradError, match=r"detach\(\)\.numpy\(\)|numpy\(\) on a tensor"):
+        x.numpy()
+    with pytest.raises(AutogradError):
+        np.asarray(x)
+    assert x.numpy(force=True).tolist() == [1.0, 1.0]
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_the_array_protocol() -> None:
+    x = creation.tensor([1.0, 2.0])
+    assert np.asarray(x).dtype == np.float32
+    assert np.asarray(x, np.float64).dtype == np.float64
+    assert np.array(x, copy=True).flags.writeable
+    assert np.sum(np.asarray(x)) == 3.0
+    assert np.stack([np.asarray(x), np.asarray(x)]).shape == (2, 2)
+
+
+@pytest.mark.parametrize("left", [np.array([1.0, 2.0], np.float32), np.float32(2.0), np.array(3.0, np.float32)])
+def test_a_numpy_operand_on_the_left_gives_a_tensor(left: object) -> None:
+    x = creation.tensor([1.0, 2.0])
+    for result in (left + x, left * x, left - x, left / x, left < x):  # type: ignore[operator]
+        assert isinstance(result, Tensor)
+        assert result.shape == (2,)
+    expected = np.asarray(left) - x.numpy()
+    assert np.array_equal((left - x).numpy(), expected)  # type: ignore[operator]
+
+
+def test_numbers() -> None:
+    assert creation.tensor([[2.5]]).item() == 2.5
+    assert isinstance(creation.tensor(3).item(), int)
+    assert creation.tensor(True).item() is True
+    assert float(creation.tensor(2.5)) == 2.5
+    assert int(creation.tensor(2.5)) == 2
+    assert bool(creation.tensor([0.0])) is False
+    assert [10, 20, 30][creation.tensor(1)] == 20
+    assert creation.tensor([1.5, 2.5], dtype=dt.bfloat16).tolist() == [1.5, 2.5]
+    assert creation.tensor(1.5, dtype=dt.bfloat16).item() == 1.5
+    assert 2.0 in creation.tensor([1.0, 2.0])
+    assert creation.tensor(5.0) not in [1.0, 2.0]
+    assert range(creation.tensor(3))[-1] == 2
+
+
+def test_refusals() -> None:
+    with pytest.raises(ShapeError, match="one element"):
+        bool(creation.ones(2))
+    with pytest.raises(ShapeError, match="item"):
+        creation.ones(0).item()
+    with pytest.raises(TypeError, match="integer tensors"):
+        [1, 2][creation.tensor(1.0)]
+    with pytest.raises(TypeError, match="0-d"):
+        len(creation.tensor(1.0))

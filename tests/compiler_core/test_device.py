@@ -1,0 +1,36 @@
+"""Devices: one object each, named as in torch; what is not there is refused by name."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from compiler_core.device import Device, check_device, cpu
+from compiler_core.errors import DeviceError
+
+
+def test_there_is_one_cpu() -> None:
+    assert Device("cpu") is cpu
+    assert Device("cpu:0") is cpu
+    assert Device(cpu) is cpu
+    assert check_device(None) is cpu
+    assert pickle.loads(pickle.dumps(cpu)) is cpu
+    assert cpu == "cpu"
+    assert hash(cpu) == hash(Device())
+    assert (cpu.type, cpu.index, str(cpu), repr(cpu)) == ("cpu", None, "cpu", "device(type='cpu')")
+    assert cpu.xp is np
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:1", "cpu:1", "mps", ""])
+def test_other_devices_are_refused(name: str) -> None:
+    with pytest.raises(DeviceError, match="no device"):
+        check_device(name)
+
+
+def test_cpu_work_is_done_when_the_call_returns() -> None:
+    first, second = cpu.record_event(), cpu.record_event()
+    assert first.query()
+    second.synchronize()
+    assert first.time_s <= second.time_s

@@ -4,6 +4,7 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
   "eager"      the captured graph, op by op on Tensors; the tape differentiates it
   "aot_eager"  forward and backward graphs, op by op on arrays (`graph/interpret.py`): the oracle of what follows
   "codegen"    one native shared object for all graphs of a compiled function (imported when first asked for)
+  "triton"     the same programs as Triton kernels; on a CPU in Triton's interpreter (imported when first asked for)
   a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
                segments); example_inputs are zeros of the right shapes and dtypes
 """
@@ -98,7 +99,10 @@ def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[st
 
 
 # name -> module and class of backends that are imported when asked for
-NATIVE: dict[str, tuple[str, str]] = {"codegen": ("compiler_core.codegen.native_backend", "NativeBackend")}
+NATIVE: dict[str, tuple[str, str]] = {
+    "codegen": ("compiler_core.codegen.native_backend", "NativeBackend"),
+    "triton": ("compiler_core.codegen.triton_backend", "TritonBackend"),
+}
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
 
 

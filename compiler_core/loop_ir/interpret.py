@@ -8,8 +8,9 @@ IndexError_ on a failed Check and on a load or store outside its buffer. Limits:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,16 @@ def interpret_program(
 
     backwards: run parallel loops from their last iteration to their first, which must not change a bit.
     """
+    return run_program(program, inputs, outs, partial(run_kernel, backwards=backwards))
+
+
+def run_program(
+    program: ir.Program,
+    inputs: Sequence[Array],
+    outs: Sequence[Array | None] | None,
+    run: Callable[[ir.Kernel, Sequence[Array]], None],
+) -> list[Array]:
+    """The steps of `program` in order, its kernels by `run`; other arguments as for `interpret_program`."""
     arena = np.full(program.arena_nbytes, GARBAGE, np.uint8)
     memory: dict[str, Array] = {}
     given = dict(zip(program.inputs, inputs, strict=True))
@@ -86,7 +97,7 @@ def interpret_program(
         memory[buffer.name] = _buffer_memory(buffer, given, wanted, arena)
     for step in program.steps:
         if isinstance(step, ir.KernelCall):
-            run_kernel(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots], backwards=backwards)
+            run(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
         else:
             _run_gemm(step, memory)
     return [_returned(memory[name], wanted[name]) for name in program.outputs]

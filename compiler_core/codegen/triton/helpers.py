@@ -1,0 +1,199 @@
+"""Helper functions of generated Triton modules, as source text: what Triton's own language lacks.
+
+In: nothing. Out: `HELPERS`: name -> (text, names of the helpers that it calls). Written for both ways of running: every
+function works in Triton's interpreter and compiles for a GPU, so none uses a vendor's device library, nor those of
+Triton's own that are jitted at its import (tl.sum, tl.max): the interpreter takes their combining functions, not them.
+Sources: log1p and expm1 after Kahan (Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1); philox after
+Salmon et al., SC'11. Limits: pow goes through exp and log in float64, so that of float64 operands is good to about
+1e-13 for results of moderate size.
+"""
+
+from __future__ import annotations
+
+_SIMPLE = {
+    "sign": """
+def dc_sign(x):
+    return tl.where(x > 0, 1, tl.where(x < 0, -1, x)).to(x.dtype)
+""",
+    "trunc": """
+def dc_trunc(x):
+    return tl.where(x < 0, tl.ceil(x), tl.floor(x))
+""",
+    "rint": """
+def dc_rint(x, big: tl.constexpr):
+    size = tl.abs(x)
+    whole = (size + big) - big  # adding 2^(digits of the mantissa) rounds to an integer, half to even
+    return tl.where(size < big, tl.where(x < 0, -whole, whole), x)
+""",
+    "expm1": """
+def dc_expm1(x):
+    u = tl.exp(x)
+    d = u - 1.0
+    exact = d * x / tl.log(u)
+    return tl.where(u == 1.0, x, tl.where(d == -1.0, d, tl.where(u == float("inf"), u, exact))).to(x.dtype)
+""",
+    "log1p": """
+def dc_log1p(x):
+    u = 1.0 + x
+    exact = tl.log(u) * x / (u - 1.0)
+    return tl.where(u == 1.0, x, tl.where(x == float("inf"), x, exact)).to(x.dtype)
+""",
+    "floor_div": """
+def dc_floor_div(a, b):
+    safe = tl.where(b == 0, 1, b).to(a.dtype)
+    q = (a // safe).to(a.dtype)
+    r = (a - q * safe).to(a.dtype)
+    q = tl.where((r != 0) & ((r < 0) != (safe < 0)), q - 1, q)
+    return tl.where(b == 0, 0, q).to(a.dtype)
+""",
+    "float_mod": """
+def dc_float_mod(a, b):
+    r = a % b
+    r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
+    return tl.where(r == 0.0, tl.where((b < 0.0) | ((b == 0.0) & (r != r)), -tl.abs(r), tl.abs(r)), r).to(a.dtype)
+""",
+    "int_pow": """
+def dc_int_pow(base, exponent):
+    result = (base * 0 + 1).to(base.dtype)
+    left = exponent
+    for _ in range(64):
+        result = tl.where((left & 1) != 0, result * base, result).to(base.dtype)
+        base = (base * base).to(base.dtype)
+        left = (left >> 1).to(exponent.dtype)
+    negative = tl.where(base == 1, base, base * 0)
+    return tl.where(exponent < 0, negative, result).to(base.dtype)
+""",
+    "pow64": """
+def dc_pow64(a, b):
+    a = a.to(tl.float64)
+    b = b.to(tl.float64)
+    size = tl.exp(b * tl.log(tl.abs(a)))
+    is_whole = tl.floor(b) == b
+    is_odd = is_whole & (tl.floor(b * 0.5) * 2.0 != b)
+    signed = tl.where((a < 0.0) & is_odd, -size, size)
+    value = tl.where((a < 0.0) & (a != -float("inf")) & (b == b) & ~is_whole, float("nan"), signed)
+    return tl.where((b == 0.0) | (a == 1.0), tl.full((), 1.0, tl.float64), value)
+""",
+    "max": """
+def dc_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "min": """
+def dc_min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "mul": """
+def dc_mul(a, b):
+    return a * b
+""",
+    "highest": """
+def dc_highest(x):
+    return tl.reduce(x, 0, tl.standard._elementwise_max)
+""",
+    "lowest": """
+def dc_lowest(x):
+    return tl.reduce(x, 0, tl.standard._elementwise_min)
+""",
+    "sum": """
+def dc_sum(x):
+    return tl.reduce(x, 0, tl.standard._sum_combine)
+""",
+    "shift_left": """
+def dc_shift_left(a, b, bits: tl.constexpr):
+    return tl.where((b < 0) | (b >= bits), 0, a << tl.where((b < 0) | (b >= bits), 0, b).to(a.dtype)).to(a.dtype)
+""",
+    "shift_right": """
+def dc_shift_right(a, b, bits: tl.constexpr):
+    outside = (b < 0) | (b >= bits)
+    gone = tl.where(a < 0, -1, 0).to(a.dtype)
+    return tl.where(outside, gone, a >> tl.where(outside, 0, b).to(a.dtype)).to(a.dtype)
+""",
+    "philox": """
+def dc_philox(seed, stream, element):
+    k0 = seed.to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    c0 = element.to(tl.uint32)
+    c1 = (element >> 32).to(tl.uint32)
+    c2 = stream.to(tl.uint32)
+    c3 = (stream >> 32).to(tl.uint32)
+    m0 = tl.full((), 0xD2511F53, tl.uint64)
+    m1 = tl.full((), 0xCD9E8D57, tl.uint64)
+    w0 = tl.full((), 0x9E3779B9, tl.uint32)
+    w1 = tl.full((), 0xBB67AE85, tl.uint32)
+    c0, c1, c2, c3 = c0 + c2 * 0, c1 + c2 * 0, c2 + c0 * 0, c3 + c0 * 0  # one shape
+    for _ in tl.static_range(10):
+        p0 = c0.to(tl.uint64) * m0
+        p1 = c2.to(tl.uint64) * m1
+        c0, c1, c2, c3 = (
+            (p1 >> 32).to(tl.uint32) ^ c1 ^ k0,
+            p1.to(tl.uint32),
+            (p0 >> 32).to(tl.uint32) ^ c3 ^ k1,
+            p0.to(tl.uint32),
+        )
+        k0 = k0 + w0
+        k1 = k1 + w1
+    return c0
+""",
+}
+
+_COMPOSED = {
+    "reduce_max": (
+        """
+def dc_reduce_max(x):
+    has_nan = dc_highest((x != x).to(tl.int32))
+    return tl.where(has_nan != 0, float("nan"), dc_highest(x)).to(x.dtype)
+""",
+        ("highest",),
+    ),
+    "reduce_min": (
+        """
+def dc_reduce_min(x):
+    has_nan = dc_highest((x != x).to(tl.int32))
+    return tl.where(has_nan != 0, float("nan"), dc_lowest(x)).to(x.dtype)
+""",
+        ("highest", "lowest"),
+    ),
+    "tanh": (
+        """
+def dc_tanh(x):
+    t = dc_expm1(2.0 * tl.minimum(tl.abs(x), 20.0, propagate_nan=tl.PropagateNan.ALL))
+    y = t / (t + 2.0)
+    return tl.where(x < 0, -y, tl.where(x == 0, x, y)).to(x.dtype)
+""",
+        ("expm1",),
+    ),
+    "floor_mod": (
+        """
+def dc_floor_mod(a, b):
+    return tl.where(b == 0, 0, a - dc_floor_div(a, b) * b).to(a.dtype)
+""",
+        ("floor_div",),
+    ),
+    "float_floor_div": (
+        """
+def dc_float_floor_div(a, b):
+    quotient = (a - dc_float_mod(a, b)) / b
+    whole = tl.floor(quotient)
+    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+    return tl.where(b == 0.0, a / b, whole).to(a.dtype)
+""",
+        ("float_mod",),
+    ),
+}
+
+HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {name: (text, ()) for name, text in _SIMPLE.items()} | _COMPOSED
+
+
+def helper_source(names: set[str]) -> str:
+    """The text of `names` and of all that they call, callees first, each decorated for Triton."""
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        for need in HELPERS[name][1]:
+            visit(need)
+        if name not in order:
+            order.append(name)
+
+    for name in sorted(names):
+        visit(name)
+    return "\n".join(f"\n@triton.jit{HELPERS[name][0]}" for name in order)

@@ -1,0 +1,106 @@
+"""Generated Triton source made callable: by Triton's interpreter on NumPy arrays, or by its compiler to PTX.
+
+In: a `Module`. Out: `load(...)`: function name -> Triton function; `compile_ptx(...)`: PTX text.
+The interpreter expects tensors with torch's storage protocol; `HostArray` offers just that over NumPy memory, without
+torch. Raises BackendError where Triton is not installed.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.dtype import bool_, of
+from compiler_core.errors import BackendError
+from compiler_core.ops.registry import Array
+
+
+def import_triton() -> Any:
+    """The triton package. Raises BackendError with the remedy if there is none."""
+    try:
+        import triton
+    except ImportError as error:
+        raise BackendError(
+            "Triton is not installed", remedy="pip install 'distcompile[triton]'", got=str(error)
+        ) from error
+    return triton
+
+
+def load(module: Module, *, interpret: bool) -> dict[str, Any]:
+    """The module's launchable functions. interpret: for Triton's interpreter, else for its compiler."""
+    triton = import_triton()
+    name = f"distcompile_triton_{abs(hash((module.source, interpret))):x}"
+    filename = f"<{name}>"  # Triton reads a function's source through linecache
+    linecache.cache[filename] = (len(module.source), None, module.source.splitlines(keepends=True), filename)
+    made = types.ModuleType(name)
+    sys.modules[name] = made
+    before = triton.knobs.runtime.interpret
+    triton.knobs.runtime.interpret = interpret
+    try:
+        exec(compile(module.source, filename, "exec"), made.__dict__)
+    finally:
+        triton.knobs.runtime.interpret = before
+    return {launch.function: vars(made)[launch.function] for made_ in module.launches.values() for launch in made_}
+
+
+def compile_ptx(function: Any, launch: Launch, capability: int = 90) -> str:
+    """PTX of one launch for compute capability `capability` (90: sm_90, Hopper). Needs no GPU."""
+    triton = import_triton()
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = ASTSource(fn=function, signature=dict(launch.signature), constexprs={})
+    text: str = triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+    return text
+
+
+@dataclass
+class _Storage:
+    """Memory as Triton's interpreter sees it: it copies storages to the host and back, which here are one."""
+
+    array: Array
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def cpu(self) -> _Storage:
+        return self
+
+    def copy_(self, other: _Storage) -> None:
+        if other.array is not self.array:
+            np.copyto(self.array, other.array)
+
+
+class HostArray:
+    """A flat NumPy array with the part of torch's tensor protocol that Triton's interpreter asks for."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.dtype = "int8" if of(array) is bool_ else of(array).name
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def untyped_storage(self) -> _Storage:
+        return _Storage(self.array)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(s // self.array.itemsize for s in self.array.strides)
+
+    def new_empty(self, size: int, *, device: str) -> HostArray:
+        return HostArray(self.array[:size])
+
+    def set_(self, storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+        self.array = storage.array

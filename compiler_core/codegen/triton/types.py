@@ -1,0 +1,45 @@
+"""How each dtype looks in generated Triton: in registers, in memory, in a signature, and as a literal.
+
+In: `DType`, Python numbers. Out: Triton text. bool lies in memory as int8 and is compared with 0 when loaded.
+A bare Python float in Triton is a float32 constant, so literals name their dtype.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
+
+_FLOATS = {float64: ("float64", "fp64"), float32: ("float32", "fp32"), float16: ("float16", "fp16")}
+
+
+def register_type(dtype: DType) -> str:
+    """The type of a value: `tl.float32`."""
+    if dtype is bool_:
+        return "tl.int1"
+    return f"tl.{dtype.name}"
+
+
+def pointer_type(dtype: DType) -> str:
+    """The type of a parameter in a signature: `*fp32`."""
+    if dtype in _FLOATS:
+        return f"*{_FLOATS[dtype][1]}"
+    if dtype is bfloat16:
+        return "*bf16"
+    return "*i8" if dtype is bool_ else f"*{dtype.short}"
+
+
+def literal(value: bool | int | float, dtype: DType) -> str:
+    """A scalar constant of exactly `dtype`."""
+    if dtype is bool_:
+        return f"tl.full((), {int(bool(value))}, tl.int1)"
+    if not dtype.is_floating_point:
+        return f"tl.full((), {int(value)}, {register_type(dtype)})"
+    value = float(value)
+    if math.isnan(value):
+        text = 'float("nan")'
+    elif math.isinf(value):
+        text = f'{"-" if value < 0 else ""}float("inf")'
+    else:
+        text = repr(value)
+    return f"tl.full((), {text}, {register_type(dtype)})"

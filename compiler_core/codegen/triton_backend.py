@@ -1,0 +1,79 @@
+"""The backend "triton": the same fused programs as "codegen", as Triton kernels.
+
+In: graphs that are compiled together. Out: an `Executable` per graph. Lowering and schedule are those of "codegen";
+only the text and the way it runs differ. On this machine's CPU the kernels run in Triton's interpreter: right and very
+slow, for tests and for reading; said once. Kernel calls and GEMMs run in program order.
+Limits: no device memory yet; a GPU needs a device object with its allocator, its stream and a GEMM library.
+Raises: BackendError without Triton, LoweringError, IndexError_ from a failed check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler_core import log
+from compiler_core.codegen.triton.load import HostArray, import_triton, load
+from compiler_core.codegen.triton.module import Launch, Module, print_module
+from compiler_core.errors import IndexError_
+from compiler_core.graph.ir import Graph
+from compiler_core.loop_ir.interpret import run_program
+from compiler_core.loop_ir.ir import Kernel, Program
+from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.ops.registry import Array
+from compiler_core.steps import record, timed
+
+
+class TritonBackend:
+    """Backend "triton"."""
+
+    name = "triton"
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> list[TritonExecutable]:
+        """Executables of `graphs`, in order. `name` goes into log and dump."""
+        import_triton()
+        log.warn_once("triton interpreter", "backend 'triton' runs in Triton's interpreter here: right, but very slow")
+        programs = lower_and_schedule(graphs, name)
+        kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
+        with timed(name, "emit"):
+            module = print_module(list(kernels))
+        record(name, "emit", lambda: module.source, part="triton", artefact="code")
+        kernel_runner = KernelRunner(module, load(module, interpret=True))
+        return [TritonExecutable(p, graph, kernel_runner) for p, graph in zip(programs, graphs, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRunner:
+    """Runs kernels of one module on host memory."""
+
+    module: Module
+    functions: Mapping[str, Any]
+
+    def __call__(self, kernel: Kernel, arrays: Sequence[Array]) -> None:
+        """Run `kernel` on flat arrays, one per Param, in place. Raises IndexError_ if a check failed."""
+        for launch in self.module.launches[kernel.name]:
+            self._launch(launch, [a[: p.numel] for p, a in zip(kernel.params, arrays, strict=True)])
+
+    def _launch(self, launch: Launch, arrays: Sequence[Array]) -> None:
+        scratch = [np.empty(s.numel * launch.programs, s.dtype.numpy) for s in launch.scratch]
+        status = np.zeros(1, np.int32)
+        arguments = [*arrays, *scratch, *([status] if launch.has_status else [])]
+        self.functions[launch.function][(launch.programs,)](*map(HostArray, arguments))
+        if status[0]:
+            raise IndexError_(self.module.messages[int(status[0]) - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class TritonExecutable:
+    """One graph's program."""
+
+    program: Program
+    graph: Graph
+    run_kernel: KernelRunner
+
+    def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+        results = run_program(self.program, inputs, outs, self.run_kernel)
+        return [r.reshape(node.shape) for r, node in zip(results, self.graph.outputs, strict=True)]

@@ -1,8 +1,8 @@
 """Random graphs over the composite functions: what a seed builds, it always builds.
 
-In: a seed. Out: a verified Graph with a few inputs, some twenty calls' worth of pointwise work, reductions, movement, indexing
-and products, and the arrays to run it on. Values are kept near 1 (tanh after what grows), so that float32 programs that
-are right agree with each other closely. Inputs of comparisons are rounded to quarters plus an eighth, to keep ties away.
+In: a seed. Out: a verified Graph with a few inputs and some fourteen calls, pointwise, reducing, moving,
+indexing and products, and the arrays to run it on. Values are kept near 1 (tanh after what grows), and nothing is
+compared, so that float32 programs that are right agree with each other closely.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from traced_calls import CallF, outputs, trace
 
 from compiler_core.aot.joint import make_joint
 from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
 from compiler_core.ops import functional
 from compiler_core.ops.registry import Array
 
@@ -48,6 +49,31 @@ def assert_values(call: CallF, arrays: Sequence[Array], rtol: float = 1e-5, atol
         assert (mine.shape, str(mine.dtype)) == (expected.shape, str(expected.dtype))
         np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol)
         np.testing.assert_array_equal(again, mine)
+
+
+def assert_second_gradients(call: CallF, arrays: Sequence[Array], rtol: float = 1e-8, atol: float = 1e-9) -> None:
+    """In float64, the gradient of the weighted gradients of the summed outputs is torch's: vjps of vjps."""
+    wide = [a.astype(np.float64) for a in arrays]
+    first = make_joint(trace(call, wide), [True] * len(wide))
+    leaves = [to_torch(a).requires_grad_() for a in wide]
+    with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):  # the one with second derivatives
+        theirs = outputs(call(TorchFunctional(), *leaves))
+    total = sum(theirs[k].sum() for k in first.tangents)
+    slopes = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+    ones = [np.ones(tuple(theirs[k].shape)) for k in first.tangents]
+    gradients = Graph("gradients", first.graph.nodes, first.graph.outputs[first.outputs :])
+    second = make_joint(gradients, [*[True] * len(wide), *[False] * len(ones)])
+    rng = np.random.default_rng(4)
+    weights = {k: rng.standard_normal(wide[i].shape) for k, i in enumerate(first.gradients)}
+    curved = [k for k, i in enumerate(first.gradients) if slopes[i] is not None and slopes[i].requires_grad]
+    bent = sum((slopes[first.gradients[k]] * to_torch(weights[k])).sum() for k in curved)
+    expected = torch.autograd.grad(bent, leaves, allow_unused=True) if curved else [None] * len(leaves)
+    results = interpret(second.graph, [*wide, *ones, *(weights[k] for k in second.tangents)])[second.outputs :]
+    ours = dict(zip(second.gradients, results))
+    for i, gradient in enumerate(expected):
+        want = np.zeros(wide[i].shape) if gradient is None else gradient.numpy(force=True)
+        mine = ours.get(i, np.zeros(wide[i].shape))
+        np.testing.assert_allclose(mine, want, rtol=rtol, atol=atol, err_msg=f"second gradient of operand {i}")
 
 
 def assert_gradients(call: CallF, arrays: Sequence[Array], rtol: float = 1e-9, atol: float = 1e-10) -> None:

@@ -24,7 +24,7 @@ from compiler_core.tensor.autograd import grad
 from compiler_core.tensor.tensor import Tensor
 
 sys.path.append(str(Path(__file__).parents[1] / "graph"))
-from random_graphs import random_graph, random_inputs
+from random_small_graphs import random_graph, random_inputs
 
 
 def joint_of(graph: Graph) -> Joint:

@@ -22,7 +22,7 @@ from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
 
 sys.path.append(str(Path(__file__).parents[1] / "graph"))
-from random_graphs import random_graph, random_inputs
+from random_small_graphs import random_graph, random_inputs
 
 
 def joint_of(graph: Graph) -> Joint:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from pass_cases import CASES
-from random_graphs import random_graph, random_inputs
+from random_small_graphs import random_graph, random_inputs
 
 from compiler_core.config import config
 from compiler_core.errors import GraphError

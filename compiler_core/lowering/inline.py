@@ -15,6 +15,8 @@ from dataclasses import replace
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 
+_MAX_PARTS = 64  # of one expression: longer ones are cut, for the reader's and the recursion's sake
+
 
 def inline_reordered(defined: Defined) -> Defined:
     """`defined` after the rewrite."""
@@ -39,12 +41,14 @@ def _inline_into(
     reader: d.Element | d.Reduce, definitions: dict[str, d.Definition], uses: Counter[str], kept: set[str]
 ) -> d.Element | d.Reduce:
     """`reader` with every source that only it reads, in another order, written out."""
-    domain, flat = d.domain_numel(reader.axes), d.flat_of(reader.axes)
-    for load in d.loads(reader.value):
+    own = [load for load in d.loads(reader.value) if uses[load.buffer] == 1 and load.buffer not in kept]
+    for load in own:
         source = definitions.get(load.buffer)
-        if not isinstance(source, d.Element) or uses[load.buffer] != 1 or load.buffer in kept:
+        if not isinstance(source, d.Element) or not load.index.terms:
             continue
-        if load.index == flat or source.numel < domain or not load.index.terms:
+        if load.index == d.flat_of(reader.axes) or source.numel < d.domain_numel(reader.axes):
+            continue
+        if sum(1 for value in (source.value, reader.value) for _ in d.walk_all(value)) > _MAX_PARTS:
             continue
         shape = tuple(axis.extent for axis in source.axes)
         table = dict(zip(source.axes, d.unflatten(load.index, shape)))

@@ -17,13 +17,12 @@ from compiler_core.errors import CompilerNotFoundError
 from compiler_core.graph.ir import Graph, GraphBuilder, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, meta_of, use_trace
-from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.rule import UpdateRule, apply_rule
 
 if TYPE_CHECKING:
     from compiler_core.backend import Executable
 
-Layout: TypeAlias = Sequence[tuple[UpdateRule, Tensor, int]]  # rule, parameter, index of its scalar set
+Layout: TypeAlias = Sequence[tuple[UpdateRule, Array, int]]  # rule, parameter, index of its scalar set
 ScalarSets: TypeAlias = Sequence[Mapping[str, Array]]
 
 
@@ -32,13 +31,16 @@ class FusedUpdates:
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, Executable] = {}
+        self._numbers: dict[UpdateRule, int] = {}
         self._missing: CompilerNotFoundError | None = None
 
     def get(self, layout: Layout, scalars: ScalarSets) -> Executable:
         """The call for this layout, compiled at first use. Raises BackendError."""
         if self._missing is not None:
             raise self._missing
-        key = tuple((rule, tuple(p.shape), p.dtype, place) for rule, p, place in layout)
+        rules = {id(rule): rule for rule, _, _ in layout}  # one object a group: hashed once, not for every parameter
+        numbers = {key: self._numbers.setdefault(rule, len(self._numbers)) for key, rule in rules.items()}
+        key = tuple([(numbers[id(rule)], value.shape, value.dtype, place) for rule, value, place in layout])
         if key not in self._calls:
             from compiler_core.pipeline import compile_graph
 

@@ -2,24 +2,24 @@
 
 In: gradients in `.grad`. Out: new values in the parameters' and the state's cells, whose versions rise.
 
-A compiled update writes over values that nobody else can see (`tensor/ownership.py`), else into fresh arrays.
 A step gathers one `Update` per parameter that has a gradient, runs them all (compiled: `fused.py`, one native call;
 eager: the same rule on arrays), then puts the results into the cells. Nothing is written before everything is computed.
+A compiled update writes over values that nobody else can see (`tensor/ownership.py`), else into fresh arrays.
+The step runs once per training step over every parameter: its Python is kept to a few microseconds a parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, of
 from compiler_core.errors import BackendError, GraphBreak
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array, current_trace
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.fused import FusedUpdates
@@ -29,30 +29,24 @@ from distcompile.optim.rule import UpdateRule, apply_rule
 
 @dataclass(slots=True)
 class Update:
-    """What one parameter's update reads and where it goes. numbers: index into the step's list of scalar sets.
+    """What one parameter's update reads and where it goes.
 
-    counter, step: the state's "step" tensor, if it has one, and the number it takes.
+    cells: the parameter's and its state's, in the rule's order. numbers: index into the step's list of scalar sets.
+    counter, count: the state's "step" cell, if there is one, and the value it takes.
     """
 
-    parameter: Tensor
-    gradient: Array
-    state: list[Tensor]
     rule: UpdateRule
+    cells: list[Cell]
+    gradient: Array
     numbers: int
-    counter: Tensor | None
-    step: int
-
-    def arrays(self) -> list[Array]:
-        return [self.parameter._read(), self.gradient, *(tensor._read() for tensor in self.state)]
-
-    def destinations(self) -> list[Array]:
-        return [destination(self.parameter._cell), *(destination(tensor._cell) for tensor in self.state)]
+    counter: Cell | None
+    count: Array
 
     def write(self, outputs: list[Array]) -> None:
-        for tensor, value in zip((self.parameter, *self.state), outputs, strict=True):
-            tensor._cell.write(value)
+        for cell, value in zip(self.cells, outputs, strict=True):
+            cell.write(value)
         if self.counter is not None:
-            self.counter._cell.write(np.array(self.step, np.float32))
+            self.counter.write(self.count)
 
 
 class RuleOptimizer(Optimizer):
@@ -62,6 +56,7 @@ class RuleOptimizer(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._fused = FusedUpdates()
+        self._counts: dict[int, Array] = {}  # step -> the array that all "step" tensors then share
         super().__init__(params, defaults)
 
     def rule(self, group: Group) -> UpdateRule:
@@ -70,7 +65,7 @@ class RuleOptimizer(Optimizer):
 
     def step_number(self, state: dict[str, Any]) -> int:
         """The number of the step about to be made for a parameter with this state; 1 is the first."""
-        return int(state["step"]._read()) + 1 if "step" in state else 1
+        return int(state["step"]._cell.value) + 1 if "step" in state else 1
 
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
@@ -80,44 +75,50 @@ class RuleOptimizer(Optimizer):
         if current_trace() is not None:
             raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
         loss = run_closure(closure)
-        with no_grad():
-            for wanted in (False, True):
-                scalars: list[dict[str, Array]] = []
-                updates = self._gather(wanted, scalars)
-                if updates:
-                    self._run(updates, scalars, compiled=wanted)
+        for compiled in sorted({group["fused"] is not False for group in self.param_groups}):
+            scalars: list[dict[str, Array]] = []
+            updates = self._gather(compiled, scalars)
+            if updates:
+                self._run(updates, scalars, compiled=compiled)
         return loss
 
-    def _gather(self, fused: bool, scalars: list[dict[str, Array]]) -> list[Update]:
+    def _gather(self, compiled: bool, scalars: list[dict[str, Array]]) -> list[Update]:
         """The updates of the groups that are (or are not) to be compiled; appends their scalar sets to `scalars`."""
         updates: list[Update] = []
-        places: dict[Hashable, int] = {}
-        for which, group in enumerate(self.param_groups):
-            if (group["fused"] is not False) is not fused:
+        for group in self.param_groups:
+            if (group["fused"] is not False) is not compiled:
                 continue
-            rule = self.rule(group)
+            rule, names = (rule := self.rule(group)), rule.state
+            places: dict[tuple[int, object], int] = {}  # one set of numbers per step and dtype
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
-                step = self.step_number(self.state[parameter])  # before its state is made
-                state = self._state_of(parameter, rule)
-                key = (which, step, parameter.dtype)
+                state = self.state[parameter]
+                step = self.step_number(state)  # before the state is made: it tells the first step
+                self._make_state(parameter, state, names)
+                cells = [parameter._cell, *[state[name]._cell for name in names]]
+                key = (step, cells[0].value.dtype)
                 if key not in places:
                     places[key] = len(scalars)
-                    scalars.append(_arrays(rule.numbers(group, step), parameter.dtype.compute))
-                counter = self.state[parameter].get("step")
-                updates.append(Update(parameter, parameter._grad._read(), state, rule, places[key], counter, step))
+                    scalars.append(_arrays(rule.numbers(group, step), of(key[1]).compute))
+                counter = state["step"]._cell if self.counts_steps else None
+                gradient = parameter._grad._cell.current()
+                updates.append(Update(rule, cells, gradient, places[key], counter, self._count(step)))
         return updates
 
-    def _state_of(self, parameter: Tensor, rule: UpdateRule) -> list[Tensor]:
-        """The parameter's state tensors, made at its first step."""
-        state = self.state[parameter]
+    def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...]) -> None:
+        """Make the tensors that a parameter's first step needs."""
         if self.counts_steps and "step" not in state:
             state["step"] = Tensor._wrap(np.zeros((), np.float32))
-        for name in rule.state:
+        for name in names:
             if state.get(name) is None:
                 state[name] = Tensor._wrap(np.zeros(parameter.shape, parameter.dtype.numpy))
-        return [state[name] for name in rule.state]
+
+    def _count(self, step: int) -> Array:
+        if step not in self._counts:
+            self._counts = {k: v for k, v in self._counts.items() if k == step - 1}
+            self._counts[step] = np.array(step, np.float32)
+        return self._counts[step]
 
     def _run(self, updates: list[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
         if compiled and self._run_compiled(updates, scalars):
@@ -128,21 +129,25 @@ class RuleOptimizer(Optimizer):
 
     def _run_compiled(self, updates: list[Update], scalars: list[dict[str, Array]]) -> bool:
         """Run all updates in one native call. False if that cannot be compiled and no group insists."""
-        layout = [(update.rule, update.parameter, update.numbers) for update in updates]
         try:
-            call = self._fused.get(layout, scalars)
+            call = self._fused.get([(u.rule, u.cells[0].value, u.numbers) for u in updates], scalars)
         except BackendError as error:
             if any(group["fused"] for group in self.param_groups):
                 raise
             reason = str(error).partition("\n")[0]
             warn_once("optim.fused", f"{type(self).__name__} runs op by op, not compiled: {reason}")
             return False
-        places = [place for update in updates for place in update.destinations()]  # before anything else refers to them
-        inputs = [array for update in updates for array in update.arrays()]
-        outputs = call(inputs + [number for numbers in scalars for number in numbers.values()], places)
+        places = [destination(cell) for u in updates for cell in u.cells]  # before anything else refers to the values
+        inputs: list[Array] = []
+        for update in updates:
+            parameter, *state = update.cells
+            inputs += (parameter.current(), update.gradient, *[cell.current() for cell in state])
+        for numbers in scalars:
+            inputs += numbers.values()
+        outputs = call(inputs, places)
         start = 0
         for update in updates:
-            end = start + 1 + len(update.state)
+            end = start + len(update.cells)
             update.write(outputs[start:end])
             start = end
         return True
@@ -153,5 +158,6 @@ def _arrays(numbers: dict[str, float], dtype: DType) -> dict[str, Array]:
 
 
 def _run_eager(update: Update, scalars: dict[str, Array]) -> list[Array]:
-    parameter, gradient, *state = update.arrays()
-    return apply_rule(update.rule, parameter, gradient, dict(zip(update.rule.state, state, strict=True)), scalars)
+    parameter, *state = (cell.current() for cell in update.cells)
+    named = dict(zip(update.rule.state, state, strict=True))
+    return apply_rule(update.rule, parameter, update.gradient, named, scalars)

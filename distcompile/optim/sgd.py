@@ -92,4 +92,4 @@ class SGD(RuleOptimizer):
 
     def step_number(self, state: dict[str, Any]) -> int:
         """1 for the step that makes the momentum buffer, 2 afterwards: torch keeps no count."""
-        return 2 if state.get("momentum_buffer") is not None else 1
+        return 1 if state.get("momentum_buffer") is None else 2

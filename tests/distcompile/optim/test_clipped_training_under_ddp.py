@@ -1,4 +1,4 @@
-"""Clipping and fused updates beside DDP, whose gradients are views of bucket buffers: two ranks equal one, step by step."""
+"""Clipping and fused updates beside DDP, whose gradients are views of bucket buffers: two ranks equal one."""
 
 from __future__ import annotations
 

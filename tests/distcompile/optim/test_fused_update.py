@@ -69,7 +69,7 @@ def test_the_graph_of_an_update_is_valid_and_has_one_node_an_operation() -> None
         k: np.array(v, np.float32)
         for k, v in rule.numbers({"betas": (0.9, 0.99), "lr": 1, "eps": 1e-8, "weight_decay": 0.1}, 1).items()
     }
-    graph = update_graph([(rule, p, 0) for p in parameters()], [scalars])
+    graph = update_graph([(rule, p.detach().numpy(), 0) for p in parameters()], [scalars])
     verify(graph)
     assert len(graph.inputs) == 4 * len(SHAPES) + len(scalars)
     assert len(graph.outputs) == 3 * len(SHAPES)

@@ -5,7 +5,7 @@ all ranks, used by splitter and reducer alike, and never rebuilt silently.
 Method: greedy, as PyTorch's Reducer (Li et al., VLDB 2020, section 3.2): a bucket closes with the gradient that reaches
 its cap; the first bucket's cap is 1 MiB, so that communication starts early, later ones' bucket_cap_mb. Unlike there,
 the order is that of the backward graph (not registration, reversed), so the plan is right before the first step; and
-the last bucket, which nothing can hide, is cut to at most 1 MiB too.
+the last bucket, which nothing can hide, is cut to 1 MiB too if that lets as much leave earlier.
 Invariants: every parameter is in one bucket; a bucket has one dtype (each dtype fills a lane of its own); buckets stand
 in the order in which they complete; every gradient starts at a multiple of 64 bytes of its bucket.
 """
@@ -150,13 +150,17 @@ def make_plan(parameters: Iterable[ReadyParameter], caps: Caps, *, order: str) -
 
 
 def split_tail(members: list[ReadyParameter], tail_nbytes: int) -> list[list[ReadyParameter]]:
-    """The last bucket, cut so that what no computation can hide is at most `tail_nbytes` (or one parameter)."""
+    """The last bucket, cut so that what no computation can hide is at most `tail_nbytes` (or one parameter).
+
+    Not cut if less than `tail_nbytes` would leave earlier: that is not worth a segment and a collective.
+    """
     tail = [members[-1]]
     for member in reversed(members[:-1]):
         if sum(p.nbytes for p in tail) + member.nbytes > tail_nbytes:
-            return [members[: len(members) - len(tail)], tail]
+            break
         tail.insert(0, member)
-    return [members]
+    head = members[: len(members) - len(tail)]
+    return [head, tail] if sum(p.nbytes for p in head) >= tail_nbytes else [members]
 
 
 def check_names_are_unique(parameters: Sequence[ReadyParameter]) -> None:

@@ -30,8 +30,10 @@ def test_a_bucket_closes_with_the_gradient_that_reaches_its_cap() -> None:
 def test_the_last_bucket_is_kept_small() -> None:
     parameters = [parameter(n, 64, i) for i, n in enumerate("abcdefgh")]
     assert names(make_plan(parameters, Caps(512, 4096), order="test")) == [("a", "b"), ("c", "d", "e", "f"), ("g", "h")]
-    large_last = [parameter("a", 64, 0), parameter("b", 64, 1), parameter("c", 6400, 2)]
-    assert names(make_plan(large_last, Caps(512, 99999), order="test")) == [("a", "b"), ("c",)]
+    large_last = [parameter(n, 64, i) for i, n in enumerate("abcd")] + [parameter("e", 6400, 4)]
+    assert names(make_plan(large_last, Caps(512, 99999), order="test")) == [("a", "b"), ("c", "d"), ("e",)]
+    not_worth_it = [parameter("a", 128, 0), parameter("bias", 1, 1), parameter("weight", 6400, 2)]
+    assert names(make_plan(not_worth_it, Caps(512, 99999), order="test")) == [("a",), ("bias", "weight")]
 
 
 def test_the_order_is_readiness_not_the_order_given() -> None:

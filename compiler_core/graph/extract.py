@@ -8,7 +8,6 @@ unchanged are shared with the original graph. Partitioner and DDP splitter both 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
@@ -33,7 +32,8 @@ def extract(
     replaced = replaced or {}
     needed = _depth_first(outputs if order is None else order, replaced)
     if order is None:
-        needed = [node for node in graph.nodes if node in set(needed)]
+        wanted = set(needed)
+        needed = [node for node in graph.nodes if node in wanted]
     new: dict[Node, Node] = dict(replaced)
     body: list[Node] = []
     for node in needed:
@@ -53,7 +53,7 @@ def _with_operands(node: Node, new: Mapping[Node, Node]) -> Node:
     if not isinstance(node, Call):
         return node
     args = tuple(new[arg] for arg in node.args)
-    return node if args == node.args else replace(node, args=args)
+    return node if args == node.args else node.changed(node.name, args)
 
 
 def _depth_first(outputs: Sequence[Node], stop: Mapping[Node, Placeholder]) -> list[Node]:

@@ -88,6 +88,10 @@ class Call(Node):
     def operands(self) -> tuple[Node, ...]:
         return self.args
 
+    def changed(self, name: str, args: tuple[Node, ...]) -> Call:
+        """The same application under another name, or to other operands of the same metas."""
+        return Call(name, self.meta, op=self.op, args=args, attrs=self.attrs, location=self.location)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
@@ -135,7 +139,8 @@ class GraphBuilder:
 
     def unique_name(self, stem: str) -> str:
         """`stem`, or `stem_1`, `stem_2`, ... : deterministic, so equal traces print equal text."""
-        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "v"
+        if not stem.isidentifier():
+            stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "v"
         count = self._counts.get(stem, 0)
         self._counts[stem] = count + 1
         if count == 0:

@@ -25,8 +25,11 @@ class Rename:
                 new[node] = node
                 continue
             name = _free_name(node.op.name if isinstance(node, Call) else "const", taken, counts)
-            args = tuple(new[arg] for arg in node.operands)
-            new[node] = replace(node, name=name, args=args) if isinstance(node, Call) else replace(node, name=name)
+            args = tuple([new[arg] for arg in node.operands])
+            if name == node.name and args == node.operands:
+                new[node] = node
+            else:
+                new[node] = node.changed(name, args) if isinstance(node, Call) else replace(node, name=name)
         return Graph(graph.name, tuple(new.values()), tuple(new[node] for node in graph.outputs))
 
 

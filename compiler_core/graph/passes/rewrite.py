@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -52,7 +51,7 @@ class Rewriter:
     def visit(self, call: Call) -> Node:
         args = tuple(self.replacement[arg] for arg in call.args)
         if args != call.args:
-            call = replace(call, args=args)
+            call = call.changed(call.name, args)
         self.location = call.location
         return self.settle(call)
 

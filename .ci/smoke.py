@@ -1,6 +1,6 @@
 """A small compiled training step, on one rank or several: does an installation work on this Python?
 
-Out: one line from rank 0; an exception, and so a non-zero exit, if the compiled gradient is not the eager one.
+Out: one line from rank 0, or an exception, and so a non-zero exit, if the compiled gradient is not the eager one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ def gradient(model: nn.Module, x: torch.Tensor) -> list[float]:
 
 
 def main() -> None:
+    torch.distributed.init_process_group()
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
     x = torch.randn(5, 8)
@@ -27,7 +28,8 @@ def main() -> None:
     worst = max(abs(a - b) for a, b in zip(eager, compiled))
     if not worst < 1e-5:
         raise AssertionError(f"compiled and eager gradients differ by {worst}")
-    print(f"Python {platform.python_version()}: compiled equals eager to {worst:.1e}", flush=True)
+    if torch.distributed.get_rank() == 0:
+        print(f"Python {platform.python_version()}: compiled equals eager to {worst:.1e}", flush=True)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
+    torch.distributed.init_process_group()
+    rank = torch.distributed.get_rank()
     torch.manual_seed(options.seed)
     train, test_x, test_y = load(options.seed)
     model = DistributedDataParallel(Classifier())
@@ -74,7 +76,6 @@ def main() -> int:
     sampler = DistributedSampler(train, seed=options.seed, drop_last=True)
     loader = DataLoader(train, batch_size=options.batch, sampler=sampler, drop_last=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    rank = torch.distributed.get_rank()
 
     reached = 0.0
     for epoch in range(options.epochs):
@@ -89,6 +90,7 @@ def main() -> int:
         reached = accuracy(compiled, test_x, test_y)
         if rank == 0:
             print(f"epoch {epoch + 1:>2}: loss {np.mean(losses):.3f}, held-out accuracy {reached:.3f}", flush=True)
+    torch.distributed.destroy_process_group()
     return 0 if reached >= WANTED_ACCURACY else 1
 
 

@@ -74,7 +74,7 @@ class Rank:
     def fail(self, error: BaseException) -> NoReturn:
         """Report, let the user's excepthook see an exception, flush, and leave without MPI_Finalize."""
         code, text = exit_code_of(error), "".join(traceback.format_exception(type(error), error, users_frames(error)))
-        summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
         if isinstance(error, SystemExit):
             text = "" if isinstance(error.code, int) else f"{error.code}\n"
             summary = f"sys.exit({error.code!r})"

@@ -56,14 +56,14 @@ def _like(first: Mapping[Any, Any], collated: dict[Any, Any]) -> Any:
     return collated if type(first) is dict else type(first)(collated)  # type: ignore[call-arg]
 
 
-def default_convert(sample: Any) -> Any:
+def default_convert(data: Any) -> Any:
     """What a loader without batches does to a sample: arrays and NumPy numbers become tensors."""
-    if isinstance(sample, (np.ndarray, np.generic)):
-        return from_numpy(np.asarray(sample))
-    if isinstance(sample, Mapping):
-        return _like(sample, {key: default_convert(value) for key, value in sample.items()})
-    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
-        return type(sample)(*map(default_convert, sample))
-    if isinstance(sample, (list, tuple)):
-        return [default_convert(value) for value in sample]
-    return sample
+    if isinstance(data, (np.ndarray, np.generic)):
+        return from_numpy(np.asarray(data))
+    if isinstance(data, Mapping):
+        return _like(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*map(default_convert, data))
+    if isinstance(data, (list, tuple)):
+        return [default_convert(value) for value in data]
+    return data

@@ -70,12 +70,22 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
         """An Embedding on an existing table f[num_embeddings, embedding_dim]; freeze: it does not train."""
         if embeddings.dim() != 2:
             raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{embeddings.dim()}-d")
         rows, columns = embeddings.shape
-        return cls(rows, columns, padding_idx, _weight=embeddings, _freeze=freeze)
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(rows, columns, *options, _weight=embeddings, _freeze=freeze)
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:

@@ -157,7 +157,7 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
-def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """A (semi-)orthogonal matrix f[rows, the rest], times gain."""
     if tensor.dim() < 2:
         raise ArgumentError("Only tensors with 2 or more dimensions are supported", got=f"{tensor.dim()}")

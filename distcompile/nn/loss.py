@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
+from distcompile.nn.functional.losses import checked_reduction
 from distcompile.nn.module import Module
 
 
 class _Loss(Module):
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = F.checked_reduction(reduction, size_average, reduce)
+        self.reduction = checked_reduction(reduction, size_average, reduce)
 
 
 class _WeightedLoss(_Loss):

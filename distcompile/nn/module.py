@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device
 from compiler_core.dtype import DType
+from compiler_core.tensor.creation import empty_like
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
@@ -114,6 +115,10 @@ class Module(Stateful):
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
             )
         return self._apply(lambda t: _convert(t, device, dtype))
+
+    def to_empty(self, *, device: object, recurse: bool = True) -> Self:
+        """Replace all parameters and buffers by uninitialised ones on `device`."""
+        return self._apply(lambda t: empty_like(t.to(device)), recurse)
 
     def type(self, dst_type: DType) -> Self:
         """Convert all parameters and buffers, integer ones too."""

@@ -52,6 +52,10 @@ class Optimizer:
         stamp = Stamp()
         self._pre_hooks: Registry[int, StepHook] = Registry(stamp)
         self._post_hooks: Registry[int, StepHook] = Registry(stamp)
+        self._state_pre_hooks: Registry[int, StepHook] = Registry(stamp)
+        self._state_post_hooks: Registry[int, StepHook] = Registry(stamp)
+        self._load_pre_hooks: Registry[int, StepHook] = Registry(stamp)
+        self._load_post_hooks: Registry[int, StepHook] = Registry(stamp)
         groups = list(params)
         if not groups:
             raise ArgumentError("optimizer got an empty parameter list")
@@ -115,22 +119,45 @@ class Optimizer:
         """Run `hook(optimizer, args, kwargs)` after every step."""
         return RemovableHandle(self._post_hooks, hook)
 
+    def register_state_dict_pre_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer)` before the state dict is made."""
+        return RemovableHandle(self._state_pre_hooks, hook, prepend=prepend)
+
+    def register_state_dict_post_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer, state_dict) -> None | state_dict` when it is made."""
+        return RemovableHandle(self._state_post_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer, state_dict) -> None | state_dict` before one is loaded."""
+        return RemovableHandle(self._load_pre_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_post_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
+        """Run `hook(optimizer)` after a state dict was loaded."""
+        return RemovableHandle(self._load_post_hooks, hook, prepend=prepend)
+
     # --- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Groups and state, parameters replaced by their numbers. The tensors are the live ones; copy to keep them."""
+        for pre_hook in tuple(self._state_pre_hooks.values()):
+            pre_hook(self)
         number = {id(p): i for i, p in enumerate(self._parameters())}
         state = {number[id(p)]: dict(entries) for p, entries in self.state.items()}
         groups = [{k: v for k, v in g.items() if k != "params"} for g in self.param_groups]
         for packed, group in zip(groups, self.param_groups, strict=True):
             packed["params"] = [number[id(p)] for p in group["params"]]
-        return {"state": state, "param_groups": groups}
+        whole: dict[str, Any] = {"state": state, "param_groups": groups}
+        for post_hook in tuple(self._state_post_hooks.values()):
+            whole = post_hook(self, whole) or whole
+        return whole
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned (torch's too). State takes its parameter's dtype, "step" excepted.
 
         Raises: StateDictError if the groups do not have the same sizes.
         """
+        for pre_hook in tuple(self._load_pre_hooks.values()):
+            state_dict = pre_hook(self, state_dict) or state_dict
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise StateDictError("loaded state dict has a different number of parameter groups")
@@ -147,6 +174,8 @@ class Optimizer:
             params = group["params"]
             group.update({k: copy.deepcopy(v) for k, v in s.items() if k != "params"})
             group["params"] = params
+        for post_hook in tuple(self._load_post_hooks.values()):
+            post_hook(self)
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]

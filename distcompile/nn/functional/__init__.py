@@ -54,7 +54,6 @@ from distcompile.nn.functional.layers import (
 from distcompile.nn.functional.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
-    checked_reduction,
     cosine_similarity,
     cross_entropy,
     huber_loss,
@@ -72,7 +71,6 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
-    "checked_reduction",
     "cosine_similarity",
     "cross_entropy",
     "dropout",

@@ -59,6 +59,16 @@ def test_step_hooks_run_around_the_outermost_step() -> None:
     assert calls == ["pre", "post", "pre"]
 
 
+def test_state_dict_hooks_see_and_replace_what_is_saved_and_loaded() -> None:
+    optimizer, calls = SGD([weight(1)], 0.1), []
+    optimizer.register_state_dict_pre_hook(lambda o: calls.append("before saving"))
+    optimizer.register_state_dict_post_hook(lambda o, saved: {**saved, "note": 1})
+    optimizer.register_load_state_dict_pre_hook(lambda o, saved: calls.append(saved.pop("note")))
+    optimizer.register_load_state_dict_post_hook(lambda o: calls.append("after loading"))
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert calls == ["before saving", 1, "after loading"]
+
+
 def test_a_users_own_optimizer_works_with_schedules_and_state() -> None:
     class SignDescent(Optimizer):
         def __init__(self, params: Any, lr: Any = required) -> None:

@@ -138,9 +138,10 @@ class GraphBuilder:
         self._constants: dict[tuple[str, Shape, bytes], Constant] = {}
 
     def unique_name(self, stem: str) -> str:
-        """`stem`, or `stem_1`, `stem_2`, ... : deterministic, so equal traces print equal text."""
-        if not stem.isidentifier():
-            stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "v"
+        """`stem`, or `stem_1`, `stem_2`, ... : an ASCII identifier, deterministic, so equal traces print equal text."""
+        if not (stem.isidentifier() and stem.isascii()):
+            stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in stem)
+            stem = stem if stem.isidentifier() else f"v{stem}"
         count = self._counts.get(stem, 0)
         self._counts[stem] = count + 1
         if count == 0:

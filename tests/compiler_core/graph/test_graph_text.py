@@ -125,6 +125,16 @@ def test_tracing_the_same_twice_prints_the_same() -> None:
     assert "%mul_1" in trace()
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [("x", "x"), ("0.weight", "v0_weight"), ("", "v"), ("größe", "gr__e"), ("a b", "a_b"), ("l1.w", "l1_w")],
+)
+def test_names_are_ascii_identifiers(stem: str, name: str) -> None:
+    builder = GraphBuilder("g")
+    assert builder.unique_name(stem) == name
+    assert builder.unique_name(stem) == f"{name}_1"
+
+
 def test_equal_constants_share_a_node() -> None:
     builder = GraphBuilder("g")
     a, b = builder.constant(np.ones(3)), builder.constant(np.ones(3))

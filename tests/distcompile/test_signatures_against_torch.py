@@ -10,6 +10,7 @@ import pytest
 import distcompile as dc
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("torch.utils.data")
 pytestmark = pytest.mark.torch
 
 PLACES = {

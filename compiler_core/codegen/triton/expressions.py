@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from compiler_core.codegen.cpp.index import IndexPrinter
 from compiler_core.codegen.triton.scalars import emit_scalar
 from compiler_core.codegen.triton.types import literal, register_type
-from compiler_core.dtype import DType, bool_, int64
+from compiler_core.dtype import DType, bfloat16, bool_, float32, int64
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir.expr import (
     Call,
@@ -79,8 +79,8 @@ class ExprPrinter:
                 return buffer in self.scope.registers or self.is_block_index(index)
             case IndexValue(index, _):
                 return self.is_block_index(index)
-            case IndexCompare(_, left, right, _):
-                return self.is_block_index(left) or self.is_block_index(right)
+            case IndexCompare():
+                return bool(self.scope.axis)
             case _:
                 return any(map(self.is_block, children(expr)))
 
@@ -98,7 +98,8 @@ class ExprPrinter:
             case IndexValue(index, dtype):
                 return self.convert(f"(tl.full((), 0, tl.int64) + ({self.index.text(index)}))", int64, dtype)
             case IndexCompare(op, left, right):
-                zero = "tl.full((), 0, tl.int64)"  # a comparison of Python numbers would be no tensor
+                axis = self.scope.axis  # a comparison of Python numbers would be no tensor
+                zero = f"0 * {axis}" if axis else "tl.full((), 0, tl.int64)"
                 return self.index.compare(op, left, right).replace("(", f"({zero} + ", 1)
             case Call(scalar, args, _):
                 return emit_scalar(scalar, args, [self.text(arg) for arg in args], args[0].dtype, self.helpers)
@@ -112,13 +113,15 @@ class ExprPrinter:
         """`text` of dtype `source` as `target`."""
         if source is target:
             return text
+        if bfloat16 in (source, target) and float32 not in (source, target):  # the interpreter knows no other way
+            return self.convert(self.convert(text, source, float32), float32, target)
         return f"({text} != 0)" if target is bool_ else f"({text}).to({register_type(target)})"
 
     def _where(self, cond: Expr, then: Expr, other: Expr) -> str:
         taken = self.text(cond)
         is_block = self.is_block(cond)
         sides = []
-        for side, mask in ((then, taken), (other, f"({taken} == 0)")):
+        for side, mask in ((then, taken), (other, f"(~{taken})")):
             self.scope.masks.append((mask, is_block))
             sides.append(self.text(side))
             self.scope.masks.pop()

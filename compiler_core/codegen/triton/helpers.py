@@ -35,7 +35,7 @@ def dc_expm1(x):
     "log1p": """
 def dc_log1p(x):
     u = 1.0 + x
-    exact = tl.log(u) * x / (u - 1.0)
+    exact = tl.log(u) * (x / (u - 1.0))
     return tl.where(u == 1.0, x, tl.where(x == float("inf"), x, exact)).to(x.dtype)
 """,
     "floor_div": """
@@ -51,6 +51,15 @@ def dc_float_mod(a, b):
     r = a % b
     r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
     return tl.where(r == 0.0, tl.where((b < 0.0) | ((b == 0.0) & (r != r)), -tl.abs(r), tl.abs(r)), r).to(a.dtype)
+""",
+    "float_floor_div": """
+def dc_float_floor_div(a, b):
+    r = a % b
+    quotient = (a - r) / b
+    quotient = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), quotient - 1.0, quotient)
+    whole = tl.floor(quotient)
+    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+    return tl.where(b == 0.0, a / b, whole).to(a.dtype)
 """,
     "int_pow": """
 def dc_int_pow(base, exponent):
@@ -168,16 +177,6 @@ def dc_floor_mod(a, b):
     return tl.where(b == 0, 0, a - dc_floor_div(a, b) * b).to(a.dtype)
 """,
         ("floor_div",),
-    ),
-    "float_floor_div": (
-        """
-def dc_float_floor_div(a, b):
-    quotient = (a - dc_float_mod(a, b)) / b
-    whole = tl.floor(quotient)
-    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
-    return tl.where(b == 0.0, a / b, whole).to(a.dtype)
-""",
-        ("float_mod",),
     ),
 }
 

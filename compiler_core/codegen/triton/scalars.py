@@ -75,7 +75,7 @@ def _round(a: Arguments) -> str:
 
 
 def _not(a: Arguments) -> str:
-    return f"({a.texts[0]} == 0)"
+    return f"(~{a.texts[0]})" if a.dtype is bool_ else f"({a.texts[0]} == 0)"
 
 
 def _bitwise_not(a: Arguments) -> str:

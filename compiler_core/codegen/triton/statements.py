@@ -21,7 +21,7 @@ from compiler_core.codegen.cpp.index import Interval
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
 from compiler_core.codegen.triton.sections import GRID_LANES, MAX_LANES, Section, expressions
 from compiler_core.codegen.triton.types import literal, register_type
-from compiler_core.dtype import DType, bool_, int8, int64
+from compiler_core.dtype import DType, bool_, float32, int8, int64
 from compiler_core.loop_ir.expr import Expr, Load, walk_expr
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import (
@@ -235,7 +235,14 @@ class SectionPrinter:
 
     def _combined(self, acc: Accumulator, value: str) -> str:
         mode = {"sum": "add", "prod": "mul"}.get(acc.kind, acc.kind)
-        return self._combine(mode, acc.dtype, acc.name, value)
+        return self._combine_halves(mode, acc.dtype, acc.name, value)
+
+    def _combine_halves(self, mode: str, dtype: DType, old: str, value: str) -> str:
+        """16-bit floats are combined in f32."""
+        if dtype.compute is dtype:
+            return self._combine(mode, dtype, old, value)
+        wide = (self.expr.convert(text, dtype, float32) for text in (old, value))
+        return self.expr.convert(self._combine(mode, float32, *wide), float32, dtype)
 
     def _combine(self, mode: str, dtype: DType, old: str, value: str) -> str:
         if dtype is bool_:
@@ -258,7 +265,7 @@ class SectionPrinter:
         pointer, mask = self.expr.address(stmt.buffer, stmt.index)
         if stmt.mode != "set":
             old = self.expr.text(Load(stmt.buffer, stmt.index, dtype))
-            value = self._combine(stmt.mode, dtype, old, value)
+            value = self._combine_halves(stmt.mode, dtype, old, value)
         if dtype is bool_:
             value = f"({value}).to({register_type(int8)})"
         yield f"tl.store({pointer}, {value}{f', mask={mask}' if mask else ''})"

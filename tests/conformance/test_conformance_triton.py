@@ -1,0 +1,45 @@
+"""Each op compiled alone to Triton, run by Triton's interpreter: eager's numbers, NaN and infinity included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import all_cases, assert_same
+from one_op_graphs import graph_of
+
+from compiler_core import dtype as dt
+from compiler_core.codegen.triton_backend import TritonBackend
+from compiler_core.errors import IndexError_
+from compiler_core.ops.registry import OPS
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'")]
+
+CASES = tuple(c for c in all_cases() if c.variant != "strided")
+DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.short)
+def test_interpreted_triton_is_eager(dtype: dt.DType) -> None:
+    cases = [c for c in CASES if c.dtype is dtype]
+    executables = TritonBackend().compile([graph_of(c) for c in cases], f"conformance_{dtype.short}")
+    wrong = []
+    for case, executable in zip(cases, executables):
+        with np.errstate(all="ignore"):
+            expected = case.eager()
+            try:
+                (result,) = executable(list(case.arrays))
+                assert_same(result, expected, dt.of(expected))  # to bf16 the interpreter truncates
+            except (AssertionError, RuntimeError) as error:
+                wrong.append(f"{case.name}: {error}")
+    assert not wrong, f"{len(wrong)} of {len(cases)} cases\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["take", "index_add", "gather", "scatter_add"])
+def test_interpreted_triton_refuses_a_bad_index(name: str) -> None:
+    case = next(c for c in CASES if c.op is OPS[name] and c.variant == "plain" and c.arrays[1].size)
+    arrays = [a.copy() for a in case.arrays]
+    arrays[1].ravel()[-1] = 50
+    (executable,) = TritonBackend().compile([graph_of(case)], f"bad_{name}")
+    with pytest.raises(IndexError_):
+        executable(arrays)

@@ -100,6 +100,6 @@ def run_hooks(parameter: Tensor, gradient: Array, scale: float) -> Array:
 def show_gradient(parameter: Tensor, view: Array) -> None:
     """Make `.grad` show `view`. A `.grad` that is there stays the same Tensor."""
     if parameter.grad is None:
-        parameter.grad = Tensor._wrap(view)
+        parameter._grad = Tensor._wrap(view)  # the setter would compare shape and dtype, which are the plan's
     else:
         parameter.grad._cell.write(view)

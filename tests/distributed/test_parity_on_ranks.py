@@ -1,4 +1,4 @@
-"""`distcompile parity` under the launcher: zero if the gradients are right, else non-zero and the parameter's name.
+"""`distcompile parity` under the launcher: zero if the gradients are right, else non-zero and the parameter's name."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def by_name(name: str) -> DType:
 
 
 def of(thing: object) -> DType:
-    """The `DType` of a DType, NumPy dtype, value (array, node, Tensor) or scalar type. Raises DTypeError if there is none."""
+    """The `DType` of a DType, NumPy dtype, value (array, node, Tensor) or scalar type. Raises DTypeError for others."""
     if isinstance(thing, DType):
         return thing
     if isinstance(thing, type):
@@ -135,6 +135,11 @@ def _with_scalar(dtype: DType, scalar: type) -> DType:
     if scalar is int and dtype is bool_:
         return int64
     return dtype
+
+
+def takes_scalar(dtype: DType, scalar: type) -> bool:
+    """Whether arrays of `dtype` stay that beside a Python scalar of this type."""
+    return _with_scalar(dtype, scalar) is dtype
 
 
 def promote(*operands: object) -> DType:

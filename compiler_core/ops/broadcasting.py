@@ -82,6 +82,11 @@ def operands(*xs: Value | Scalar, dtype: DType | None = None) -> tuple[Value, ..
     """The operands, broadcast and promoted to a common dtype (or cast to `dtype`)."""
     if dtype is None and _are_alike(xs):
         return xs
+    if dtype is None and len(xs) == 2 and is_scalar(xs[1]) and hasattr(xs[0], "shape"):
+        value = as_value(xs[0])
+        meta = meta_of(value)
+        if dt.takes_scalar(meta.dtype, type(xs[1])):
+            return value, prims.full(meta.shape, xs[1], meta.dtype)
     loose = [x if is_scalar(x) else as_value(x) for x in xs]
     shape = broadcast_shapes(*map(shape_of, loose))
     target = dtype or dt.promote(*loose)

@@ -7,7 +7,7 @@ The vjp rules and everything above them are written with these. Nothing here bro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from compiler_core.dtype import DType, of
 from compiler_core.ops.registry import OPS, Value, bind
@@ -285,9 +285,11 @@ def check_index(idx: Value, size: int) -> Value:
 # ---- creation
 
 
+_PYTHON: dict[str, Callable[[float], float]] = {"f": float, "b": bool, "i": int, "u": int}
+
+
 def full(shape: Ints, value: float, dtype: DType) -> Value:
-    kind = {"f": float, "b": bool}.get(dtype.kind, int)
-    return bind(OPS["full"], shape=tuple(shape), value=kind(value), dtype=dtype)
+    return bind(OPS["full"], shape=tuple(shape), value=_PYTHON[dtype.kind](value), dtype=dtype)
 
 
 def iota(shape: Ints, dim: int, dtype: DType) -> Value:

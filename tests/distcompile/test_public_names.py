@@ -105,3 +105,21 @@ def test_limits_are_torchs() -> None:
     for name in ("int64", "int32", "int16", "int8", "uint8"):
         mine_i, want = dc.iinfo(getattr(dc, name)), torch.iinfo(getattr(torch, name))
         assert (mine_i.max, mine_i.min, mine_i.bits) == (want.max, want.min, want.bits)
+
+
+def test_dotted_paths_need_only_the_one_import(tmp_path: Path) -> None:
+    """As in torch: `import torch` is enough for `torch.utils.data.distributed.DistributedSampler`, and the like."""
+    paths = [
+        "utils.data.distributed.DistributedSampler",
+        "nn.functional.relu",
+        "nn.parallel.DistributedDataParallel",
+        "nn.utils.clip_grad_norm_",
+        "nn.init.normal_",
+        "optim.lr_scheduler.StepLR",
+        "distributed.init_process_group",
+        "autograd.Function",
+        "random.manual_seed",
+        "cuda.is_available",
+    ]
+    code = "import distcompile as torch; " + "; ".join(f"torch.{path}" for path in paths) + "; print('all found')"
+    assert run(code, tmp_path).strip() == "all found"

@@ -12,13 +12,16 @@ Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler_core import log
 from compiler_core.config import config
 from compiler_core.dtype import by_name
 from compiler_core.graph.ir import Graph
@@ -45,12 +48,20 @@ class NativeBackend:
     def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
         toolchain = find_toolchain()
-        threads = config.num_threads > 1
+        threads = _wants_threads()
         entry = load_or_build(
             artefact_key(graphs, toolchain, threads=threads),
             lambda folder: _build(folder, graphs, name, toolchain, threads),
         )
         return _load(entry, with_threads(toolchain) if threads else toolchain, threads)
+
+
+def _wants_threads() -> bool:
+    """Whether to write OpenMP loops: more than one thread asked for, and a compiler that has OpenMP."""
+    if config.num_threads > 1 and sys.platform == "darwin":
+        log.warn_once("openmp", "Apple's compiler has no OpenMP: generated kernels run in one thread")
+        return False
+    return config.num_threads > 1
 
 
 def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool) -> str:
@@ -77,7 +88,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     with timed(name, "emit"):
         source = print_source(programs, threads=threads)
     for stem, text in source.units.items():
-        record(name, "emit", lambda: text, part=stem, artefact="code")  # noqa: B023
+        record(name, "emit", partial(str, text), part=stem, artefact="code")
         (folder / f"{stem}.cpp").write_text(text)
     with timed(name, "build"):
         build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)

@@ -8,7 +8,6 @@ The place of a routine in `lib` is that in `runtime/blas.py:ROUTINES`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from compiler_core.codegen.cpp.types import float_literal
 from compiler_core.dtype import DType, float32, float64
@@ -30,28 +29,8 @@ static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, in
 """
 
 
-# OpenBLAS multiplies matrices of up to this many multiply-adds by kernels that pack nothing (its
-# kernel/x86_64/sgemm_small_kernel_permit_skylakex.c), measured a fifth faster unless B is transposed
-SMALL_GEMM = 100**3
-
-
-def _in_small_pieces(call: LibraryCall) -> LibraryCall:
-    """A batched product a little too large for the small kernels as two half as high each."""
-    work = call.m * call.n * call.k
-    if not (call.batch and call.m % 2 == 0 and SMALL_GEMM < work <= 2 * SMALL_GEMM and call.b.col_stride == 1):
-        return call
-    half = call.m // 2
-
-    def halved(matrix: Matrix) -> Matrix:
-        return replace(matrix, batch_strides=(*matrix.batch_strides, half * matrix.row_stride))
-
-    b = replace(call.b, batch_strides=(*call.b.batch_strides, 0))
-    return replace(call, batch=(*call.batch, 2), m=half, a=halved(call.a), b=b, c=halved(call.c))
-
-
 def gemm_call(call: LibraryCall) -> Iterator[str]:
     """The lines that do `call`."""
-    call = _in_small_pieces(call)
     if call.dtype not in _ROUTINE:
         raise LoweringError(f"no GEMM routine for {call.dtype}", expected=", ".join(d.name for d in _ROUTINE))
     pad = "  "

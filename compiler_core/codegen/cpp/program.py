@@ -28,9 +28,14 @@ SPLIT_LINES = 150  # kernel lines above which a second unit pays
 _PROFILE = """\
 #ifdef DC_PROFILE
 extern "C" int clock_gettime(int clock, void* time) noexcept;
+#ifdef __APPLE__
+enum { dc_monotonic = 6 };
+#else
+enum { dc_monotonic = 1 };
+#endif
 static double dc_now() {
   int64_t t[2];
-  clock_gettime(1 /* CLOCK_MONOTONIC */, t);
+  clock_gettime(dc_monotonic, t);
   return (double)t[0] + 1e-9 * (double)t[1];
 }
 #define DC_STEPS(entry, count) \\

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from ddp_models import (
@@ -380,3 +382,15 @@ def test_a_parameter_unfrozen_after_wrapping_is_a_ledger_error(backend: str | No
             run(shard(batch(), communicator))
 
     on_ranks(1, step)
+
+
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_gradients_do_not_depend_on_bucket_sizes_or_segments(backend: str | None) -> None:
+    def step(communicator: Communicator, cap_mb: float) -> dict[str, bytes]:
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=cap_mb)
+        run = compiled(ddp, backend) if backend else ddp
+        loss_of(run(shard(batch(size=12), communicator))).backward()
+        return {name: array.tobytes() for name, array in gradients(ddp.module).items()}
+
+    one_bucket, per_parameter = (on_ranks(3, partial(step, cap_mb=cap_mb))[0] for cap_mb in (25, TINY_MB))
+    assert one_bucket == per_parameter

@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 
 import distcompile as torch
+from compiler_core.pipeline import compile_times
 from distcompile import nn
 from distcompile.nn.parallel import DistributedDataParallel
 
@@ -24,7 +25,9 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
     x = torch.randn(5, 8)
     eager = gradient(model, x)
-    compiled = gradient(torch.compile(model), x)
+    compiled = gradient(torch.compile(model, fullgraph=True), x)
+    if not any(time.step == "backend" for time in compile_times()):
+        raise AssertionError("nothing was compiled")
     worst = max(abs(a - b) for a, b in zip(eager, compiled))
     if not worst < 1e-5:
         raise AssertionError(f"compiled and eager gradients differ by {worst}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from compiler_core.errors import GraphError
-from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace
+from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace, use_trace
 from compiler_core.tensor import views
 
 if TYPE_CHECKING:
@@ -112,7 +112,11 @@ class ViewCell(Cell):
     def current(self) -> Value:
         version = self._root.version
         if self.seen != version:
-            self.value = bind(self.op, read(self.base), **self.attrs)
+            if self.is_external:
+                with use_trace(None):  # a trace that asks for it must not have its nodes put into an outside cell
+                    self.value = bind(self.op, self.base.current(), **self.attrs)
+            else:
+                self.value = bind(self.op, read(self.base), **self.attrs)
             self.seen = version
         return self.value
 

@@ -12,7 +12,7 @@ joint batch this rank computes (DDP sets it): rank r of n elements draws element
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +81,7 @@ class Generator:
 
     def seed(self) -> int:
         """Start again at a seed from the operating system, and return it."""
-        seed = secrets.randbits(63)
+        seed = int.from_bytes(os.urandom(8), "little") >> 1
         self.manual_seed(seed)
         return seed
 

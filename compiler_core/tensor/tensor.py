@@ -186,7 +186,7 @@ class Tensor(Operators, Methods, InPlaceMethods, Interop):
         assert isinstance(cell, ViewCell)
         if edge is None:
             self._node = None
-        elif current_trace() is not None:
+        elif current_trace() is not None and not cell.is_external:
             self._node = TRACED
         else:
             cell.current()

@@ -148,6 +148,18 @@ def test_requires_grad_is_known_and_no_tape_is_made() -> None:
         assert "detach" in {n.op.name for n in node.operands[:1] if hasattr(n, "op")}
 
 
+def test_a_stale_view_from_outside_stays_outside() -> None:
+    """A view that was not looked at since its base was written, first looked at under a trace."""
+    base = creation.tensor(X, requires_grad=True) * 1.0
+    row = base[0]
+    base.mul_(2.0)
+    with use_trace(LiftingTrace()):
+        assert (row * 3.0).requires_grad
+    assert isinstance(row._cell.value, np.ndarray)
+    row.sum().backward()
+    assert row.detach().tolist() == [2.0, 4.0, 6.0]
+
+
 def _somewhere(x: Tensor) -> object:
     return x.item()  # the line that the error names
 

@@ -107,15 +107,24 @@ def dc_lowest(x):
 def dc_sum(x):
     return tl.reduce(x, 0, tl.standard._sum_combine)
 """,
-    "shift_left": """
-def dc_shift_left(a, b, bits: tl.constexpr):
-    return tl.where((b < 0) | (b >= bits), 0, a << tl.where((b < 0) | (b >= bits), 0, b).to(a.dtype)).to(a.dtype)
-""",
     "shift_right": """
 def dc_shift_right(a, b, bits: tl.constexpr):
     outside = (b < 0) | (b >= bits)
     gone = tl.where(a < 0, -1, 0).to(a.dtype)
     return tl.where(outside, gone, a >> tl.where(outside, 0, b).to(a.dtype)).to(a.dtype)
+""",
+    "shift_right_unsigned": """
+def dc_shift_right_unsigned(a, b, bits: tl.constexpr):
+    return tl.where(b >= bits, 0, a >> tl.where(b >= bits, 0, b).to(a.dtype)).to(a.dtype)
+""",
+    "shift_left": """
+def dc_shift_left(a, b, bits: tl.constexpr):
+    outside = (b < 0) | (b >= bits)
+    return tl.where(outside, 0, a << tl.where(outside, 0, b).to(a.dtype)).to(a.dtype)
+""",
+    "shift_left_unsigned": """
+def dc_shift_left_unsigned(a, b, bits: tl.constexpr):
+    return tl.where(b >= bits, 0, a << tl.where(b >= bits, 0, b).to(a.dtype)).to(a.dtype)
 """,
     "philox": """
 def dc_philox(seed, stream, element):

@@ -82,8 +82,12 @@ def _bitwise_not(a: Arguments) -> str:
     return _not(a) if a.dtype is bool_ else a.back(f"(~{a.texts[0]})")
 
 
+def _sign(a: Arguments) -> str:
+    return a.back(f"({a.texts[0]} != 0)") if a.dtype.kind == "u" else a.helper("sign")
+
+
 def _shift(name: str) -> Emit:
-    return lambda a: a.helper(name, str(8 * a.dtype.itemsize))
+    return lambda a: a.helper(f"{name}_unsigned" if a.dtype.kind == "u" else name, str(8 * a.dtype.itemsize))
 
 
 def _pow(a: Arguments) -> str:
@@ -108,7 +112,7 @@ EMIT: dict[str, Emit] = {
     "rsqrt": lambda a: f"({literal(1, a.dtype)} / tl.sqrt({a.texts[0]}))",
     "erf": _call("erf"),
     "abs": _abs,
-    "sign": _helper("sign"),
+    "sign": _sign,
     "floor": _call("floor"),
     "ceil": _call("ceil"),
     "round": _float_or_integer(_round, lambda a: a.texts[0]),

@@ -1,0 +1,183 @@
+"""Triton kernels: scalars against the loop-IR interpreter, training steps against eager, and PTX for sm_90."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from native_harness import I0, assert_close, pointwise
+from test_cpp_scalars import COMPUTE, N, operand, takes
+
+import distcompile
+import distcompile.nn.functional as F
+from compiler_core.codegen.triton.load import compile_ptx, load
+from compiler_core.codegen.triton.module import Module, print_module
+from compiler_core.codegen.triton.scalars import EMIT
+from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
+from compiler_core.dtype import DType, float32
+from compiler_core.errors import BackendError
+from compiler_core.loop_ir.expr import SCALARS, Call, Load
+from compiler_core.loop_ir.interpret import run_kernel
+from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Local, Loop, Param, Store
+from compiler_core.loop_ir.parse import parse_kernel
+from distcompile import nn
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'", "ignore:TRITON_DEFAULT")]
+
+
+def run_both(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The arrays after the loop-IR interpreter, and after Triton's."""
+    module = print_module([kernel])
+    expected, got = [a.copy() for a in arrays], [a.copy() for a in arrays]
+    with np.errstate(all="ignore"):
+        run_kernel(kernel, expected)
+        KernelRunner(module, load(module, interpret=True))(kernel, got)
+    return expected, got
+
+
+def test_the_emission_table_covers_every_scalar() -> None:
+    assert set(EMIT) == set(SCALARS)
+
+
+@pytest.mark.parametrize("dtype", COMPUTE, ids=str)
+def test_scalars_equal_the_interpreter(dtype: DType, rng) -> None:
+    for name in (name for name in SCALARS if takes(name, dtype)):
+        scalar = SCALARS[name]
+        loads = tuple(Load(f"p{k}", I0, dtype) for k in range(scalar.arity))
+        kernel = pointwise([dtype] * scalar.arity, N, Call(name, loads, scalar.result_dtype(dtype)))
+        arrays = [operand(rng, dtype, name, k) for k in range(scalar.arity)]
+        expected, got = run_both(kernel, [*arrays, np.zeros(N, kernel.params[-1].dtype.numpy)])
+        try:
+            assert_close(got[-1], expected[-1], ulp=4096 if name == "pow" and dtype is not float32 else 64)
+        except AssertionError as error:
+            raise AssertionError(f"{name} on {dtype}: {error}") from error
+
+
+STRIPS = """
+kernel long(p0: f32[9000] in, p1: f32[9000] out, p2: f32[1] out)
+  acc a0: f32 max
+  local s0: f32[9000]
+  for i0 in 9000 vector
+    t0 = mul(p0[i0], p0[i0])
+    s0[i0] = t0
+    a0 <- t0
+  for i0 in 9000 vector
+    p1[i0] = div(s0[i0], a0)
+  p2[0] = a0
+"""
+
+
+def test_a_loop_longer_than_a_block_runs_in_strips_over_scratch_memory(rng) -> None:
+    kernel = parse_kernel(STRIPS)
+    module = print_module([kernel])
+    (launch,) = module.launches["long"]
+    assert [s.name for s in launch.scratch] == ["s0"]
+    arrays = [rng.standard_normal(9000).astype(np.float32), np.zeros(9000, np.float32), np.zeros(1, np.float32)]
+    for expected, got in zip(*run_both(kernel, arrays), strict=True):
+        assert_close(got, expected)
+
+
+def test_independent_lanes_become_the_grid(rng) -> None:
+    kernel = pointwise([float32], 5000, Call("exp", (Load("p0", I0, float32),), float32))
+    (launch,) = print_module([kernel]).launches["k"]
+    assert launch.programs == 5
+    expected, got = run_both(kernel, [rng.standard_normal(5000).astype(np.float32), np.zeros(5000, np.float32)])
+    assert_close(got[-1], expected[-1])
+
+
+class Block(nn.Module):
+    """Embedding, attention and MLP: every kind of fused kernel that a transformer has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.drop = nn.Dropout(0.25)
+        self.head = nn.Linear(16, 11, bias=False)
+
+    def forward(self, x: distcompile.Tensor, y: distcompile.Tensor) -> distcompile.Tensor:
+        h = self.embed(x)
+        q, k, v = (t.view(2, 6, 2, 8).transpose(1, 2) for t in self.qkv(self.norm(h)).split(16, dim=2))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 6, 16)
+        h = h + self.drop(a)
+        h = h + self.down(F.gelu(self.up(h)))
+        return F.cross_entropy(self.head(h).view(-1, 11), y.view(-1))
+
+
+def gradients(backend: str | TritonBackend | None) -> tuple[float, list[np.ndarray]]:
+    """Loss and gradients of one step under `backend` (None: eager)."""
+    distcompile.manual_seed(3)
+    model = Block()
+    x, y = distcompile.randint(0, 11, (2, 6)), distcompile.randint(0, 11, (2, 6))
+    run = model if backend is None else distcompile.compile(model, backend=backend, fullgraph=True)
+    loss = run(x, y)
+    loss.backward()
+    return loss.item(), [p.grad.numpy().copy() for p in model.parameters()]
+
+
+class Keeping(TritonBackend):
+    """Backend "triton" that keeps what it compiled."""
+
+    module: Module
+
+    def compile(self, graphs, name):
+        executables = super().compile(graphs, name)
+        self.module = executables[0].run_kernel.module
+        return executables
+
+
+def test_a_training_step_equals_eager_and_every_kernel_is_ptx_for_hopper() -> None:
+    backend = Keeping()
+    loss, found = gradients(backend)
+    expected_loss, expected = gradients(None)
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    for got, want in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-6)
+    functions = load(backend.module, interpret=False)
+    launches = [launch for group in backend.module.launches.values() for launch in group]
+    assert len(launches) > 10
+    for launch in launches:
+        ptx = compile_ptx(functions[launch.function], launch)
+        assert re.search(r"\.target sm_90", ptx)
+        assert f".entry {launch.function}(" in ptx
+
+
+@pytest.mark.parametrize("dtype", COMPUTE, ids=str)
+def test_every_scalar_compiles_to_ptx(dtype: DType) -> None:
+    """One kernel that stores all scalars of a dtype, each into an output of its own."""
+    names = [name for name in SCALARS if takes(name, dtype)]
+    loads = [Load(f"p{k}", I0, dtype) for k in range(3)]
+    params = [Param(f"p{k}", dtype, N, "in") for k in range(3)]
+    stores = []
+    for name in names:
+        scalar = SCALARS[name]
+        result = scalar.result_dtype(dtype)
+        params.append(Param(f"out_{name}", result, N, "out"))
+        stores.append(Store(f"out_{name}", I0, Call(name, tuple(loads[: scalar.arity]), result)))
+    kernel = Kernel("all_scalars", tuple(params), (Loop("i0", N, "vector", tuple(stores)),))
+    module = print_module([kernel])
+    (launch,) = module.launches["all_scalars"]
+    assert ".target sm_90" in compile_ptx(load(module, interpret=False)[launch.function], launch)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_block_reductions_compile_to_ptx(kind: str) -> None:
+    body = (
+        Accumulator("a0", float32, kind),
+        Local("s0", float32, N),
+        Loop("i0", N, "vector", (Accumulate("a0", Load("p0", I0, float32)),)),
+    )
+    kernel = Kernel("reduce", (Param("p0", float32, N, "in"),), body)
+    module = print_module([kernel])
+    assert ".target sm_90" in compile_ptx(load(module, interpret=False)["reduce_0"], module.launches["reduce"][0])
+
+
+def test_without_triton_the_error_names_the_extra(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(BackendError, match="distcompile\\[triton\\]"):
+        TritonBackend().compile([], "none")

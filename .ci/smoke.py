@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 
 import distcompile as torch
-from compiler_core.pipeline import compile_times
+from compiler_core.steps import compile_times
 from distcompile import nn
 from distcompile.nn.parallel import DistributedDataParallel
 

@@ -23,7 +23,7 @@ from distcompile.errors import (
     RegistrationTypeError,
 )
 from distcompile.nn.parameter import Buffer, Parameter
-from distcompile.nn.versions import Registry, Stamp, newest_stamp, note_mode_change, tree_state
+from distcompile.nn.versions import Registry, Stamp, newest_stamp, next_number, tree_state
 
 if TYPE_CHECKING:
     from distcompile.nn.module import Module
@@ -148,7 +148,7 @@ class Registration:
         if same or "_stamp" not in self.__dict__:
             return
         if name == "training":
-            note_mode_change()
+            next_number()
         else:
             self._stamp.bump()
 

@@ -13,11 +13,13 @@ Limits: writing into a module's `__dict__`, or replacing a method on its class, 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Protocol, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
+_numbers = itertools.count(1)  # its next() is atomic: ranks may be threads, and no two changes may share a number
 _newest = 0
 
 
@@ -26,10 +28,11 @@ def newest_stamp() -> int:
     return _newest
 
 
-def note_mode_change() -> None:
-    """Some module's training flag changed: versions must be looked up again, but no module is stamped."""
+def next_number() -> int:
+    """Something changed (a stamp, or only a training flag): versions must be looked up again."""
     global _newest
-    _newest += 1
+    _newest = number = next(_numbers)
+    return number
 
 
 class Stamp:
@@ -42,9 +45,7 @@ class Stamp:
 
     def bump(self) -> None:
         """Record a change: take the next number."""
-        global _newest
-        _newest += 1
-        self.value = _newest
+        self.value = next_number()
 
 
 class Registry(dict[K, V]):

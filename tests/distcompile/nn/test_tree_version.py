@@ -151,3 +151,14 @@ def test_a_backward_hook_may_not_invent_gradients_for_inputs_that_have_none() ->
     layer.register_full_backward_hook(lambda m, gi, go: (dc.ones(1),))
     with pytest.raises(HookError, match="no input requires"):
         layer(dc.ones(1, 1)).sum().backward()
+
+
+def test_numbers_are_never_shared_between_threads() -> None:
+    """Ranks may be threads of one process: two changes with one number could hide one of them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from distcompile.nn.versions import next_number
+
+    with ThreadPoolExecutor(4) as pool:
+        drawn = [n for part in pool.map(lambda _: [next_number() for _ in range(5000)], range(4)) for n in part]
+    assert len(set(drawn)) == len(drawn)

@@ -170,6 +170,19 @@ def test_when_the_launcher_is_killed_the_ranks_die(tmp_path: Path) -> None:
     wait_until(lambda: processes_with(marker) == [])
 
 
+def test_the_line_of_a_dry_run_runs_by_itself(tmp_path: Path) -> None:
+    """Without the launcher there is no socket, as on another host: output and traceback go through mpiexec."""
+    text = "from mpi4py import MPI\nprint('ran')\nMPI.COMM_WORLD.Barrier()\nif MPI.COMM_WORLD.rank: raise KeyError('k')"
+    shown = run("-n", "2", "--dry-run", program(tmp_path, text))
+    line = shown.stdout.strip().splitlines()[-1]
+    done = subprocess.run(
+        line, shell=True, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("ran") == 2
+    assert "KeyError: 'k'" in done.stderr
+
+
 def test_user_signals_reach_every_rank(tmp_path: Path) -> None:
     text = """
 import signal, sys, time

@@ -24,8 +24,9 @@ TAG = 7001
 CALL = slice(1, 6)  # of a message: its Call; before it the sequence number, after it what the rank adds
 CODE_LENGTH = 10
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
-LONGEST_SLEEP_S = 500e-6  # or this share of the time waited so far, if that is more
-SLEEP_SHARE = 0.02
+LONGEST_SLEEP_S = 500e-6  # between two looks; if somebody waits, the second of these;
+LONGEST_AWAITED_SLEEP_S = 100e-6
+SLEEP_SHARE = 0.01  # or this share of the time waited so far, if that is more
 
 
 Extra = tuple[int, int, int, int]
@@ -41,12 +42,13 @@ class Backoff:
         self.is_awaited, self.sleep_s, self.began_s = is_awaited, 20e-6, time.perf_counter()
 
     def pause(self) -> None:
-        waited_s = time.perf_counter() - self.began_s
-        if self.is_awaited() and waited_s < SPIN_S:
+        waited_s, is_awaited = time.perf_counter() - self.began_s, self.is_awaited()
+        if is_awaited and waited_s < SPIN_S:
             os.sched_yield()
             return
-        time.sleep(self.sleep_s)
-        self.sleep_s = min(self.sleep_s * 1.3, max(LONGEST_SLEEP_S, SLEEP_SHARE * waited_s))
+        longest_s = LONGEST_AWAITED_SLEEP_S if is_awaited else LONGEST_SLEEP_S
+        time.sleep(min(self.sleep_s, max(longest_s, SLEEP_SHARE * waited_s)))
+        self.sleep_s *= 1.3
 
 
 class RollCall:

@@ -115,3 +115,9 @@ def test_import_loads_nothing_heavy() -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     assert set(done.stdout.split()) & NOT_AT_IMPORT == set()
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports test files and their helpers by base name: of two alike, one would be taken for the other."""
+    names = [path.name for path in TESTS if path.name not in ("conftest.py", "__init__.py")]
+    assert sorted(names) == sorted(set(names))

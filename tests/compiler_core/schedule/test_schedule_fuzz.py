@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_graphs import random_graph
+from schedule_graphs import random_graph
 
 from compiler_core.config import config
 from compiler_core.graph.interpret import interpret

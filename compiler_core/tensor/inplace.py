@@ -92,9 +92,16 @@ def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: G
     return prims.cast(randint(low, high, self.shape, generator=generator), self.dtype)
 
 
-def _index_fill(self: Tensor, dim: int, index: Any, value: Any) -> Value:
-    """Put one value at places `index` along `dim`."""
-    return F.setitem(self, (*[slice(None)] * (dim % max(self.ndim, 1)), index), value)
+def _derived(name: str) -> Callable[..., Value]:
+    """The function `name` of derived.py, which needs Tensor itself, so is loaded when it is first used."""
+
+    def function(self: Tensor, *args: Any, **kwargs: Any) -> Value:
+        from compiler_core.tensor import derived
+
+        return getattr(derived, name)(self, *args, **kwargs)
+
+    function.__name__ = name
+    return function
 
 
 # ---- what changes the handle, not the values
@@ -143,18 +150,22 @@ class InPlaceMethods:
     clamp_min_ = in_place(lambda x, min: F.clamp(x, min=min))
     clamp_max_ = in_place(lambda x, max: F.clamp(x, max=max))
     scatter_, scatter_add_, index_add_ = in_place(F.scatter), in_place(F.scatter_add), in_place(F.index_add)
-    index_copy_, index_fill_, index_put_ = in_place(F.index_copy), in_place(_index_fill), in_place(index_put)
+    index_copy_, index_fill_, index_put_ = in_place(F.index_copy), in_place(_derived("index_fill")), in_place(index_put)
     eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
     gt_, ge_ = in_place(F.gt), in_place(F.ge)
+    exponential_, fill_diagonal_ = in_place(_derived("exponential")), in_place(_derived("fill_diagonal"))
+    cumsum_, cumprod_ = in_place(F.cumsum), in_place(_derived("cumprod"))
+    addmm_, baddbmm_, fmod_, frac_ = in_place(F.addmm), in_place(F.baddbmm), in_place(F.fmod), in_place(F.frac)
+    exp2_, log2_, log10_, erfc_ = in_place(F.exp2), in_place(F.log2), in_place(F.log10), in_place(F.erfc)
+    tan_, sinh_, cosh_ = in_place(F.tan), in_place(F.sinh), in_place(F.cosh)
+    bitwise_and_, bitwise_or_ = in_place(F.bitwise_and), in_place(F.bitwise_or)
+    bitwise_xor_, logical_xor_ = in_place(F.bitwise_xor), in_place(F.logical_xor)
+    negative_, absolute_, true_divide_, fix_ = neg_, abs_, in_place(F.true_divide), trunc_
     squeeze_, unsqueeze_ = _handle_in_place(F.squeeze), _handle_in_place(F.unsqueeze)
     transpose_, t_, detach_ = _handle_in_place(F.transpose), _handle_in_place(F.t), _detach_in_place
     masked_fill_, nan_to_num_ = in_place(F.masked_fill), in_place(F.nan_to_num)
     tril_, triu_ = in_place(F.tril), in_place(F.triu)
     logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)
     logical_or_, bitwise_not_ = in_place(F.logical_or), in_place(F.bitwise_not)
-    uniform_, normal_, bernoulli_, random_ = (
-        in_place(_uniform),
-        in_place(_normal),
-        in_place(_bernoulli),
-        in_place(_random),
-    )
+    uniform_, normal_ = in_place(_uniform), in_place(_normal)
+    bernoulli_, random_ = in_place(_bernoulli), in_place(_random)

@@ -8,6 +8,7 @@ inherits. Written out here are only methods that differ from the function of the
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import dtype as dt
@@ -67,6 +68,16 @@ def _is_floating_point(self: Tensor) -> bool:
 def _is_complex(self: Tensor) -> bool:
     """Never: there are no complex dtypes."""
     return False
+
+
+def _is_signed(self: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return self.dtype.is_signed
+
+
+def _is_nonzero(self: Tensor) -> bool:
+    """Whether the one element is not zero."""
+    return bool(self)
 
 
 # ---- copies and conversions
@@ -198,16 +209,23 @@ def _allclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
     return bool(F.all(F.isclose(self, other, rtol, atol, equal_nan)))
 
 
-def _selection(name: str) -> Any:
-    """The function `name` of selection.py, which is loaded when it is first used."""
+def _late(module: str, name: str) -> Any:
+    """The function `name` of a module beside this one that needs Tensor itself, so is loaded when it is first used."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        from compiler_core.tensor import selection
+        function = getattr(importlib.import_module(f"compiler_core.tensor.{module}"), name)
+        return function(self, *args, **kwargs)
 
-        return getattr(selection, name)(self, *args, **kwargs)
-
-    method.__doc__ = f"See compiler_core/tensor/selection.py:{name}."
+    method.__doc__ = f"See compiler_core/tensor/{module}.py:{name}."
     return method
+
+
+def _selection(*names: str) -> list[Any]:
+    return [_late("selection", name) for name in names]
+
+
+def _derived(*names: str) -> list[Any]:
+    return [_late("derived", name) for name in names]
 
 
 def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
@@ -231,7 +249,7 @@ def _data_ptr(self: Tensor) -> int:
 
 
 def _pin_memory(self: Tensor) -> Tensor:
-    """This tensor: there is nothing to pin it for."""
+    """This tensor: there is nothing to pin it for, or to share it with."""
     return self
 
 
@@ -256,16 +274,16 @@ class Methods:
     is_cuda, is_sparse = property(_is_complex), property(_is_complex)
     is_floating_point, is_complex = _is_floating_point, _is_complex
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
-    cpu, cuda, pin_memory = _cpu, _cuda, _pin_memory
+    cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _pin_memory
+    is_signed, is_nonzero = _is_signed, _is_nonzero
     clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
-    sort, argsort, topk, kthvalue = (
-        _selection("sort"),
-        _selection("argsort"),
-        _selection("topk"),
-        _selection("kthvalue"),
-    )
-    median, nonzero, unique = _selection("median"), _selection("nonzero"), _selection("unique")
-    bincount, multinomial = _selection("bincount"), _selection("multinomial")
+    sort, argsort, topk, kthvalue, median = _selection("sort", "argsort", "topk", "kthvalue", "median")
+    nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")
+    bincount, multinomial = _selection("bincount", "multinomial")
+    broadcast_to, diagonal, trace, diff, inner = _derived("broadcast_to", "diagonal", "trace", "diff", "inner")
+    dist, aminmax, nansum, nanmean, logaddexp = _derived("dist", "aminmax", "nansum", "nanmean", "logaddexp")
+    logit, take, tensor_split, sum_to_size = _derived("logit", "take", "tensor_split", "sum_to_size")
+    index_fill, cumprod, bernoulli = *_derived("index_fill", "cumprod"), _late("random_creation", "bernoulli")
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)

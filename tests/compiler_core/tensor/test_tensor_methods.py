@@ -117,6 +117,24 @@ METHODS: dict[str, Call] = {
     "isclose": lambda x, y, i: x.isclose(x + 1e-9),
     "logical": lambda x, y, i: (x > 1).logical_and(y > 0).logical_or(y < -0.5).logical_xor(x > 2).logical_not(),
     "index": lambda x, y, i: x[i] + x[1, 2] - x[-1, ::2].sum() + x[..., i[0] % 4][:, None].sum(),
+    "diagonal": lambda x, y, i: x.diagonal() * y.diagonal(1)[:3] + y.diagonal(-1).sum() + x.trace(),
+    "batched diagonal": lambda x, y, i: x.view(3, 2, 2).diagonal(dim1=1, dim2=2) + y.view(2, 2, 3).diagonal(0, 0, 1),
+    "no diagonal": lambda x, y, i: x.diagonal(9),
+    "diff": lambda x, y, i: (x * x).diff() + (x * y).diff(n=2, dim=0).sum(),
+    "inner": lambda x, y, i: x.inner(y) * x[0].inner(y[0]),
+    "dist": lambda x, y, i: x.dist(y) + x.dist(y, 1),
+    "aminmax": lambda x, y, i: x.aminmax().max + y.aminmax(dim=1).min,
+    "nansum": lambda x, y, i: (y / (y > 0)).masked_fill(y <= 0, float("nan")).nansum(1) + y.nansum(),
+    "nanmean": lambda x, y, i: x.masked_fill(y < 0, float("nan")).nanmean(1),
+    "logaddexp": lambda x, y, i: x.logaddexp(y),
+    "logit": lambda x, y, i: (x / 3).logit() + y.logit(eps=0.1),
+    "take": lambda x, y, i: x.take(i),
+    "tensor_split": lambda x, y, i: x.tensor_split(3, dim=1)[0].sum() + x.tensor_split((1, -1), dim=1)[1],
+    "sum_to_size": lambda x, y, i: x.sum_to_size(1, 4) + x.view(1, 3, 4).sum_to_size((3, 1)),
+    "index_fill": lambda x, y, i: x.index_fill(1, i[0, :2], 3.0),
+    "cumprod": lambda x, y, i: x.cumprod(1) + y.cumprod(0),
+    "broadcast_to": lambda x, y, i: x.broadcast_to((2, 3, 4)),
+    "is": lambda x, y, i: x * (x.is_signed() + x[0, 0].is_nonzero()),
     "iteration": lambda x, y, i: sum(row.sum() * k for k, row in enumerate(x)),
 }
 
@@ -207,7 +225,7 @@ def test_facts_about_the_handle() -> None:
     assert not any((x.is_complex(), x.is_cuda, x.is_sparse))
     assert x.device == "cpu"
     assert x.data_ptr() == x.detach().data_ptr() != x.clone().data_ptr()
-    assert x.pin_memory() is x
+    assert x.pin_memory() is x.share_memory_() is x
     assert x.equal(x.clone())
     assert not x.equal(x + 1.0)
     assert not x.equal(x[0])

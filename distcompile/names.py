@@ -40,7 +40,9 @@ short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ dtype:DType get_default_d
 
 _OTHERS = {
     "compiler_core.tensor.tensor": "Tensor Size",
-    "compiler_core.tensor.grad_mode": "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled",
+    "compiler_core.tensor.grad_mode": (
+        "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled"
+    ),
     "compiler_core.tensor.random": (
         "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
     ),
@@ -49,6 +51,10 @@ _OTHERS = {
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.tensor.selection": "sort argsort topk kthvalue median nonzero unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
+    "compiler_core.tensor.derived": (
+        "aminmax broadcast_to cumprod diagonal diff dist index_fill inner logaddexp logit nanmean nansum take "
+        "tensor_split trace"
+    ),
     "distcompile.limits": "finfo iinfo",
     "math": "inf nan pi e",
 }

@@ -20,6 +20,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import ReduceKind
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.boxes import tighten
 from compiler_core.lowering.emitter import Emitter, call, cast
 from compiler_core.lowering.gemm import define_matmul
 from compiler_core.lowering.scatter import scatter_as_element
@@ -224,7 +225,7 @@ def _define_indexed(definer: Definer, node: Call, rule: rules.Indexed) -> None:
     axes = d.make_axes(node.shape)
     metas = tuple(arg.meta for arg in node.args)
     value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
-    definer.add_element(node, cast(value, node.dtype), axes)
+    definer.add_element(node, tighten(cast(value, node.dtype)), axes)
 
 
 def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> None:

@@ -65,6 +65,13 @@ def _operand(definer: Definer, node: Node) -> d.Operand:
         operand = strided_operand(load.buffer, load.index, axes)
         if operand is not None:
             return operand
+    if isinstance(node, Call) and node.op.name == "permute":
+        # a copy of what is permuted serves every order in which its last two dimensions are read
+        definer.materialise(node.args[0])
+        load = definer.read(node, tuple(of_axis(axis) for axis in axes))
+        operand = strided_operand(load.buffer, load.index, axes) if isinstance(load, x.Load) else None
+        if operand is not None:
+            return operand
     return _contiguous(definer.materialise(node), node)
 
 

@@ -1,10 +1,11 @@
-"""Elements written into their only reader, where that reader takes them in another order.
+"""Elements written into readers that take them in another order.
 
 In: `Defined`. Out: `Defined` with fewer definitions. Where reader and Element visit the same elements in the same
-order, fusion keeps both in one kernel (schedule/fuse.py); where the order differs (a permuted or sliced read), fusion
-cannot, and the Element would be stored only to be read once. Then its expression, at the reader's index, takes the
-place of the load. Invariants: nothing is computed more often than before: one load, in one definition, of no more
-elements than there are. An output, an operand of a product or a reduction's result stays.
+order, fusion keeps both in one kernel (schedule/fuse.py); where the order differs (a permuted, sliced or concatenated
+read), fusion cannot, and the Element would have to be stored. Then its expression, at the reader's index, takes the
+place of the load, and so on upwards, if each step either computes nothing more often (an only load, of no more
+elements than there are) or is about as cheap as a load, and at most one stored value is read in the end, as before.
+Invariants: an output, an operand of a product and a reduction's result stay; so does what is broadcast.
 """
 
 from __future__ import annotations
@@ -12,47 +13,111 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.define import Defined
+from compiler_core.lowering.boxes import Box, loads_in_boxes, rebase
+from compiler_core.lowering.define import COSTLY, Defined, prune
 
-_MAX_PARTS = 64  # of one expression: longer ones are cut, for the reader's and the recursion's sake
+_MAX_PARTS = 96  # of one expression: longer ones are cut, for the reader's and the recursion's sake
+_CHEAP_OPS = 3
+_BROADCAST = 4  # a value this many times smaller than its reader's domain is better computed once
 
 
 def inline_reordered(defined: Defined) -> Defined:
     """`defined` after the rewrite."""
-    uses: Counter[str] = Counter()
-    for definition in defined.definitions.values():
-        uses.update(_reads_with_repeats(definition))
-    definitions = dict(defined.definitions)
-    kept = set(defined.outputs)
+    inliner = _Inliner(defined)
     for name, reader in defined.definitions.items():
         if isinstance(reader, d.Element | d.Reduce):
-            definitions[name] = _inline_into(reader, definitions, uses, kept)
-    return replace(defined, definitions=definitions)
+            inliner.visit(name, reader)
+    return replace(defined, definitions=prune(inliner.definitions, defined.outputs))
 
 
-def _reads_with_repeats(definition: d.Definition) -> list[str]:
-    if isinstance(definition, d.Element | d.Reduce):
-        return [load.buffer for load in d.loads(definition.value)]
-    return d.definition_reads(definition) * 2  # never an only use
+class _Inliner:
+    """uses: how many loads there are of each value. stays: values that need memory whatever happens."""
 
+    def __init__(self, defined: Defined) -> None:
+        self.definitions = dict(defined.definitions)
+        self.uses: Counter[str] = Counter()
+        self.stays = set(defined.outputs)
+        for definition in defined.definitions.values():
+            if isinstance(definition, d.Element | d.Reduce):
+                self.uses.update(_loaded(definition.value))
+            else:
+                self.stays.update(d.definition_reads(definition))
 
-def _inline_into(
-    reader: d.Element | d.Reduce, definitions: dict[str, d.Definition], uses: Counter[str], kept: set[str]
-) -> d.Element | d.Reduce:
-    """`reader` with every source that only it reads, in another order, written out."""
-    own = [load for load in d.loads(reader.value) if uses[load.buffer] == 1 and load.buffer not in kept]
-    for load in own:
-        source = definitions.get(load.buffer)
-        if not isinstance(source, d.Element) or not load.index.terms:
-            continue
-        if load.index == d.flat_of(reader.axes) or source.numel < d.domain_numel(reader.axes):
-            continue
-        if sum(1 for value in (source.value, reader.value) for _ in d.walk_all(value)) > _MAX_PARTS:
-            continue
+    def visit(self, name: str, reader: d.Element | d.Reduce) -> None:
+        """Write out what `reader` takes in another order."""
+        domain = d.domain_numel(reader.axes)
+        flat: object = None
+        for load, box in loads_in_boxes(reader.value).items():
+            if not isinstance(self.definitions.get(load.buffer), d.Element):
+                continue
+            flat = d.flat_of(reader.axes) if flat is None else flat
+            written = None if load.index == flat else self._written_out(load, box, domain)
+            if written is None:
+                continue
+            value = d.replace_load(reader.value, load, written)
+            if _n_parts(value) > _MAX_PARTS:
+                continue
+            self._account(reader.value, value)
+            reader = replace(reader, value=value)
+        self.definitions[name] = reader
+
+    def _written_out(self, load: x.Load, box: Box, domain: int) -> x.Expr | None:
+        """What stands behind `load`, which is made in `box` only; None if the load should stay."""
+        source = self.definitions.get(load.buffer)
+        if not isinstance(source, d.Element) or load.buffer in self.stays or not load.index.terms:
+            return None
+        moved = self.uses[load.buffer] == 1 and source.numel >= domain
+        if not moved and (source.numel * _BROADCAST < domain or not _is_cheap(source, self.uses[load.buffer])):
+            return None
         shape = tuple(axis.extent for axis in source.axes)
-        table = dict(zip(source.axes, d.unflatten(load.index, shape)))
-        value = d.replace_load(reader.value, load, d.substitute(source.value, table, {}))
-        reader = replace(reader, value=value, note=f"{source.note}; {reader.note}")
-        del definitions[load.buffer]
-    return reader
+        forward, back = rebase(box)
+        index = d.substitute_index(load.index, forward, {})
+        value = d.substitute(source.value, dict(zip(source.axes, d.unflatten(index, shape))), {})
+        for inner, inner_box in loads_in_boxes(value).items():
+            deeper = self._written_out(inner, inner_box, domain)
+            if deeper is not None:
+                value = d.replace_load(value, inner, deeper)
+        if _n_parts(value) > _MAX_PARTS or len(self._stored(value, domain)) > 1:
+            return None
+        return d.substitute(value, back, {})
+
+    def _stored(self, value: x.Expr, domain: int) -> set[str]:
+        """The values in `value` that a kernel before has to store for it."""
+        found = set()
+        for name in _loaded(value):
+            source = self.definitions.get(name)
+            if isinstance(source, d.Element | d.Reduce) and source.numel * _BROADCAST >= domain:
+                found.add(name)
+        return found
+
+    def _account(self, before: x.Expr, after: x.Expr) -> None:
+        """Update `uses`, also for what nobody reads any more."""
+        self.uses.update(_loaded(after))
+        self._release(_loaded(before))
+
+    def _release(self, names: list[str]) -> None:
+        for name in names:
+            self.uses[name] -= 1
+            source = self.definitions.get(name)
+            if self.uses[name] == 0 and name not in self.stays and isinstance(source, d.Element):
+                self._release(_loaded(source.value))
+
+
+def _loaded(value: x.Expr) -> list[str]:
+    return [load.buffer for load in d.loads(value)]
+
+
+def _n_parts(value: x.Expr) -> int:
+    return sum(1 for _ in d.walk_all(value))
+
+
+def _is_cheap(source: d.Element, n_uses: int) -> bool:
+    """Whether computing an element costs about what loading it does."""
+    parts = list(d.walk_all(source.value))
+    if any(isinstance(part, x.Call) and part.scalar in COSTLY for part in parts):
+        return False
+    n_ops = sum(isinstance(part, x.Call | x.Cast | x.Where) for part in parts)
+    n_loads = sum(isinstance(part, x.Load) for part in parts)
+    return n_ops <= _CHEAP_OPS and (n_loads <= 1 or (n_loads <= 2 and n_uses <= 2))

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.boxes import cut_of
 from compiler_core.lowering.define import Defined
 from compiler_core.lowering.layout import is_contiguous, relayout
-from compiler_core.symbolic.affine import Affine, Axis, of_axis
+from compiler_core.symbolic.affine import Axis, of_axis
 
 
 def place_products(defined: Defined) -> Defined:
@@ -185,15 +186,14 @@ def _all_reads(definition: d.Definition) -> Iterable[str]:
     return d.definition_reads(definition)
 
 
-Box = Mapping[Axis, tuple[int, int]]
-
-
-def _parts(value: x.Expr, box: dict[Axis, tuple[int, int]]) -> Iterable[tuple[x.Expr | None, Box]]:
+def _parts(
+    value: x.Expr, box: dict[Axis, tuple[int, int]]
+) -> Iterable[tuple[x.Expr | None, Mapping[Axis, tuple[int, int]]]]:
     """The boxes of the domain that a chain of index tests cuts, and the value in each; None where that is no box."""
     if not isinstance(value, x.Where):
         yield value, box
         return
-    cut = _cut(value.cond)
+    cut = cut_of(value.cond)
     if cut is None:
         yield None, box
         return
@@ -205,16 +205,3 @@ def _parts(value: x.Expr, box: dict[Axis, tuple[int, int]]) -> Iterable[tuple[x.
         yield from _parts(below, {**box, axis: (low, at)})
     if at < high:
         yield from _parts(above, {**box, axis: (at, high)})
-
-
-def _cut(cond: x.Expr) -> tuple[Axis, int, bool] | None:
-    """(axis, n, whether the condition holds below n) of `axis < n` or `axis >= n`."""
-    if not isinstance(cond, x.IndexCompare) or cond.op not in ("lt", "ge"):
-        return None
-    difference: Affine = cond.left - cond.right
-    if len(difference.terms) != 1:
-        return None
-    (axis, coefficient), *_ = difference.terms.items()
-    if not isinstance(axis, Axis) or coefficient != 1:
-        return None
-    return axis, -difference.const, cond.op == "lt"

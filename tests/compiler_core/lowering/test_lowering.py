@@ -292,3 +292,32 @@ def test_a_product_moved_twice_still_lies_right() -> None:
 
     shapes = ((3, 3), (3, 3), (4, 3))
     check(build(function, *shapes), *random_arrays(*shapes))
+
+
+def rotate_half(x: Node) -> Node:
+    """(-b, a) of halves (a, b): rotary position embedding's."""
+    a, b = F.chunk(x, 2, -1)
+    return F.cat([F.neg(b), a], -1)
+
+
+def test_rotary_embedding_is_one_kernel_with_plain_strides_both_ways() -> None:
+    def forward(x: Node, cos: Node, sin: Node) -> Node:
+        return F.add(F.mul(x, cos), F.mul(rotate_half(x), sin))
+
+    def backward(g: Node, cos: Node, sin: Node) -> Node:
+        h = F.mul(g, sin)
+        low, high = F.narrow(h, 2, 0, 4), F.narrow(h, 2, 4, 4)
+        return F.add(F.mul(g, cos), F.add(F.pad(F.neg(low), (4, 0)), F.pad(high, (0, 4))))
+
+    for function in (forward, backward):
+        shapes = ((3, 5, 8), (5, 8), (5, 8))
+        program = check(build(function, *shapes), *random_arrays(*shapes))
+        assert len(kernel_calls(program)) == 1
+        assert "//" not in str(program)
+        assert "%" not in str(program)
+
+
+def test_padding_of_a_reshape_reads_plainly_inside() -> None:
+    function = lambda x: F.pad(F.reshape(x, (4, 6)), (1, 2, 2, 0), value=0.5)  # noqa: E731
+    program = check(build(function, (4, 2, 3)), *random_arrays((4, 2, 3)))
+    assert "%" not in str(program)

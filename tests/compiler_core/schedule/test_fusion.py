@@ -187,7 +187,14 @@ def test_a_bias_gradient_rides_along() -> None:
 
 @pytest.mark.parametrize(
     ("outer", "result", "domain", "chunks"),
-    [(1024, 256, 262144, 16), (1000, 1, 1000, 10), (7, 1, 7000, 7), (13, 4, 52000, 13), (997, 1, 9970, 1), (8, 4096, 32768, 1)],
+    [
+        (1024, 256, 262144, 16),
+        (1000, 1, 1000, 10),
+        (7, 1, 7000, 7),
+        (13, 4, 52000, 13),
+        (997, 1, 9970, 1),
+        (8, 4096, 32768, 1),
+    ],
 )  # fmt: skip
 def test_chunks_depend_on_shapes_alone(outer: int, result: int, domain: int, chunks: int) -> None:
     assert n_chunks(outer, result, domain) == chunks

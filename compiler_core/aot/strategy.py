@@ -55,7 +55,8 @@ class Segment:
     """A part of the backward that runs in one native call.
 
     graph: its placeholders are named after the values they take: a placeholder of the backward graph, or an output node
-        of an earlier segment (both keep their name), or, with role "scale", the f32[] number `session.scale()`.
+        of an earlier segment (both keep their name), or, with role "scale", the number `session.scale()` as f32[] or
+        f64[].
     outputs: for each output of `graph`, the backward output that it is, or None for a value that later segments read.
         A backward output that a later segment reads too needs no second entry.
     """

@@ -19,13 +19,15 @@ from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
 from compiler_core.aot.strategy import Gradient, GradientPlan
 from compiler_core.backend import Executable
+from compiler_core.dtype import float32
 from compiler_core.errors import AutogradError, GraphError
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 
-SCALE = -1  # the place of the session's scale
+SCALE = -1  # the place of the session's scale in float32; SCALE - 1 in float64
+SCALE_DTYPES = {SCALE: np.float32, SCALE - 1: np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class CompiledBackward:
         session = self.plan.begin(ticket)
         found: dict[int, Gradient] = {}
         for number, step in enumerate(self.steps):
-            reads = [places[i] if i >= 0 else np.asarray(session.scale(), np.float32) for i in step.reads]
+            reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
                 outs[k] = session.destination(index)
@@ -137,7 +139,7 @@ def link_backward(
 
 def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:
     if node.role == "scale":
-        return SCALE
+        return SCALE if node.dtype is float32 else SCALE - 1
     if node.name not in places:
         raise GraphError(f"segment {graph.name} reads %{node.name}, which nothing before it makes")
     return places[node.name]

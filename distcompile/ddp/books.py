@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.buffers import BufferPool
 from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import StepTimes
+
+if TYPE_CHECKING:
+    from distcompile.ddp.join import Joining
 
 RECORDED_STEPS = 32
 
@@ -42,6 +46,8 @@ class Books:
         self.communicator, self.parameters, self.settings = communicator, dict(parameters), settings
         self.ledger = Ledger(parameters)
         self.is_synchronising = True  # False inside no_sync()
+        self.plan_used: BucketPlan | None = None  # by the last synchronised backward
+        self.joining: Joining | None = None  # inside join()
         self.steps: deque[StepTimes] = deque(maxlen=RECORDED_STEPS)
         self.handled: set[str] = set()  # gradients that a compiled backward has put in place in this pass
         self._pools: dict[BucketPlan, list[BufferPool]] = {}
@@ -60,6 +66,11 @@ class Books:
                 for k, bucket in enumerate(plan.buckets)
             ]
         return self._pools[layout]
+
+    def begin(self, plan: BucketPlan) -> None:
+        """A synchronised backward with `plan` begins."""
+        self.plan_used = plan
+        self.ledger.begin()
 
     def record(self, step: StepTimes) -> None:
         """Keep a step's times for the overlap report; a step with other buckets starts it anew."""

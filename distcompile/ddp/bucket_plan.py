@@ -25,6 +25,8 @@ from distcompile.ddp.errors import PlanError
 ALIGNMENT_NBYTES = 64  # a cache line, and the widest vector
 FIRST_BUCKET_NBYTES = 1 << 20
 MIB = 1 << 20
+READY_ORDER = "gradient-ready order"
+REGISTRATION_ORDER = "reversed registration order"
 
 
 @dataclass(frozen=True, slots=True)

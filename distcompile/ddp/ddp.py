@@ -25,9 +25,11 @@ from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.eager import EagerReducer
 from distcompile.ddp.errors import NoGradientsError
+from distcompile.ddp.join import Joining
 from distcompile.ddp.model_state import BufferSync, Census, broadcast_tensors, check_same_model
 from distcompile.ddp.overlap import OverlapReport, make_report
 from distcompile.ddp.strategy import BucketStrategy
+from distcompile.errors import NotSupportedError
 from distcompile.nn.module import Module
 
 DEFAULT_CAP_MB = 25.0
@@ -118,8 +120,9 @@ class DistributedDataParallel(Module):
         if not books.is_synchronising:
             return
         books.ledger.check_optimizer()
+        root = 0 if books.joining is None else books.joining.announce()
         if books.settings.broadcast_buffers and self._census.buffers:
-            self._buffer_sync.run(self._census.buffers)
+            self._buffer_sync.run(self._census.buffers, root=root)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -132,6 +135,27 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self._books.is_synchronising = before
+
+    @contextmanager
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Iterator[None]:
+        """Within the block, ranks may run out of batches at different times; see join.py.
+
+        Gradients stay averages over all ranks; divide_by_initial_world_size=False is not offered.
+        """
+        if not divide_by_initial_world_size:
+            raise NotSupportedError("join(divide_by_initial_world_size=False) is not offered")
+        if not enable:
+            yield
+            return
+        books = self._books
+        books.joining = Joining(books, self._buffer_sync)
+        try:
+            yield
+            self._census.take(self.module)
+            books.joining.shadow(self._census.buffers)
+            books.joining.agree_on_state({**dict(self.module.named_parameters()), **self._census.buffers})
+        finally:
+            books.joining = None
 
     @property
     def require_backward_grad_sync(self) -> bool:

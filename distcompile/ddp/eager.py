@@ -17,7 +17,7 @@ from compiler_core import dtype as dtypes
 from compiler_core.tensor.engine import queue_callback
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books, held_gradient, show_gradient
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter, make_plan
+from distcompile.ddp.bucket_plan import REGISTRATION_ORDER, BucketPlan, ReadyParameter, make_plan
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.flight import Flight
 from distcompile.ddp.ledger import unused_error
@@ -30,7 +30,7 @@ def registration_plan(books: Books) -> BucketPlan:
         ReadyParameter(name, tuple(p.shape), dtypes.of(p.dtype), last - place)
         for place, (name, p) in enumerate(books.parameters.items())
     ]
-    return make_plan(ready, books.settings.caps, order="reversed registration order")
+    return make_plan(ready, books.settings.caps, order=REGISTRATION_ORDER)
 
 
 class EagerReducer:
@@ -85,7 +85,7 @@ class _Pass:
         self.buffers: list[BucketBuffer] = [pool.acquire() for pool in self.books.pools(self.plan)]
         self.waiting = [set(bucket.names) for bucket in self.plan.buckets]
         self.flight = Flight(self.books.communicator, self.plan, self.buffers)
-        self.books.ledger.begin()
+        self.books.begin(self.plan)
 
     def deliver(self, name: str, parameter: Tensor) -> None:
         """`.grad` of `name` is complete: average it into its slot; launch the bucket if that was the last."""

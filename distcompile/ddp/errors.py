@@ -36,5 +36,9 @@ class PlanError(DdpError):
     """A backward graph that does not fit the agreed bucket plan, or a plan that breaks its invariants."""
 
 
+class JoinError(DdpError):
+    """A rank that left join() cannot shadow the others."""
+
+
 class NotInitializedError(DdpError):
     """A function of `distcompile.distributed` before init_process_group()."""

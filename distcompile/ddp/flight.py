@@ -30,7 +30,7 @@ class Flight:
         self.ready_s[k] = time.perf_counter()
         while len(self.works) in self.ready_s:
             number = len(self.works)
-            label = f"bucket {number} of {len(self.plan.buckets)}"
+            label = bucket_label(self.plan, number)
             self.works.append(self.communicator.all_reduce_async(self.buffers[number].flat, "sum", label=label))
 
     def wait(self) -> StepTimes:
@@ -56,3 +56,8 @@ class Flight:
             ended_s=times.ended_s,
             waited_s=waited_s,
         )
+
+
+def bucket_label(plan: BucketPlan, number: int) -> str:
+    """What messages call a bucket."""
+    return f"bucket {number} of {len(plan.buckets)}"

@@ -32,13 +32,13 @@ def check_same_model(
     agree_on_model(communicator, describe(parameters, buffers))
 
 
-def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor]) -> None:
-    """Give every rank rank 0's values."""
+def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor], *, root: int = 0) -> None:
+    """Give every rank rank `root`'s values."""
     copies = {name: np.array(tensor._cell.current(), order="C") for name, tensor in tensors.items()}
-    works = [communicator.broadcast_async(array, root=0, label=name) for name, array in copies.items()]
+    works = [communicator.broadcast_async(array, root=root, label=name) for name, array in copies.items()]
     for work, (name, array) in zip(works, copies.items()):
         work.wait()
-        if communicator.rank != 0:
+        if communicator.rank != root:
             tensors[name]._cell.write(array)
 
 
@@ -61,17 +61,17 @@ class Census:
 
 
 class BufferSync:
-    """Sends rank 0's buffers to the others when some rank has changed them."""
+    """Sends one rank's buffers to the others when some rank has changed them."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator = communicator
         self.seen: dict[str, tuple[int, int]] = {}  # name -> identity and version of the cell that was last sent
 
-    def run(self, buffers: Mapping[str, Tensor]) -> None:
+    def run(self, buffers: Mapping[str, Tensor], *, root: int = 0) -> None:
         """Collective. Must be given the same names on every rank."""
         changed = np.array([self.seen.get(n) != _stamp(t) for n, t in buffers.items()], np.uint8)
         self.communicator.all_reduce(changed, "max", label="changed buffers")
-        broadcast_tensors(self.communicator, {n: t for (n, t), c in zip(buffers.items(), changed) if c})
+        broadcast_tensors(self.communicator, {n: t for (n, t), c in zip(buffers.items(), changed) if c}, root=root)
         self.seen = {n: _stamp(t) for n, t in buffers.items()}
 
 

@@ -21,10 +21,10 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS
 from compiler_core.ops.rules import Movement
-from distcompile.ddp.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
+from distcompile.ddp.bucket_plan import READY_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.errors import PlanError
 
-SCALE = "grad_scale"  # name of the placeholder of role "scale"
+SCALE = "grad_scale"  # name of the placeholder of role "scale", followed by _f64 if it is one
 
 
 def gradient_ready_order(backward: Graph, outputs: Mapping[str, int]) -> list[ReadyParameter]:
@@ -39,7 +39,7 @@ def gradient_ready_order(backward: Graph, outputs: Mapping[str, int]) -> list[Re
 
 def plan_backward(backward: Graph, outputs: Mapping[str, int], caps: Caps) -> BucketPlan:
     """The bucket plan of a backward graph: by gradient-ready order, segments filled in."""
-    plan = make_plan(gradient_ready_order(backward, outputs), caps, order="gradient-ready order")
+    plan = make_plan(gradient_ready_order(backward, outputs), caps, order=READY_ORDER)
     return plan.with_segments(assign_segments(backward, plan, outputs))
 
 
@@ -167,14 +167,14 @@ class _Split:
                 node if is_input else Placeholder(node.name, node.meta, "saved", f"segment:{node.name}")
             )
         body, new = self._copy(part, placeholders)
-        scaling, gradients = self._scaled(part, new)
+        scales, scaling, gradients = self._scaled(part, new)
         returned = [gradients[i] for i in part.owned]
         passed_on = [
             new[node] for node in crossing if new[node] not in returned
         ]  # an unscaled output is passed on as it is
         outputs = [*returned, *passed_on]
         indices = (*part.owned, *(None for _ in passed_on))
-        nodes = (*placeholders.values(), *scaling[:1], *body, *scaling[1:])
+        nodes = (*placeholders.values(), *scales, *body, *scaling)
         return Segment(Graph(f"{self.backward.name}_segment{k}", nodes, tuple(outputs)), indices)
 
     def _copy(self, part: _Part, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
@@ -190,19 +190,27 @@ class _Split:
             body.append(copy)
         return body, new
 
-    def _scaled(self, part: _Part, new: Mapping[Node, Node]) -> tuple[list[Node], dict[int, Node]]:
-        """The scale placeholder and the nodes that apply it; and output index -> the node returned for it."""
+    def _scaled(self, part: _Part, new: Mapping[Node, Node]) -> tuple[list[Node], list[Node], dict[int, Node]]:
+        """The scale placeholders; the calls that apply them; and output index -> the node returned for it."""
         gradients = {i: new[self.backward.outputs[i]] for i in part.owned}
         planned = [i for i in part.owned if i in self.segment_of]
         if not self.with_scale or not planned:
-            return [], gradients
-        scale = Placeholder(SCALE, TensorMeta((), dtypes.float32), "scale", "session.scale()")
-        nodes: list[Node] = [scale]
+            return [], [], gradients
+        scales: dict[dtypes.DType, Node] = {}
+        calls: list[Node] = []
         for i in planned:
+            dtype = dtypes.float64 if gradients[i].dtype is dtypes.float64 else dtypes.float32
+            scale = scales.setdefault(dtype, scale_placeholder(dtype))
             steps = scale_gradient(gradients[i], scale, f"{gradients[i].name}_avg{i}")
-            nodes += steps
+            calls += steps
             gradients[i] = steps[-1]
-        return nodes, gradients
+        return list(scales.values()), calls, gradients
+
+
+def scale_placeholder(dtype: dtypes.DType) -> Placeholder:
+    """The number that gradients of `dtype` are multiplied by: as exact as they are."""
+    name = SCALE if dtype is dtypes.float32 else f"{SCALE}_{dtype.short}"
+    return Placeholder(name, TensorMeta((), dtype), "scale", "session.scale()")
 
 
 def scale_gradient(gradient: Node, scale: Node, name: str) -> list[Node]:

@@ -150,7 +150,7 @@ class BucketSession:
         self.flight = Flight(books.communicator, plan.plan, self.buffers) if synchronise and launches else None
         self.factor = books.scale if synchronise and launches else 1.0
         if self.flight is not None:
-            books.ledger.begin()
+            books.begin(plan.plan)
 
     def _view(self, output_index: int) -> Array:
         place = self.plan.places[output_index]
@@ -216,7 +216,7 @@ class BucketSession:
         books, plan = self.books, self.plan.plan
         if all(books.ledger.entries[name].state == "reduced" for name in plan.names):
             return
-        books.ledger.begin()
+        books.begin(plan)
         buffers = [pool.acquire() for pool in self.plan.pools]
         flight = Flight(books.communicator, plan, buffers)
         for place in self.plan.places.values():

@@ -59,7 +59,7 @@ def arrays_for(graph: Graph) -> dict[str, np.ndarray]:
 
 def run_segments(segments: list[Segment], inputs: dict[str, np.ndarray], scale: float) -> dict[int, np.ndarray]:
     """Run the segments one after the other, as the compiled wrapper does: values are found by name."""
-    values = {**inputs, "grad_scale": np.float32(scale).reshape(())}
+    values = {**inputs, "grad_scale": np.float32(scale).reshape(()), "grad_scale_f64": np.asarray(scale)}
     results: dict[int, np.ndarray] = {}
     for segment in segments:
         verify(segment.graph)

@@ -62,7 +62,7 @@ recipes = st.builds(
 
 
 def run_segments(segments: list[Segment], inputs: dict[str, np.ndarray], scale: float) -> dict[int, np.ndarray]:
-    values = {**inputs, "grad_scale": np.float32(scale).reshape(())}
+    values = {**inputs, "grad_scale_f64": np.asarray(scale)}
     results: dict[int, np.ndarray] = {}
     for segment in segments:
         verify(segment.graph)

@@ -29,11 +29,16 @@ from compiler_core.loop_ir.expr import (
 
 @dataclass(frozen=True, slots=True)
 class ExprPrinter:
-    """Prints expressions. held_as: variable -> the C++ type it is kept in, where that is not its register type."""
+    """Prints expressions.
+
+    held_as: variable -> the C++ type it is kept in, where that is not its register type.
+    from_tiles: loads whose element stands in a local array now, and where.
+    """
 
     index: IndexPrinter
     used: Used
     held_as: Mapping[str, str]
+    from_tiles: Mapping[Load, str]
 
     def text(self, expr: Expr) -> str:
         match expr:
@@ -42,7 +47,8 @@ class ExprPrinter:
             case Var(name, dtype):
                 return self._variable(name, dtype)
             case Load(buffer, index, dtype):
-                element = f"{buffer}[{self.index.text(index)}]"
+                element = self.from_tiles.get(expr) if self.from_tiles else None
+                element = element or f"{buffer}[{self.index.text(index)}]"
                 return f"({element} != 0)" if dtype is bool_ else element
             case IndexValue(index, dtype):
                 return self.convert(f"(int64_t)({self.index.text(index)})", int64, dtype)

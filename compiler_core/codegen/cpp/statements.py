@@ -4,6 +4,7 @@ In: a `Kernel`, a numbering of check messages. Out: a function definition, and w
 
     loop kinds   serial: for; vector: `#pragma omp simd`, with a reduction clause for every accumulator that it feeds;
                  parallel: for; `omp parallel for` on the outermost if there are threads and the work pays
+    transposed   a nest that reads across the lines of memory goes tile by tile (tiling.py)
     checks       a kernel with checks returns a status: 0, or 1 + the number of the message
 Sums of f32 over more than `SUM_BLOCK` elements are taken in blocks, whose sums are then added: the rounding error of
 one long running sum would grow with its length. Locals over `STACK_LIMIT` bytes live in thread-local storage.
@@ -18,8 +19,10 @@ from dataclasses import dataclass, field
 from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.index import IndexPrinter, Interval
 from compiler_core.codegen.cpp.scalars import Used
+from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
+from compiler_core.loop_ir.expr import Load
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -51,12 +54,14 @@ class KernelPrinter:
     used: Used = field(default_factory=Used)
     axes: dict[str, Interval] = field(default_factory=dict)
     held_as: dict[str, str] = field(default_factory=dict)
+    from_tiles: dict[Load, str] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     in_parallel: bool = False
 
     def __post_init__(self) -> None:
         self.has_checks = any(isinstance(stmt, Check) for stmt in walk(self.kernel.body))
-        self.expr = ExprPrinter(IndexPrinter(self.axes, self.used.helpers), self.used, self.held_as)
+        self.expr = ExprPrinter(IndexPrinter(self.axes, self.used.helpers), self.used, self.held_as, self.from_tiles)
+        self.params = {p.name: p for p in self.kernel.params}
         self.dtypes = {p.name: p.dtype for p in self.kernel.params}
 
     def text(self, name: str) -> str:
@@ -91,7 +96,11 @@ class KernelPrinter:
                     yield pad + self._store(stmt)
 
     def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
-        self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+        tiling = find_tiling(loop, self.params)
+        if tiling is not None:
+            yield from self._tiled_nest(tiling, pad)
+            return
+        self._enter(loop)
         fed = self._fed_by(loop) if loop.kind == "vector" else []
         if any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK:
             yield from self._blocked_loop(loop, fed, pad)
@@ -103,6 +112,50 @@ class KernelPrinter:
         yield from self._simple_loop(loop, fed, pad)
         if outermost:
             self.in_parallel = False
+
+    def _enter(self, loop: Loop) -> None:
+        self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+
+    def _tiled_nest(self, tiling: Tiling, pad: str) -> Iterator[str]:
+        """The nest in tiles: what crosses the lines of memory is read along them first, into a local array."""
+        for loop in (*tiling.outer, tiling.rows, tiling.columns):
+            self._enter(loop)
+        work = math.prod(int(loop.extent) for loop in (*tiling.outer, tiling.rows, tiling.columns))
+        if self.threads and not self.in_parallel and work >= PARALLEL_WORK:
+            yield f"{pad}#pragma omp parallel for num_threads(dc_num_threads)"
+        inner = pad
+        for loop in tiling.outer:
+            yield f"{inner}for (int64_t {loop.axis} = 0; {loop.axis} < {int(loop.extent)}; ++{loop.axis}) {{"
+            inner += "  "
+        for loop in (tiling.rows, tiling.columns):
+            axis = loop.axis
+            yield f"{inner}for (int64_t {axis}_tile = 0; {axis}_tile < {int(loop.extent)}; {axis}_tile += {TILE}) {{"
+            inner += "  "
+        yield from self._tile(tiling, inner)
+        while inner != pad:
+            inner = inner[:-2]
+            yield f"{inner}}}"
+
+    def _tile(self, tiling: Tiling, pad: str) -> Iterator[str]:
+        row, column = tiling.rows.axis, tiling.columns.axis
+        by_row, by_column = (_tile_loop(loop) for loop in (tiling.rows, tiling.columns))
+        for number, load in enumerate(tiling.loads):
+            place = f"tile{number}[{column} - {column}_tile][{row} - {row}_tile]"
+            yield f"{pad}alignas(64) {storage_type(load.dtype)} tile{number}[{TILE}][{TILE + 1}];"
+            yield f"{pad}for {by_column} {{"
+            yield f"{pad}  #pragma omp simd"
+            yield f"{pad}  for {by_row} {{"
+            yield f"{pad}    {place} = {load.buffer}[{self.expr.index.text(load.index)}];"
+            yield f"{pad}  }}"
+            yield f"{pad}}}"
+            self.from_tiles[load] = place
+        yield f"{pad}for {by_row} {{"
+        yield f"{pad}  #pragma omp simd"
+        yield f"{pad}  for {by_column} {{"
+        yield from self._block(tiling.columns.body, pad + "    ", loop=True)
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+        self.from_tiles.clear()
 
     def _simple_loop(
         self, loop: Loop, fed: list[Accumulator], pad: str, start: str = "0", stop: str = ""
@@ -198,6 +251,14 @@ class KernelPrinter:
             return f"({old} {operator} {value})"
         wide = unsigned_type(dtype)
         return f"({dtype.ctype})(({wide}){old} {operator} ({wide}){value})"
+
+
+def _tile_loop(loop: Loop) -> str:
+    """The head of a loop within a tile; the last tile may be smaller."""
+    axis, extent, stop = loop.axis, int(loop.extent), f"{loop.axis}_tile + {TILE}"
+    if extent % TILE:
+        stop = f"({stop} < {extent} ? {stop} : {extent})"
+    return f"(int64_t {axis} = {axis}_tile; {axis} < {stop}; ++{axis})"
 
 
 def signature(kernel: Kernel, name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 SUBMODULES: frozenset[str] = frozenset(
     ("autograd", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity", "random")
-    + ("tuning", "utils")
+    + ("utils",)
 )
 
 _FUNCTIONS = """

@@ -1,0 +1,19 @@
+"""Looking inside: what the compiler made, how long it took, and where a compiled step spends its time.
+
+In: nothing. Out: `compile_times()`, `profiling()`, `config` (all knobs; `config.patch` overrides them in a block),
+`knobs()`. What a compiled function did: `compiled.explain()`.
+From outside: DISTCOMPILE_DEBUG=1..5, DISTCOMPILE_LOGS=guards,fusion,..., DISTCOMPILE_DUMP=directory.
+"""
+
+from compiler_core.config import Config, config
+from compiler_core.runtime.profiler import profiling
+from compiler_core.steps import StepTime, compile_times
+
+__all__ = ["StepTime", "compile_times", "config", "knobs", "profiling"]
+
+
+def knobs() -> str:
+    """Every knob: environment variable, value here, what it does."""
+    rows = [(knob.env, repr(getattr(config, name)), knob.__doc__ or "") for name, knob in Config.knobs().items()]
+    width = max(len(env) for env, _, _ in rows)
+    return "\n".join(f"{env:<{width}}  {doc} (now {value})" for env, value, doc in rows)

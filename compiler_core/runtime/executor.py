@@ -8,8 +8,8 @@ Out: `NativeExecutable`, the backend's `Executable`.
 
 Invariants: no array reaches native code before its type, dtype, shape and contiguity were compared with the entry
 point's: in C by `dc_call` (its source is `CALL_HELPER`), in Python where the array does not fit as it is. Outputs that
-the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input; in an element-wise
-graph it may be the very array.
+the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input;
+only in an element-wise graph may it be the very array.
 Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit.
 """
 

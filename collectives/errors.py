@@ -20,6 +20,10 @@ class CollectiveError(RuntimeError):
         super().__init__("\n".join([what, *(f"  {label}: {text}" for label, text in rows if text)]))
 
 
+class SlowRanksWarning(UserWarning):
+    """A collective has been waiting for other ranks for a long time; it goes on waiting."""
+
+
 class CollectiveArgumentError(CollectiveError, ValueError):
     """A buffer, reduction or root rank that the collective does not take; raised before anything is sent."""
 

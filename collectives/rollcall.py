@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from collectives.communicator import Call
-from collectives.errors import CollectiveMismatchError, CollectiveTimeoutError, RankFailedError
+from collectives.errors import CollectiveMismatchError, CollectiveTimeoutError, RankFailedError, SlowRanksWarning
 from collectives.threaded import mismatch_error
 
 TAG = 7001
 CALL = slice(1, 6)  # of a message: its Call; before it the sequence number, after it what the rank adds
 CODE_LENGTH = 10
+WARN_AFTER_S = 60.0
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
 LONGEST_SLEEP_S = 500e-6  # between two looks; if somebody waits, the second of these;
 LONGEST_AWAITED_SLEEP_S = 100e-6
@@ -49,6 +51,29 @@ class Backoff:
         longest_s = LONGEST_AWAITED_SLEEP_S if is_awaited else LONGEST_SLEEP_S
         time.sleep(min(self.sleep_s, max(longest_s, SLEEP_SHARE * waited_s)))
         self.sleep_s *= 1.3
+
+
+class Patience:
+    """When a wait is worth a warning, and when it is over. what: the collective, for messages."""
+
+    def __init__(self, what: str, rank: int, timeout_s: float) -> None:
+        self.what, self.rank, self.timeout_s = what, rank, timeout_s
+        self.began_s, self.warned = time.perf_counter(), False
+
+    def check(self, missing: list[int]) -> None:
+        """Warn once after WARN_AFTER_S. Raises CollectiveTimeoutError after the time limit."""
+        waited_s = time.perf_counter() - self.began_s
+        if waited_s > self.timeout_s:
+            raise CollectiveTimeoutError(
+                f"{self.what}: not all ranks came within {self.timeout_s:g} s",
+                where=f"rank {self.rank}",
+                got=f"rank(s) {missing} missing",
+                remedy="those ranks are still computing or compiling, in another collective, or gone",
+            )
+        if waited_s > WARN_AFTER_S and not self.warned:
+            self.warned = True
+            text = f"rank {self.rank} has waited {waited_s:.0f} s for rank(s) {missing} in {self.what}"
+            warnings.warn(text, SlowRanksWarning, stacklevel=2)
 
 
 class RollCall:
@@ -89,17 +114,12 @@ class RollCall:
         requests = [*self.receives, *self.sends]
         self.mpi.Prequest.Startall(requests)
         self.is_receiving = True
-        backoff, deadline_s = Backoff(is_awaited), time.perf_counter() + timeout_s
+        backoff, patience = Backoff(is_awaited), Patience(what, self.rank, timeout_s)
         while not self.mpi.Request.Testall(requests):
             backoff.pause()
-            tell(f"waiting for rank(s) {self.missing()}")
-            if time.perf_counter() > deadline_s:
-                raise CollectiveTimeoutError(
-                    f"{what}: not all ranks came within {timeout_s:g} s",
-                    where=f"rank {self.rank}",
-                    got=f"rank(s) {self.missing()} missing",
-                    remedy="those ranks are still computing or compiling, in another collective, or gone",
-                )
+            missing = self.missing()
+            tell(f"waiting for rank(s) {missing}")
+            patience.check(missing)
         self.is_receiving = False
         self._compare(call, what)
         return [(a, b, c, d) for a, b, c, d in self.theirs[:, CALL.stop :].tolist()]

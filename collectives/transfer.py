@@ -22,6 +22,7 @@ from collectives.reduce import is_narrow, reduce_in_rank_order
 
 Reduction: TypeAlias = Literal["fast", "rank_order"]
 LOOK_EVERY_S = 20e-6
+SPIN_S = 2e-3
 
 
 class Transfer:
@@ -39,9 +40,13 @@ class Transfer:
         getattr(self, f"_{task.call.kind}")(task)
 
     def _complete(self, request: Any) -> None:
-        """Drive `request` to its end. While others compute on this core, sleep between looks instead of spinning."""
+        """Drive `request` to its end, looking often only if somebody waits, and not for long even then.
+
+        The core may be wanted: by this rank's computation, or, with more ranks than cores, by the rank waited for.
+        """
+        began_s = time.perf_counter()
         while not request.Test():
-            if self.is_awaited():
+            if self.is_awaited() and time.perf_counter() - began_s < SPIN_S:
                 os.sched_yield()
             else:
                 time.sleep(LOOK_EVERY_S)

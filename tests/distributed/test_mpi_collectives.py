@@ -12,9 +12,15 @@ import ml_dtypes  # noqa: F401 - np.dtype("bfloat16")
 import numpy as np
 import pytest
 
-from collectives import Communicator
+from collectives import Communicator, rollcall
 from collectives.communicator import DTYPES, REDUCE_OPS
-from collectives.errors import ClosedError, CollectiveMismatchError, CollectiveTimeoutError, RankFailedError
+from collectives.errors import (
+    ClosedError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    RankFailedError,
+    SlowRanksWarning,
+)
 from collectives.mpi import MpiCommunicator
 from collectives.reduce import reduce_in_rank_order
 from collectives.shared_memory import NOWHERE
@@ -182,6 +188,18 @@ def test_a_time_out_names_the_ranks_that_are_missing(world: Communicator) -> Non
         assert world.all_gather_object("late")[0] == "timed out"
         work = world.all_reduce_async(np.zeros(8), label="bucket 7")
     work.wait()
+
+
+def test_a_long_wait_is_said_once(world: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollcall, "WARN_AFTER_S", 0.1)
+    world.barrier()
+    if world.rank == 1:
+        time.sleep(0.4)
+        world.all_gather_object(0)
+        return
+    with pytest.warns(SlowRanksWarning, match=r"for rank\(s\) \[.*1.*\] in all_gather_object") as caught:
+        world.all_gather_object(0)
+    assert len(caught) == 1
 
 
 def test_a_mismatch_names_both_sides_on_every_rank() -> None:

@@ -22,6 +22,7 @@ from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import NotSupportedError
 from distcompile.optim.fused import FusedUpdates
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 from distcompile.optim.rule import UpdateRule, apply_rule
@@ -50,12 +51,17 @@ class Update:
 
 
 class RuleOptimizer(Optimizer):
-    """Base of SGD, Adam and AdamW: subclasses say the rule of a group and the number of a step."""
+    """Base of SGD, Adam and AdamW: subclasses say the rule of a group and the number of a step.
+
+    torch's `foreach` and `capturable` are taken and make no difference.
+    """
 
     counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._fused = FusedUpdates()
+        if defaults["differentiable"]:
+            raise NotSupportedError("differentiable=True is not offered", remedy="write the update as tensor operations")
         self._counts: dict[int, Array] = {}  # step -> the array that all "step" tensors then share
         super().__init__(params, defaults)
 

@@ -8,7 +8,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.log import DistCompileWarning
-from distcompile.errors import ArgumentError, RegistrationTypeError, StateDictError
+from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError, StateDictError
 from distcompile.optim import SGD, AdamW, Optimizer, lr_scheduler
 from distcompile.optim.optimizer import required
 
@@ -115,6 +115,7 @@ def test_a_new_group_joins_with_defaults() -> None:
         (lambda: SGD([weight(2)], 0.1, nesterov=True), ArgumentError),
         (lambda: AdamW([weight(2)], betas=(1.0, 0.9)), ArgumentError),
         (lambda: AdamW([weight(2)], eps=-1.0), ArgumentError),
+        (lambda: AdamW([weight(2)], differentiable=True), NotSupportedError),
         (lambda: SGD([weight(2)], 0.1).add_param_group([weight(2)]), RegistrationTypeError),  # type: ignore[arg-type]
         (lambda: lr_scheduler.StepLR("optimizer", 1), RegistrationTypeError),  # type: ignore[arg-type]
         (lambda: lr_scheduler.LambdaLR(SGD([weight(1)], 0.1), [abs, abs]), ArgumentError),

@@ -1,6 +1,6 @@
-"""Scatters that are really pointwise:
+"""Scatters that are really pointwise.
 
-each result element knows from its own index whether, and from where, it is written.
+Each result element knows from its own index whether, and from where, it is written.
 
 In: a scatter's source axes, value, base and target, per dimension. Out: the equivalent expression over base_axes, or
 None. Two cases. A strided region (`slice_scatter`): target dimension k is start + step * axis. One element a line (the

@@ -1,10 +1,8 @@
-"""How many pieces a reduction across rows is done in, so that rows can run in parallel with the same bits on any
+"""In how many pieces rows are summed, so that they can run in parallel with the same bits on any number of threads.
 
-number of threads.
-
-In: the row axes of a kernel and the size of the results. Out: the number of chunks, fixed by the shapes alone. Each
-chunk sums its rows in order into a partial result of its own; the partial results are added at the end, as a balanced
-tree. One chunk (a serial row loop) where the partial results would cost more than an eighth of the data that is read.
+In: the outermost row axis of a kernel and the size of the results. Out: the number of chunks, fixed by the shapes
+alone. Each chunk sums its rows in order into a partial result of its own; the partial results are added at the end, as
+a balanced tree. One chunk where the partial results would cost more than an eighth of the data that is read.
 """
 
 from __future__ import annotations

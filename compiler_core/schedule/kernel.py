@@ -4,7 +4,7 @@ In: a group's members (`Info`s, in order), its `LoopShape`, and which members ar
 kernel and the value or partial result behind each of its params.
 
     [clear partial results, if there is one chunk]
-    for rows                       parallel, unless rows are summed into a single partial result
+    for rows                       parallel, unless rows are summed and no arrangement keeps their sums apart
       [clear this chunk's partial results, once a chunk]
       for each stage: row scalars; for cols (vector): Lets, stores, accumulates; row results
     [partial results added, one pass a reduction]
@@ -267,12 +267,11 @@ class _Builder:
 
     def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:
         nest: tuple[ir.Stmt, ...] = tuple(rows)
-        across = bool(self.before)
         for axis in reversed(self.space.rows):
             is_outer = axis is self.space.rows[0]
             if is_outer and self.space.chunks > 1:
                 nest = (*self.at_chunk, *nest)
-            parallel = is_outer and not across and self.shape.numel >= _PARALLEL_NUMEL
+            parallel = is_outer and self.space.apart and self.shape.numel >= _PARALLEL_NUMEL
             nest = (_loop(axis, "parallel" if parallel else "serial", nest),)
         return list(nest)
 

@@ -1,6 +1,4 @@
-"""The loop axes of a kernel:
-
-rows x cols, split so that indices stay affine, then merged where nothing tells two axes apart.
+"""The loop axes of a kernel, rows x cols: as few as keep every index affine.
 
 In: a group's members and its `LoopShape`. Out: `Space`: axes, outermost first, and each member's expression over them.
 Method: the suffix products of all members' shapes are the places where a flat index may be cut; those that divide each
@@ -10,14 +8,14 @@ merged again if every index has stride(outer) = stride(inner) * extent(inner).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.schedule.chunks import n_chunks
+from compiler_core.schedule.chunks import MAX_CHUNKS, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
-from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod
+from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, of_axis
 
 LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel
 SHORT_ROW = 64
@@ -29,6 +27,7 @@ class Space:
 
     values: each member's expression, and kept: each reduction's result index, over these axes.
     chunks: in how many pieces rows are summed; the extent of rows[0] if it is more than one (see chunks.py).
+    apart: whether iterations of rows[0] may run at once: chunked, or no two of them add to one result.
     """
 
     rows: tuple[Axis, ...]
@@ -39,27 +38,69 @@ class Space:
     values: dict[str, x.Expr]
     kept: dict[str, Affine]
     chunks: int = 1
+    apart: bool = True
 
 
 def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> Space:
     """The loop axes of a group."""
     space, cuts = _minimal(infos, levels, shape)
-    if shape.cols is None:
+    is_flat = shape.cols is None
+    if is_flat:
         cols = space.cols[-1].extent if space.cols else 1
         if cols > LONG_ROW:
             cols = max((k for k in range(SHORT_ROW, LONG_ROW + 1) if cols % k == 0), default=cols)
         shape = LoopShape(shape.numel, cols)
         space = _build(infos, levels, shape, _chain([*cuts, cols], shape.numel, cols))
-    across = [i.result for i in infos.values() if isinstance(i.definition, d.Reduce) and not is_row_reduction(i, shape)]
-    if not across or not space.rows:
+    across = {
+        name: info.result
+        for name, info in infos.items()
+        if isinstance(info.definition, d.Reduce) and not is_row_reduction(info, shape)
+    }
+    if not across or not space.rows or _row_that_keeps_apart(space, across, 1):
         return space
+
+    def cut_at(stride: int, cols: int) -> Space:
+        strides = [space.flat.coefficient(axis) for axis in (*reversed(space.cols), *reversed(space.rows))]
+        return _build(infos, levels, LoopShape(shape.numel, cols), _chain([*strides, stride], shape.numel, cols))
+
+    return _arranged(space, across, shape, is_flat, cut_at)
+
+
+def _arranged(
+    space: Space, across: Mapping[str, int], shape: LoopShape, is_flat: bool, cut_at: Callable[[int, int], Space]
+) -> Space:
+    """`space` with rows[0] such that it can run in parallel though rows are summed, if there is a way.
+
+    across: elements of each sum over rows. cut_at(stride, cols): the space with one more axis.
+    """
     outer = space.rows[0]
-    chunks = n_chunks(outer.extent, max(across), shape.numel)
-    if chunks not in (1, outer.extent):
-        cuts = [space.flat.coefficient(axis) for axis in (*reversed(space.cols), *reversed(space.rows))]
-        cuts.append(cuts[-1] * (outer.extent // chunks))
-        space = _build(infos, levels, shape, _chain(cuts, shape.numel, shape.cols or 1))
-    return replace(space, chunks=chunks)
+    chunks = n_chunks(outer.extent, max(across.values()), shape.numel)
+    if chunks > 1:
+        stride = space.flat.coefficient(outer) * (outer.extent // chunks)
+        return replace(space if chunks == outer.extent else cut_at(stride, shape.cols or 1), chunks=chunks)
+    inner = space.cols[0].extent if space.cols else 1
+    if is_flat and inner >= 2 * SHORT_ROW:
+        piece = inner // max(k for k in range(1, MAX_CHUNKS + 1) if inner % k == 0)
+        space = cut_at(piece, piece)
+    axis = _row_that_keeps_apart(space, across, len(space.rows))
+    if axis is None:
+        return replace(space, apart=False)
+    return replace(space, rows=(axis, *(other for other in space.rows if other is not axis)))
+
+
+def _row_that_keeps_apart(space: Space, sums: Iterable[str], n: int) -> Axis | None:
+    """The first of the n outermost row axes of which no two values add to one result."""
+    kept = [space.kept[name] for name in sums]
+    return next((axis for axis in space.rows[:n] if all(_keeps_apart(index, axis) for index in kept)), None)
+
+
+def _keeps_apart(index: Affine, axis: Axis) -> bool:
+    """Whether different values of `axis` never give the same index."""
+    step = index.coefficient(axis)
+    if step <= 0 or not index.is_linear:
+        return False
+    low, high = (index - of_axis(axis) * step).bounds
+    return high - low < step
 
 
 def _minimal(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> tuple[Space, list[int]]:

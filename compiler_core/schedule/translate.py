@@ -1,6 +1,4 @@
-"""Expressions over values -> expressions over params, scratch and scalars, with what does not change along a row
-
-hoisted.
+"""Expressions over values -> over params, scratch and scalars; what does not change along a row is hoisted.
 
 In: an expression of a Definition over a kernel's axes (see space.py). Out: the loop-IR expression for one place in the
 kernel (its indices still Affine), and Lets and Checks that must stand before it. Two places: the row block (once a

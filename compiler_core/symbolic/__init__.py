@@ -1,1 +1,1 @@
-
+"""Index arithmetic: `affine.py` builds and simplifies it, `functions.py` is its sympy form."""

@@ -233,3 +233,15 @@ def test_the_text_of_layer_norm_with_residual(golden: Callable[[str, str], None]
         return [total, F.layer_norm(total, (64,), w, b)]
 
     golden("loop_ir/layer_norm.txt", print_kernel(only_kernel(function, (32, 64), (32, 64), (64,), (64,))))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "extent"),
+    [((16, 32, 64), 1, 16), ((4, 32, 64), 0, 16), ((3, 48, 64), 0, 16)],
+)
+def test_sums_that_keep_an_axis_run_in_parallel_over_it(shape: tuple[int, ...], dim: int, extent: int) -> None:
+    """Mean over time, gradient of positions: no partial results where some axis keeps the sums apart."""
+    kernel = only_kernel(lambda x: [prims.exp(x), F.sum(prims.exp(x), dim)], shape)
+    loops = [s for s in kernel.body if isinstance(s, ir.Loop)]
+    assert [(loop.kind, loop.extent) for loop in loops if loop.kind != "vector"] == [("parallel", extent)]
+    assert len(kernel.params) == 3

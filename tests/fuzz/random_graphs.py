@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.dtype import bfloat16, float16, float32, float64
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.graph.verify import verify
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Array, meta_of, use_trace
 
 Rule = Callable[["RandomGraph"], Any]
+DTYPES = (*[float32] * 6, float64, bfloat16, float16)
 SIZES = (1, 2, 3, 4, 7, 8, 16)
 
 
@@ -26,6 +28,7 @@ class RandomGraph:
 
     def __init__(self, seed: int, steps: int = 14) -> None:
         self.rng = np.random.default_rng(seed)
+        self.dtype = DTYPES[self.rng.integers(len(DTYPES))]
         self.builder = GraphBuilder(f"fuzz_{seed}")
         self.arrays: list[Array] = []
         self.pool: list[Node] = []
@@ -42,7 +45,7 @@ class RandomGraph:
 
     def input(self, shape: tuple[int, ...]) -> Node:
         """A new placeholder of floats."""
-        return self.new_input(self.rng.standard_normal(shape).astype(np.float32))
+        return self.new_input(self.rng.standard_normal(shape).astype(self.dtype.numpy))
 
     def new_input(self, array: Array) -> Node:
         self.arrays.append(array)

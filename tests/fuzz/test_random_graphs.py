@@ -18,6 +18,7 @@ from random_graphs import RandomGraph
 from compiler_core.aot.joint import make_joint
 from compiler_core.codegen.native_backend import NativeBackend
 from compiler_core.config import config
+from compiler_core.dtype import of
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.parse import parse_graph
@@ -31,7 +32,7 @@ from compiler_core.ops.registry import Array
 FIRST = int(os.environ.get("DISTCOMPILE_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("DISTCOMPILE_FUZZ_GRAPHS", "40"))
 SEEDS = range(FIRST, FIRST + COUNT)
-RTOL, ATOL = 2e-3, 2e-4  # of some forty float32 steps, gradients included
+TOLERANCE = {"f64": 1e-9, "f32": 1e-3, "f16": 6e-2, "bf16": 3e-1}  # of some forty steps, gradients included
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,19 +45,21 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def program(seed: int) -> tuple[Graph, tuple[Array, ...], list[Array]]:
     """(joint graph, its inputs, what the interpreter makes of them)."""
     made = RandomGraph(seed)
-    joint = make_joint(made.graph, [a.dtype == np.float32 for a in made.arrays])
+    joint = make_joint(made.graph, [of(a).is_floating_point for a in made.arrays])
     rng = np.random.default_rng(seed)
-    tangents = [rng.standard_normal(p.shape).astype(np.float32) for p in joint.graph.inputs[len(made.arrays) :]]
+    tangents = [rng.standard_normal(p.shape).astype(p.dtype.numpy) for p in joint.graph.inputs[len(made.arrays) :]]
     inputs = (*made.arrays, *tangents)
     return joint.graph, inputs, interpret(joint.graph, inputs)
 
 
 def assert_near(actual: list[Array], expected: list[Array], seed: int, graph: Graph) -> None:
     for k, (mine, other) in enumerate(zip(actual, expected, strict=True)):
-        scale = max(1.0, float(np.abs(other).max(initial=0.0)))
-        np.testing.assert_allclose(
-            mine.reshape(other.shape), other, rtol=RTOL, atol=ATOL * scale, err_msg=f"seed {seed}, output {k}\n{graph}"
-        )
+        assert mine.dtype == other.dtype
+        tolerance = TOLERANCE[of(other).short]
+        a, b = (v.astype(np.float64).reshape(other.shape) for v in (mine, other))
+        scale = max(1.0, float(np.abs(b).max(initial=0.0)))
+        message = f"seed {seed}, output {k}\n{graph}"
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale / 5, err_msg=message)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

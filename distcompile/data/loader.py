@@ -4,7 +4,8 @@ In: a data set, how to sample and how to collate. Out: an iterable of batches.
 
 `num_workers=0` fetches in the caller. `num_workers=n` fetches in n threads of this process (not processes: nothing is
 pickled, and NumPy and file reads release the GIL); batches come out in the sampler's order all the same, and an error
-is raised where its batch would have come. An iterable data set is read by one thread, as one stream.
+is raised where its batch would have come. Random transforms draw from a seed of their batch: equal for any n > 0.
+An iterable data set is read by one thread, as one stream.
 Limits: Python-heavy `__getitem__`s do not run in parallel; `pin_memory`, `multiprocessing_context` have no effect.
 """
 
@@ -19,8 +20,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from compiler_core.log import warn_once
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.random import Generator, default_generator
+from compiler_core.tensor.random_creation import randint
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
 from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -157,7 +162,7 @@ class DataLoader:
 
 def _ahead(fetches: Iterator[Fetch], loader: DataLoader) -> Iterator[Any]:
     """Run `fetches` in worker threads, a few batches ahead, and give their results in order."""
-    seed = loader.generator.initial_seed() if loader.generator is not None else 0
+    seed = _epoch_seed(loader)
     ids = itertools.count()
 
     def start_worker() -> None:
@@ -167,17 +172,34 @@ def _ahead(fetches: Iterator[Fetch], loader: DataLoader) -> Iterator[Any]:
             loader.worker_init_fn(worker_id)
 
     pool = ThreadPoolExecutor(loader.num_workers, "DataLoader", start_worker)
+    tasks = (functools.partial(_seeded, seed + number, fetch) for number, fetch in enumerate(fetches))
     pending: deque[Future[Any]] = deque()
     try:
-        for fetch in itertools.islice(fetches, loader.num_workers * loader.prefetch_factor):
-            pending.append(pool.submit(fetch))
+        for task in itertools.islice(tasks, loader.num_workers * loader.prefetch_factor):
+            pending.append(pool.submit(task))
         while pending:
             batch = _result(pending.popleft(), loader)
-            for fetch in itertools.islice(fetches, 1):
-                pending.append(pool.submit(fetch))
+            for task in itertools.islice(tasks, 1):
+                pending.append(pool.submit(task))
             yield batch
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _epoch_seed(loader: DataLoader) -> int:
+    """A new seed at every pass, drawn from the loader's generator or the default one, as in torch."""
+    high, low = randint(0, 1 << 31, (2,), generator=loader.generator).numpy().tolist()
+    return int(high) << 31 | int(low)
+
+
+def _seeded(seed: int, fetch: Fetch) -> Any:
+    """Run `fetch` with this thread's default generator at the start of `seed`.
+
+    The seed belongs to the batch, not to the thread: its random transforms do not depend on which thread takes it.
+    """
+    state = np.array((seed, 0), np.uint64).view(np.uint8)
+    default_generator.set_state(from_numpy(state))
+    return fetch()
 
 
 def _result(future: Future[Any], loader: DataLoader) -> Any:
@@ -191,14 +213,15 @@ def _result(future: Future[Any], loader: DataLoader) -> Any:
 
 def _ahead_of_stream(batches: Iterator[Any], loader: DataLoader) -> Iterator[Any]:
     """Read a stream in one thread, a few batches ahead."""
-    end = object()
+    end, seed = object(), _epoch_seed(loader)
     pool = ThreadPoolExecutor(1, "DataLoader")
-    pending: deque[Future[Any]] = deque()
+    following = functools.partial(next, batches, end)
+    pending: deque[Future[Any]] = deque([pool.submit(_seeded, seed, following)])
     try:
-        for _ in range(loader.prefetch_factor):
-            pending.append(pool.submit(next, batches, end))
+        for _ in range(loader.prefetch_factor - 1):
+            pending.append(pool.submit(following))
         while (batch := _result(pending.popleft(), loader)) is not end:
-            pending.append(pool.submit(next, batches, end))
+            pending.append(pool.submit(following))
             yield batch
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -61,7 +61,7 @@ class RuleOptimizer(Optimizer):
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._fused = FusedUpdates()
         if defaults["differentiable"]:
-            raise NotSupportedError("differentiable=True is not offered", remedy="write the update as tensor operations")
+            raise NotSupportedError("differentiable=True is not offered", remedy="write the update as tensor ops")
         self._counts: dict[int, Array] = {}  # step -> the array that all "step" tensors then share
         super().__init__(params, defaults)
 

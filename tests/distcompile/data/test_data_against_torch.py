@@ -199,6 +199,28 @@ def test_worker_threads_know_who_they_are_and_errors_come_with_their_batch() -> 
     assert ours.get_worker_info() is None
 
 
+class Noisy(Squares):
+    def __getitem__(self, i: int) -> Any:
+        return i + dc.rand(())
+
+
+@pytest.mark.parametrize("dataset", [Noisy(12), None])
+def test_random_transforms_depend_on_the_seed_and_the_pass_not_on_the_threads(dataset: Any) -> None:
+    class NoisyStream(ours.IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return (i + dc.rand(()) for i in range(12))
+
+    def passes(workers: int) -> list[Any]:
+        dc.manual_seed(5)
+        loader = ours.DataLoader(dataset or NoisyStream(), 3, num_workers=workers)
+        return [[batch.tolist() for batch in loader] for _ in range(2)]
+
+    first, second = passes(1)
+    assert first != second
+    assert [first, second] == passes(3) == passes(2)
+    assert [[int(x) for x in batch] for batch in first] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
 def test_a_slow_batch_times_out_by_name() -> None:
     release = threading.Event()
 

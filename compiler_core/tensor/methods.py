@@ -1,14 +1,14 @@
-"""The method table: torch's Tensor methods, most of them the functions of compiler_core/ops as they are.
+"""Tensor methods about the handle (sizes, dtype conversion, copies), and those unlike the function of their name.
 
-In: composite functions over any Value, whose first argument becomes `self`. Out: the class `Methods` that Tensor
-inherits. Written out here are only methods that differ from the function of their name, and those about the handle
-(sizes, dtype conversion, copies). In-place methods are in `inplace.py`, those that need the data in `interop.py` and
+In: Tensors. Out: the class `Methods` that Tensor inherits. Methods that are functions of compiler_core/ops as they
+are stand in `function_methods.py`, in-place methods in `inplace.py`, those that need the data in `interop.py` and
 `selection.py`.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import dtype as dt
@@ -146,7 +146,7 @@ def _type_as(self: Tensor, other: Tensor) -> Tensor:
     return _to(self, other.dtype)
 
 
-def _converter(dtype: DType) -> Any:
+def _converter(dtype: DType) -> Callable[..., Tensor]:
     def convert(self: Tensor, memory_format: object = None) -> Tensor:
         return _to(self, dtype)
 
@@ -253,20 +253,27 @@ def _pin_memory(self: Tensor) -> Tensor:
     return self
 
 
-def _swapped(self: Tensor) -> Tensor:
-    """The last two dimensions exchanged."""
-    return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
-
-
-def _reversed(self: Tensor) -> Tensor:
-    """All dimensions in reverse order."""
-    return F.permute(self, tuple(range(self.ndim))[::-1])  # type: ignore[no-any-return]
-
-
 class Methods:
     """The table."""
 
     __slots__ = ()
+
+    @property
+    def T(self: Any) -> Tensor:
+        """All dimensions in reverse order."""
+        return F.permute(self, tuple(range(self.ndim))[::-1])  # type: ignore[no-any-return]
+
+    @property
+    def mT(self: Any) -> Tensor:
+        """The last two dimensions exchanged."""
+        return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
+
+    @property
+    def H(self: Any) -> Tensor:
+        """The transpose of a matrix."""
+        return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
+
+    mH = mT
 
     size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
     element_size, stride, is_contiguous, data_ptr = _element_size, _stride, _is_contiguous, _data_ptr
@@ -288,53 +295,5 @@ class Methods:
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)
     equal, allclose = _equal, _allclose
-    T, mT, H, mH = property(_reversed), property(_swapped), property(_swapped), property(_swapped)
-
-    add, sub, subtract, rsub = F.add, F.sub, F.sub, F.rsub
-    mul, multiply, div, divide, true_divide = F.mul, F.mul, F.div, F.div, F.true_divide
-    floor_divide, remainder, fmod = F.floor_divide, F.remainder, F.fmod
-    pow, float_power, square, reciprocal = F.pow, F.float_power, F.square, F.reciprocal
-    maximum, minimum, clamp, clip, lerp = F.maximum, F.minimum, F.clamp, F.clamp, F.lerp
-    addcmul, addcdiv = F.addcmul, F.addcdiv
-    neg, negative, positive, abs, absolute = F.neg, F.neg, F.positive, F.abs, F.abs
-    sign, exp, exp2, expm1 = F.sign, F.exp, F.exp2, F.expm1
-    log, log2, log10, log1p = F.log, F.log2, F.log10, F.log1p
-    sin, cos, tan, sinh, cosh, tanh = F.sin, F.cos, F.tan, F.sinh, F.cosh, F.tanh
-    sqrt, rsqrt, erf, erfc, sigmoid = F.sqrt, F.rsqrt, F.erf, F.erfc, F.sigmoid
-    floor, ceil, trunc, fix, round, frac = (
-        F.floor, F.ceil, F.trunc, F.trunc, F.round, F.frac,
-    )  # fmt: skip
-    eq, ne, lt, le, gt, ge = F.eq, F.ne, F.lt, F.le, F.gt, F.ge
-    not_equal, less, less_equal = F.ne, F.lt, F.le
-    greater, greater_equal = F.gt, F.ge
-    logical_not, logical_and = F.logical_not, F.logical_and
-    logical_or, logical_xor = F.logical_or, F.logical_xor
-    bitwise_and, bitwise_or = F.bitwise_and, F.bitwise_or
-    bitwise_xor, bitwise_not = F.bitwise_xor, F.bitwise_not
-    isnan, isinf, isfinite, isclose = F.isnan, F.isinf, F.isfinite, F.isclose
-    masked_fill, nan_to_num = F.masked_fill, F.nan_to_num
-
-    sum, prod, mean, var, std = F.sum, F.prod, F.mean, F.var, F.std
-    amax, amin, max, min = F.amax, F.amin, F.max, F.min
-    argmax, argmin, any, all = F.argmax, F.argmin, F.any, F.all
-    count_nonzero, norm, logsumexp, cumsum = F.count_nonzero, F.norm, F.logsumexp, F.cumsum
-
-    view_as, reshape_as, flatten, ravel, unflatten = (
-        F.view_as, F.view_as, F.flatten, F.ravel, F.unflatten,
-    )  # fmt: skip
-    squeeze, unsqueeze, permute, transpose = F.squeeze, F.unsqueeze, F.permute, F.transpose
-    swapaxes, swapdims, t, movedim, moveaxis = (
-        F.transpose, F.transpose, F.t, F.movedim, F.movedim,
-    )  # fmt: skip
-    expand, expand_as, repeat, tile = F.expand, F.expand_as, F.repeat, F.tile
-    repeat_interleave, narrow, select = F.repeat_interleave, F.narrow, F.select
-    split, chunk, unbind = F.split, F.chunk, F.unbind
-    flip, roll, tril, triu = F.flip, F.roll, F.tril, F.triu
-
-    matmul, mm, bmm, mv, dot, outer = F.matmul, F.mm, F.bmm, F.mv, F.dot, F.outer
-    gather, scatter, scatter_add, index_add = F.gather, F.scatter, F.scatter_add, F.index_add
-    index_select, index_copy, take_along_dim, diag = F.index_select, F.index_copy, F.take_along_dim, F.diag
     index_put, masked_select = index_put, masked_select
     new_full, new_zeros, new_ones, new_empty, new_tensor = _new_full, _new_zeros, _new_ones, _new_zeros, _new_tensor
-    addmm, baddbmm = F.addmm, F.baddbmm
-    relu, softmax, log_softmax = F.relu, F.softmax, F.log_softmax

@@ -5,8 +5,8 @@ tracing. Aliasing: `detach()` and `.data` share the cell; a view has a ViewCell 
 taken from. An in-place method computes a new value and `_assign`s it: into the cell, or, through a view, into the
 base by `views.scatter`; the base then has the history of that scatter, and every other view takes its history from
 the base anew (by version). While tracing nothing is recorded: results carry `TRACED` as their history, so that
-requires_grad is right. Methods and operators are attached in `operators.py`, `methods.py`, `inplace.py`; subclasses
-(Parameter) are operands only.
+requires_grad is right. Methods and operators are attached in `operators.py`, `methods.py`, `function_methods.py`,
+`inplace.py`; subclasses (Parameter) are operands only.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from compiler_core.ops.registry import (
 )
 from compiler_core.tensor import views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, read
+from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.indexing import get_item, set_item
 from compiler_core.tensor.inplace import InPlaceMethods
@@ -75,7 +76,7 @@ class ViewLink:
         self.base, self.edge, self.version, self.detached = base, edge, version, detached
 
 
-class Tensor(Operators, Methods, InPlaceMethods, Interop):
+class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop):
     """An n-dimensional array with torch's methods, aliasing and autograd.
 
     Make one with `tensor`, `zeros`, `randn`, ...

@@ -148,12 +148,20 @@ class Module(Stateful):
         raise NotSupportedError("nn.Module.share_memory() is not offered", remedy="use DistributedDataParallel")
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile this module's calls in place; the arguments are `distcompile.compile`'s."""
+        """Compile this module's forward in place, with `distcompile.compile`'s arguments. Copies are not compiled."""
         from compiler_core.capture import compile as compile_
 
-        setattr(self, "forward", compile_(self.forward, *args, **kwargs))  # noqa: B010  # a method, to a type checker
+        plain = self.__dict__.get("_plain_forward", self.forward)
+        setattr(self, "forward", compile_(plain, *args, **kwargs))  # noqa: B010  # a method, to a type checker
+        self.__dict__["_plain_forward"] = plain
 
     # --- copying and printing -------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if state.pop("_plain_forward", None) is not None:
+            del state["forward"]  # compiled for this object
+        return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

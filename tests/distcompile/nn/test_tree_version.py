@@ -153,6 +153,21 @@ def test_a_backward_hook_may_not_invent_gradients_for_inputs_that_have_none() ->
         layer(dc.ones(1, 1)).sum().backward()
 
 
+def test_a_module_compiled_in_place_can_be_compiled_again_and_copied() -> None:
+    layer, x = nn.Linear(2, 2), dc.ones(1, 2)
+    version = layer.__tree_version__()
+    layer.compile(backend="eager")
+    layer.compile(backend="aot_eager", fullgraph=True)
+    assert layer.__tree_version__() > version
+    twin = copy.deepcopy(layer)
+    with dc.no_grad():
+        twin.weight.fill_(0.0)
+        twin.bias.fill_(3.0)
+    assert twin(x).tolist() == [[3.0, 3.0]]
+    assert twin.forward.__func__ is nn.Linear.forward
+    assert pickle.loads(pickle.dumps(layer))(x).tolist() == layer(x).tolist()
+
+
 def test_numbers_are_never_shared_between_threads() -> None:
     """Ranks may be threads of one process: two changes with one number could hide one of them."""
     from concurrent.futures import ThreadPoolExecutor

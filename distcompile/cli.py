@@ -61,6 +61,9 @@ def run_parity(options: argparse.Namespace) -> int:
         )
         if distributed.get_rank() == 0:
             print_report(report, as_json=options.json)
+    except parity.ParityTargetError as error:
+        print(f"distcompile: {error}", file=sys.stderr)
+        return 2
     finally:
         distributed.destroy_process_group()
     return 0 if report.ok else 1
@@ -95,6 +98,7 @@ def environment_facts() -> dict[str, str]:
     facts = {"python": platform.python_version(), "platform": platform.platform(), "cores": str(_usable_cores())}
     facts |= {name: _version(name) for name in PACKAGES}
     facts["C++ compiler"] = _compiler()
+    facts["MPI library"] = _mpi_library()
     facts["cache"] = str(config.cache_dir)
     changed = {name: knob.env for name, knob in config.knobs().items() if knob.env in os.environ}
     facts["knobs set"] = ", ".join(f"{env}={os.environ[env]}" for env in changed.values()) or "none"
@@ -112,6 +116,16 @@ def _version(package: str) -> str:
         return "not installed"
 
 
+def _mpi_library() -> str:
+    from collectives.errors import CollectiveError
+    from collectives.mpi import load_mpi
+
+    try:
+        return " ".join(load_mpi().Get_library_version().split()[:3])
+    except CollectiveError as error:
+        return f"{error.what}: {error.got}"
+
+
 def _compiler() -> str:
     from compiler_core.runtime.toolchain import find_toolchain
 
@@ -127,13 +141,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"parity": run_parity
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code. On several ranks other errors end the job with a traceback."""
     options = build_parser().parse_args(argv)
-    from distcompile.parity.errors import ParityTargetError
-
-    try:
-        return COMMANDS[options.command](options)
-    except ParityTargetError as error:
-        print(f"distcompile: {error}", file=sys.stderr)
-        return 2
+    return COMMANDS[options.command](options)
 
 
 if __name__ == "__main__":

@@ -90,5 +90,5 @@ def test_targets_that_cannot_be_checked(
 def test_env_lists_versions_compiler_and_cache(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env"]) == 0
     out = capsys.readouterr().out
-    for fact in ("python:", "numpy:", "mpi4py:", "C++ compiler:", "cache:", "knobs set:"):
+    for fact in ("python:", "numpy:", "mpi4py:", "C++ compiler:", "MPI library:", "cache:", "knobs set:"):
         assert fact in out

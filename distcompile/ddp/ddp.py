@@ -41,8 +41,9 @@ class DistributedDataParallel(Module):
     bucket_cap_mb: size of gradient buckets in MiB; None: 25. The first bucket is at most 1 MiB.
     broadcast_buffers: send rank 0's buffers before each training forward.
     find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error.
-    gradient_as_bucket_view: always so here; False is accepted, with a warning. device_ids, output_device: CPU only,
-    None. Raises ModelMismatchError if ranks built different modules, NoGradientsError if nothing is to be trained.
+    gradient_as_bucket_view: always so here; False is accepted, with a warning. static_graph: plans are static anyway.
+    device_ids, output_device, dim, check_reduction: accepted for torch's sake, without effect on a CPU.
+    Raises ModelMismatchError if ranks built different modules, NoGradientsError if nothing is to be trained.
     """
 
     def __init__(

@@ -21,6 +21,7 @@ from compiler_core.capture.pytree import LEAF, unflatten
 from compiler_core.capture.trace import Known
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
@@ -136,7 +137,7 @@ class TapeEntry:
                 values[i] = lift.known.now(arguments)
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
-        results = [_as_tensor(v) for v in interpret(self.graph, values, override=self.override)]
+        results = _distinct(interpret(self.graph, values, override=self.override), values)
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):
@@ -146,6 +147,19 @@ class TapeEntry:
 
 def _as_tensor(value: Value) -> Tensor:
     return value if isinstance(value, Tensor) else Tensor._wrap(value)
+
+
+def _distinct(results: Sequence[Value], inputs: Sequence[Value]) -> list[Tensor]:
+    """A tensor of its own for each result: simplifying may have left an input, a view, or one result twice."""
+    taken = {value._cell.root for value in inputs if isinstance(value, Tensor)}
+    distinct = []
+    for value in results:
+        tensor = _as_tensor(value)
+        if tensor._cell.root in taken:
+            tensor = prims.cast(tensor, tensor.dtype)
+        taken.add(tensor._cell.root)
+        distinct.append(tensor)
+    return distinct
 
 
 def _run_boundary(

@@ -21,8 +21,8 @@ from compiler_core.graph.verify import verify
 SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), Dce(), Rename())
 SIMPLIFY_JOINT: tuple[Pass, ...] = (
     Dce(),
-    *(Fold(), Canonicalise(after_autograd=True), Cse()),
-    *(Fold(), Canonicalise(after_autograd=True), Cse()),
+    *(Fold(after_autograd=True), Canonicalise(after_autograd=True), Cse()),
+    *(Fold(after_autograd=True), Canonicalise(after_autograd=True), Cse()),
     Dce(),
     Rename(),
 )

@@ -4,7 +4,7 @@ In: Graph. Out: Graph in which no rule applies (the tables: here, `canonicalise_
 Rules are exact in the values' arithmetic, with these exceptions, each at most as far from the true value as what it
 replaces: x + 0 forgets the sign of a negative zero; a sum of n equal terms becomes a product with n; x**2 and x**3
 become multiplications; softmax's gradient is written in terms of its output.
-`after_autograd=True` also drops the ops that only differentiation reads (`detach`, `gradient_boundary`).
+`after_autograd=True` also drops what only differentiation reads: `detach`, `gradient_boundary`, operands of no effect.
 One table entry an op: rules are tried in order, the first that answers wins.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from compiler_core.dtype import DType
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
-from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads
+from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads, slice_of_cat
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 from compiler_core.ops.rules import Pointwise
 
@@ -44,7 +44,13 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
-    return call.args[0] if call.op.name in ONLY_FOR_AUTOGRAD else _rule(rewriter, call)
+    if call.op.name in ONLY_FOR_AUTOGRAD:
+        return call.args[0]
+    for rule in RULES_AFTER_AUTOGRAD.get(call.op.name, ()):
+        node = rule(rewriter, call)
+        if node is not None:
+            return node
+    return _rule(rewriter, call)
 
 
 # -- rules shared by several ops
@@ -160,12 +166,14 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def _same_branches(rewriter: Rewriter, call: Call) -> Node | None:
-    """where(c, a, a) = a; where of a known condition = that branch."""
-    condition, yes, no = call.args
-    if yes is no:
-        return yes
-    known = splat(condition)
-    return None if known is None else (yes if known else no)
+    """where(c, a, a) = a."""
+    return call.args[1] if call.args[1] is call.args[2] else None
+
+
+def _known_branch(rewriter: Rewriter, call: Call) -> Node | None:
+    """where of a known condition = that branch."""
+    known = splat(call.args[0])
+    return None if known is None else call.args[1 if known else 2]
 
 
 ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
@@ -180,6 +188,8 @@ ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
     "cast": (_cast_to_own, _cast_of_cast),
     "where": (_same_branches,),
 }
+# rules that drop an operand through which a gradient (of zeros) would have flowed
+RULES_AFTER_AUTOGRAD: dict[str, tuple[Rule, ...]] = {"where": (_known_branch,), "slice": (slice_of_cat,)}
 RULES: dict[str, tuple[Rule, ...]] = {
     name: (*ARITHMETIC_RULES.get(name, ()), *MOVEMENT_RULES.get(name, ()), *GRADIENT_RULES.get(name, ()))
     for name in ARITHMETIC_RULES | MOVEMENT_RULES | GRADIENT_RULES

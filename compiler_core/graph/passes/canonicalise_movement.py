@@ -131,7 +131,7 @@ def _slice_of_slice(rewriter: Rewriter, call: Call) -> Node | None:
     return rewriter.call("slice", inner.operands[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
-def _slice_of_cat(rewriter: Rewriter, call: Call) -> Node | None:
+def slice_of_cat(rewriter: Rewriter, call: Call) -> Node | None:
     """A slice with step 1 that lies within one part of a cat is a slice of that part."""
     inner = call.args[0]
     if not _is(inner, "cat") or any(step != 1 for step in _attr(call, "steps")):
@@ -257,7 +257,7 @@ MOVEMENT_RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (_same_shape, _reshape_of_reshape),
     "permute": (_identity_permute, _permute_of_permute, _permute_of_ones, _permute_of_matmul),
     "expand": (_same_shape, _expand_of_expand, _expand_of_leading_ones, _expand_without_copies),
-    "slice": (_whole_slice, _slice_of_slice, _slice_of_cat),
+    "slice": (_whole_slice, _slice_of_slice),
     "pad": (_pad_by_nothing, _pad_extends_full),
     "cat": (_cat_of_one,),
 }

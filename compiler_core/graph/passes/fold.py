@@ -22,10 +22,12 @@ SMALL = 4096  # elements of an operand or result
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """See the head of this file."""
+    """See the head of this file. after_autograd: what is empty is constant, though a gradient could pass through it."""
+
+    after_autograd: bool = False
 
     def apply(self, graph: Graph) -> Graph:
-        return _Folding(graph, fold_call).run()
+        return _Folding(graph, _fold_or_empty if self.after_autograd else fold_call).run()
 
 
 class _Folding(Rewriter):
@@ -41,8 +43,6 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
     """The folded form of `call`, or None."""
     if not call.args or call.op.random:
         return None
-    if call.meta.numel == 0:
-        return rewriter.full(call.meta, 0)
     if all(splat(arg) is not None for arg in call.args):
         if isinstance(call.op.lower, Pointwise):
             return rewriter.full(call.meta, _number(_evaluate(call, [_scalar(arg) for arg in call.args])))
@@ -55,6 +55,11 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
             return rewriter.full(call.meta, _number(first[0]))
         return rewriter.constant(result)
     return None
+
+
+def _fold_or_empty(rewriter: Rewriter, call: Call) -> Node | None:
+    """`fold_call`, or an empty constant."""
+    return rewriter.full(call.meta, 0) if call.args and call.meta.numel == 0 else fold_call(rewriter, call)
 
 
 def _is_small_constant(node: Node) -> bool:

@@ -193,7 +193,7 @@ graph g(%x: f32[2, 3, 4] input 'x', %b: f32[4] input 'b') {
 """,
     ),
     "slices_of_slices_and_cats": (
-        CANONICAL,
+        GRADIENT,
         """
 graph g(%x: f32[8] input 'x', %z: f32[4] input 'z') {
   %a: f32[4] = slice(%x) starts=(1,) steps=(2,) stops=(8,)

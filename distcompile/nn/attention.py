@@ -47,12 +47,13 @@ class MultiheadAttention(Module):
         self.vdim = embed_dim if vdim is None else vdim
         self.head_dim, self.add_zero_attn = embed_dim // num_heads, add_zero_attn
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
-        widths = {"in": embed_dim, "q": embed_dim, "k": self.kdim, "v": self.vdim}
-        present = ("in",) if self._qkv_same_embed_dim else ("q", "k", "v")
-        for name in ("q", "k", "v", "in") if not self._qkv_same_embed_dim else ("in", "q", "k", "v"):
-            rows = 3 * embed_dim if name == "in" else embed_dim
-            weight = Parameter(empty(rows, widths[name], dtype=dtype)) if name in present else None
-            self.register_parameter(f"{name}_proj_weight", weight)
+        joint = {"in": (3 * embed_dim, embed_dim)}
+        apart = {"q": (embed_dim, embed_dim), "k": (embed_dim, self.kdim), "v": (embed_dim, self.vdim)}
+        present, absent = (joint, apart) if self._qkv_same_embed_dim else (apart, joint)
+        for name, shape in present.items():
+            self.register_parameter(f"{name}_proj_weight", Parameter(empty(*shape, dtype=dtype)))
+        for name in absent:
+            self.register_parameter(f"{name}_proj_weight", None)
         self.register_parameter("in_proj_bias", Parameter(empty(3 * embed_dim, dtype=dtype)) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
         for name in ("bias_k", "bias_v"):

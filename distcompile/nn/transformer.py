@@ -6,8 +6,7 @@ In: src f[S, B, E], tgt f[T, B, E] (batch_first: batch first). Out: the same sha
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from compiler_core.dtype import DType
 from compiler_core.tensor.creation import full
@@ -34,10 +33,11 @@ def _activation(activation: str | Activation) -> Activation:
 
 
 class _Layer(Module):
-    """The feed-forward half that encoder and decoder layers share."""
+    """What encoder and decoder layers share: the feed-forward half, after the attentions in the state dict."""
 
     def __init__(
         self,
+        attentions: Mapping[str, Module],
         d_model: int,
         dim_feedforward: int,
         dropout: float,
@@ -47,6 +47,8 @@ class _Layer(Module):
         dtype: DType | None,
     ) -> None:
         super().__init__()
+        for name, attention in attentions.items():
+            self.add_module(name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
@@ -80,11 +82,9 @@ class TransformerEncoderLayer(_Layer):
         dtype: DType | None = None,
     ) -> None:
         attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
-        super().__init__(d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
-        feed_forward = dict(self._modules)
-        self._modules.clear()
-        self.self_attn = attention  # first, as in torch's state dict
-        self._modules.update(feed_forward)
+        super().__init__(
+            {"self_attn": attention}, d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype
+        )
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
@@ -121,13 +121,11 @@ class TransformerDecoderLayer(_Layer):
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
-        feed_forward = dict(self._modules)
-        self._modules.clear()
-        options: dict[str, Any] = {"batch_first": batch_first, "bias": bias, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, **options)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, **options)
-        self._modules.update(feed_forward)
+        attentions = {
+            name: MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+            for name in ("self_attn", "multihead_attn")
+        }
+        super().__init__(attentions, d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
         for i in (1, 2, 3):
             setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
         for i in (1, 2, 3):

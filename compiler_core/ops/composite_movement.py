@@ -25,6 +25,7 @@ from compiler_core.ops.broadcasting import (
     normalize_dim,
     shape_of,
 )
+from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
 
 Sizes = int | Sequence[int]
@@ -92,6 +93,7 @@ def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     return reshape(input, (*shape[:d], *infer_size(tuple(sizes), shape[d]), *shape[d + 1 :]))
 
 
+@numpy_names
 def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     """input without its dims of size 1 (those among `dim`, if given)."""
     shape = shape_of(input)
@@ -102,6 +104,7 @@ def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     return reshape(input, tuple(n for d, n in enumerate(shape) if n != 1 or d not in drop))
 
 
+@numpy_names
 def unsqueeze(input: Value, dim: int) -> Value:
     """input with a new dim of size 1 at `dim`."""
     shape = shape_of(input)
@@ -207,6 +210,7 @@ def contiguous(input: Value) -> Value:
 # ---- joining and splitting
 
 
+@numpy_names
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Tensors joined along `dim`; they are promoted, and must agree in the other sizes."""
     xs = [as_value(x) for x in tensors]
@@ -221,6 +225,7 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
 concat = concatenate = cat
 
 
+@numpy_names
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Tensors of one shape joined along a new dim."""
     return cat([unsqueeze(x, dim) for x in tensors], normalize_dim(dim, len(tensors[0].shape) + 1))

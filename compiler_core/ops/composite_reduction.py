@@ -29,6 +29,7 @@ from compiler_core.ops.broadcasting import (
     widened,
 )
 from compiler_core.ops.composite_pointwise import maximum, minimum, truth
+from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
 
 
@@ -54,6 +55,7 @@ def _summable(x: Value, dtype: DType | None) -> Value:
     return cast(x, dtype)
 
 
+@numpy_names
 def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The sum over `dim`."""
     x = _summable(as_value(input), dtype)
@@ -61,6 +63,7 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
     return _keep(prims.sum(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@numpy_names
 def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The product over `dim`."""
     x = _summable(as_value(input), dtype)
@@ -68,6 +71,7 @@ def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType |
     return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@numpy_names
 def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The arithmetic mean over `dim`. Of integers, in the default dtype (torch raises)."""
     x = floating(cast(as_value(input), dtype))
@@ -102,6 +106,7 @@ def var_mean(
     return cast(_keep(result, shape, dims, keepdim), dtype_of(x)), cast(kept, dtype_of(x))
 
 
+@numpy_names
 def var(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> Value:
@@ -116,6 +121,7 @@ def sqrt_flat_at_zero(x: Value) -> Value:
     return prims.where(is_zero, zero, prims.sqrt(prims.where(is_zero, prims.full_like(x, 1.0), x)))
 
 
+@numpy_names
 def std(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> Value:
@@ -123,6 +129,7 @@ def std(
     return sqrt_flat_at_zero(var(input, dim, unbiased, keepdim, correction=correction))
 
 
+@numpy_names
 def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The largest over `dim`; the cotangent is shared evenly between equal ones."""
     x = as_value(input)
@@ -130,6 +137,7 @@ def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@numpy_names
 def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The smallest over `dim`."""
     x = as_value(input)
@@ -137,11 +145,13 @@ def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     return _keep(prims.min(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@numpy_names
 def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The index of the first largest along `dim`, or in the flattened input. i64."""
     return _place(as_value(input), dim, keepdim, largest=True)
 
 
+@numpy_names
 def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The index of the first smallest along `dim`, or in the flattened input. i64."""
     return _place(as_value(input), dim, keepdim, largest=False)
@@ -170,6 +180,7 @@ def _along(x: Value, dim: int, keepdim: bool, *, largest: bool) -> ValuesAndIndi
     return ValuesAndIndices(*both)
 
 
+@numpy_names
 def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """max(x): the largest. max(x, dim): (values, indices). max(x, y): the elementwise larger."""
     if dim is None:
@@ -179,6 +190,7 @@ def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> 
     return maximum(input, dim)
 
 
+@numpy_names
 def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """min(x): the smallest. min(x, dim): (values, indices). min(x, y): the elementwise smaller."""
     if dim is None:
@@ -188,16 +200,19 @@ def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> 
     return minimum(input, dim)
 
 
+@numpy_names
 def any(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """Whether some element is non-zero."""
     return amax(truth(input), dim, keepdim)
 
 
+@numpy_names
 def all(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """Whether all elements are non-zero."""
     return amin(truth(input), dim, keepdim)
 
 
+@numpy_names
 def count_nonzero(input: Value, dim: Dim = None) -> Value:
     """How many elements are non-zero. i64."""
     return sum(truth(input), dim)
@@ -248,6 +263,7 @@ def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
     return _keep(cast(result, dtype_of(x)), shape, dims, keepdim)
 
 
+@numpy_names
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Running sums along `dim`, by doubling strides: log2(n) shifted additions (Hillis and Steele, 1986)."""
     x = _summable(as_value(input), dtype)

@@ -7,6 +7,7 @@ import pytest
 
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, ShapeError
+from compiler_core.ops import functional as F
 from compiler_core.tensor import Tensor, creation
 
 
@@ -74,3 +75,17 @@ def test_refusals() -> None:
         [1, 2][creation.tensor(1.0)]
     with pytest.raises(TypeError, match="0-d"):
         len(creation.tensor(1.0))
+
+
+def test_numpy_s_argument_names() -> None:
+    x = creation.tensor([[1.0, 2.0], [3.0, 5.0]])
+    assert x.sum(axis=0).tolist() == [4.0, 7.0]
+    assert x.mean(axis=1, keepdims=True).shape == (2, 1)
+    assert x.max(axis=0).values.tolist() == [3.0, 5.0]
+    assert x.argmax(axis=1).tolist() == [1, 1]
+    assert F.cat([x, x], axis=1).shape == (2, 4)
+    assert x.unsqueeze(axis=0).squeeze(axis=0).shape == (2, 2)
+    assert np.mean(x).item() == 2.75  # type: ignore[call-overload]
+    assert np.sum(x, axis=0).tolist() == [4.0, 7.0]  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="out"):
+        np.sum(x, out=np.zeros(()))  # type: ignore[call-overload]

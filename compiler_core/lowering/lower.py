@@ -5,7 +5,8 @@ among all of them.
 
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
     inline      elements read once, in another order, written into their reader           lowering/inline.py
-    place       products written where their only reader wants them                       lowering/place.py
+    place       products written where their only reader wants them,                      lowering/place.py
+                and only where a causal mask lets something through                       lowering/triangle.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py
 """
 
@@ -19,6 +20,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.lowering.define import define
 from compiler_core.lowering.inline import inline_reordered
 from compiler_core.lowering.place import place_products
+from compiler_core.lowering.triangle import skip_masked_blocks
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
 from compiler_core.steps import record, timed
@@ -36,7 +38,7 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "") -> list[ir.Progr
     with timed(name, "inline"):
         inlined = [inline_reordered(definitions) for definitions in defined]
     with timed(name, "place"):
-        placed = [place_products(definitions) for definitions in inlined]
+        placed = [skip_masked_blocks(place_products(definitions)) for definitions in inlined]
     with timed(name, "schedule"):
         programs = [schedule(graph, definitions, table) for graph, definitions in zip(graphs, placed, strict=True)]
     for program in programs:

@@ -23,8 +23,9 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     widened,
 )
+from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import chunk
-from compiler_core.ops.composite_pointwise import add, mul, sigmoid, where
+from compiler_core.ops.composite_pointwise import add, mul, sigmoid
 from compiler_core.ops.composite_reduction import stable_shift
 from compiler_core.ops.registry import Value
 

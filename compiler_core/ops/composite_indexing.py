@@ -31,8 +31,8 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     strict,
 )
+from compiler_core.ops.composite_logic import masked_fill
 from compiler_core.ops.composite_movement import movedim, permute, reshape
-from compiler_core.ops.composite_pointwise import masked_fill
 from compiler_core.ops.registry import Value
 
 

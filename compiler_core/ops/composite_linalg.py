@@ -14,6 +14,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
 from compiler_core.ops.composite_activation import dropout, softmax
+from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import (
     below_diagonal,
     permute,
@@ -22,7 +23,7 @@ from compiler_core.ops.composite_movement import (
     transpose,
     unsqueeze,
 )
-from compiler_core.ops.composite_pointwise import add, mul, where
+from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.composite_reduction import sum
 from compiler_core.ops.registry import Value
 

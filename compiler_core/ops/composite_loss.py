@@ -16,7 +16,8 @@ from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, kept_shape, shape_of, widened
 from compiler_core.ops.composite_activation import log1p_exp
-from compiler_core.ops.composite_pointwise import abs, add, mul, sub, true_divide, where
+from compiler_core.ops.composite_logic import where
+from compiler_core.ops.composite_pointwise import abs, add, mul, sub, true_divide
 from compiler_core.ops.composite_reduction import mean, stable_shift, sum
 from compiler_core.ops.registry import Value
 

@@ -1,4 +1,4 @@
-"""Pointwise functions over any Value, with torch's names and arguments: arithmetic, comparison, logic, rounding.
+"""Pointwise arithmetic over any Value, with torch's names and arguments; logic and choice are in composite_logic.py.
 
 In: values and Python scalars, broadcast and promoted (see broadcasting.py). Out: one value.
 Where torch takes integers to floats (exp, true division, sqrt), integers go to the default dtype.
@@ -11,21 +11,17 @@ import math
 from collections.abc import Callable
 
 from compiler_core import dtype as dt
-from compiler_core.dtype import DType, bool_
+from compiler_core.dtype import bool_
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Scalar,
     as_new,
     as_value,
-    broadcast_shapes,
-    cast,
     dtype_of,
     floating,
     is_scalar,
     operands,
-    shape_of,
-    strict,
 )
 from compiler_core.ops.registry import Value
 
@@ -340,145 +336,7 @@ def detach(input: Value) -> Value:
     return prims.detach(input)
 
 
-# ---- comparison and logic
-
-
-def eq(input: Operand, other: Operand) -> Value:
-    """input == other, elementwise."""
-    return prims.eq(*operands(input, other))
-
-
-def ne(input: Operand, other: Operand) -> Value:
-    """input != other."""
-    return prims.ne(*operands(input, other))
-
-
-def lt(input: Operand, other: Operand) -> Value:
-    """input < other."""
-    return prims.lt(*operands(input, other))
-
-
-def le(input: Operand, other: Operand) -> Value:
-    """input <= other."""
-    return prims.le(*operands(input, other))
-
-
-def gt(input: Operand, other: Operand) -> Value:
-    """input > other."""
-    return prims.gt(*operands(input, other))
-
-
-def ge(input: Operand, other: Operand) -> Value:
-    """input >= other."""
-    return prims.ge(*operands(input, other))
-
-
 def truth(input: Operand) -> Value:
     """input != 0, as bool."""
     x = as_value(input)
     return x if dtype_of(x) is bool_ else prims.ne(x, prims.full_like(x, 0))
-
-
-def logical_not(input: Value) -> Value:
-    """input == 0."""
-    return prims.logical_not(truth(input))
-
-
-def logical_and(input: Value, other: Value) -> Value:
-    """Both are non-zero."""
-    return prims.bitwise_and(*operands(truth(input), truth(other)))
-
-
-def logical_or(input: Value, other: Value) -> Value:
-    """One is non-zero."""
-    return prims.bitwise_or(*operands(truth(input), truth(other)))
-
-
-def logical_xor(input: Value, other: Value) -> Value:
-    """One of them is non-zero and the other is not."""
-    return prims.bitwise_xor(*operands(truth(input), truth(other)))
-
-
-def bitwise_and(input: Operand, other: Operand) -> Value:
-    """input & other; integers or bools."""
-    return prims.bitwise_and(*operands(input, other))
-
-
-def bitwise_or(input: Operand, other: Operand) -> Value:
-    """input | other."""
-    return prims.bitwise_or(*operands(input, other))
-
-
-def bitwise_xor(input: Operand, other: Operand) -> Value:
-    """input ^ other."""
-    return prims.bitwise_xor(*operands(input, other))
-
-
-def bitwise_not(input: Value) -> Value:
-    """~input."""
-    x = as_value(input)
-    if dtype_of(x) is bool_:
-        return prims.logical_not(x)
-    ones = -1 if dtype_of(x).kind == "i" else 2 ** (8 * dtype_of(x).itemsize) - 1
-    return prims.bitwise_xor(x, prims.full_like(x, ones))
-
-
-def isnan(input: Value) -> Value:
-    """input is NaN."""
-    x = as_value(input)
-    return prims.isnan(x) if dtype_of(x).is_floating_point else prims.full(shape_of(x), False, bool_)
-
-
-def isinf(input: Value) -> Value:
-    """input is +inf or -inf."""
-    x = as_value(input)
-    return eq(prims.abs(x), math.inf) if dtype_of(x).is_floating_point else prims.full(shape_of(x), False, bool_)
-
-
-def isfinite(input: Value) -> Value:
-    """input is neither NaN nor infinite."""
-    x = as_value(input)
-    return lt(prims.abs(x), math.inf) if dtype_of(x).is_floating_point else prims.full(shape_of(x), True, bool_)
-
-
-def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Value:
-    """|input - other| <= atol + rtol * |other|, or both equal."""
-    a, b = operands(input, other)
-    near = prims.bitwise_and(isfinite(a), le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)))
-    close = prims.bitwise_or(prims.eq(a, b), prims.bitwise_and(near, isfinite(b)))
-    return prims.bitwise_or(close, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else close
-
-
-def where(condition: Value, input: Operand, other: Operand) -> Value:
-    """input where condition holds, else other."""
-    condition = truth(condition)
-    loose = [x if is_scalar(x) else as_value(x) for x in (input, other)]
-    shape = broadcast_shapes(shape_of(condition), *map(shape_of, loose))
-    dtype = dt.promote(*loose)
-    return prims.where(strict(condition, shape, bool_), strict(loose[0], shape, dtype), strict(loose[1], shape, dtype))
-
-
-def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
-    """input, with `value` where mask holds. Keeps input's dtype."""
-    x = as_value(input)
-    shape = broadcast_shapes(shape_of(x), shape_of(mask))
-    fill = strict(value, shape, dtype_of(x))
-    return prims.where(strict(mask, shape, bool_), fill, strict(x, shape, dtype_of(x)))
-
-
-def nan_to_num(input: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Value:
-    """input with NaN and infinities replaced; None: by the dtype's largest and smallest."""
-    import ml_dtypes
-
-    x = as_value(input)
-    if not dtype_of(x).is_floating_point:
-        return as_new(x)
-    limits = ml_dtypes.finfo(dtype_of(x).numpy)  # type: ignore[no-untyped-call]
-    x = masked_fill(x, prims.isnan(x), nan)
-    x = masked_fill(x, eq(x, math.inf), float(limits.max) if posinf is None else posinf)
-    return masked_fill(x, eq(x, -math.inf), float(limits.min) if neginf is None else neginf)
-
-
-def to_dtype(input: Value, dtype: DType) -> Value:
-    """input in `dtype`."""
-    return cast(as_value(input), dtype)

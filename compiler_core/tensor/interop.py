@@ -38,6 +38,11 @@ def _array_protocol(self: Tensor, dtype: Any = None, copy: bool | None = None) -
     return array.copy() if copy else array
 
 
+def _array_wrap(self: Tensor, array: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """What a NumPy function of this tensor gives: a Tensor, as in torch."""
+    return type(self)._wrap(np.asarray(array))
+
+
 def _item(self: Tensor) -> Number:
     """The one element as a Python number."""
     return _scalar(self, "item()")
@@ -98,6 +103,7 @@ class Interop:
     __slots__ = ()
     numpy = _numpy
     __array__ = _array_protocol
+    __array_wrap__ = _array_wrap
     item = _item
     tolist = _tolist
     __bool__ = _bool

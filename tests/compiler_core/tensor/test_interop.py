@@ -38,6 +38,9 @@ def test_the_array_protocol() -> None:
     assert np.asarray(x, np.float64).dtype == np.float64
     assert np.array(x, copy=True).flags.writeable
     assert np.sum(np.asarray(x)) == 3.0
+    assert isinstance(np.exp(x), Tensor)
+    assert np.exp(x).numpy().tolist() == np.exp(x.numpy()).tolist()
+    assert np.add(x, x).tolist() == [2.0, 4.0]
     assert np.stack([np.asarray(x), np.asarray(x)]).shape == (2, 2)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from compiler_core.dtype import of
-from compiler_core.errors import CompilerNotFoundError
+from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph, GraphBuilder, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, meta_of, use_trace
@@ -27,17 +27,17 @@ ScalarSets: TypeAlias = Sequence[Mapping[str, Array]]
 
 
 class FusedUpdates:
-    """The compiled updates of one optimizer, by layout."""
+    """The compiled updates of one optimizer, by layout. A copy, or one that is unpickled, starts with none."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, Executable] = {}
         self._numbers: dict[UpdateRule, int] = {}
-        self._missing: CompilerNotFoundError | None = None
+        self._failure: BackendError | None = None
 
     def get(self, layout: Layout, scalars: ScalarSets) -> Executable:
-        """The call for this layout, compiled at first use. Raises BackendError."""
-        if self._missing is not None:
-            raise self._missing
+        """The call for this layout, compiled at first use. Raises BackendError, again at every call after the first."""
+        if self._failure is not None:
+            raise self._failure
         rules = {id(rule): rule for rule, _, _ in layout}  # one object a group: hashed once, not for every parameter
         numbers = {key: self._numbers.setdefault(rule, len(self._numbers)) for key, rule in rules.items()}
         key = tuple([(numbers[id(rule)], value.shape, value.dtype, place) for rule, value, place in layout])
@@ -46,10 +46,13 @@ class FusedUpdates:
 
             try:
                 self._calls[key] = compile_graph(update_graph(layout, scalars), backend="codegen")
-            except CompilerNotFoundError as error:
-                self._missing = error
+            except BackendError as error:
+                self._failure = error  # do not try again at every step
                 raise
         return self._calls[key]
+
+    def __reduce__(self) -> tuple[type[FusedUpdates], tuple[()]]:
+        return FusedUpdates, ()
 
 
 def update_graph(layout: Layout, scalars: ScalarSets) -> Graph:

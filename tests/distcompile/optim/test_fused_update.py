@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,21 @@ def test_fused_true_without_a_compiler_is_an_error_and_changes_nothing(tmp_path:
         assert isinstance(caught.value, CompilerNotFoundError)
         np.testing.assert_array_equal(params[0].detach().numpy(), before)
         assert float(optimizer.state[params[0]]["step"]) == 0.0
+
+
+def test_an_optimizer_can_be_copied_and_goes_on_by_itself() -> None:
+    params = parameters()
+    optimizer = dc.optim.AdamW(params, fused=True)
+    give_gradients(params, 0)
+    optimizer.step()
+    twin = copy.deepcopy(optimizer)
+    (group,) = twin.param_groups
+    assert all(a is not b for a, b in zip(group["params"], params, strict=True))
+    before = params[0].detach().numpy().copy()
+    give_gradients(group["params"], 1)
+    twin.step()
+    np.testing.assert_array_equal(params[0].detach().numpy(), before)
+    assert float(twin.state[group["params"][0]]["step"]) == 2.0
 
 
 def test_a_step_cannot_be_traced() -> None:

@@ -56,6 +56,7 @@ _OTHERS = {
         "tensor_split trace"
     ),
     "distcompile.limits": "finfo iinfo",
+    "distcompile.threads": "get_num_threads set_num_threads",
     "math": "inf nan pi e",
 }
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.config import config
 from compiler_core.errors import DTypeError
-from distcompile.errors import InstallationError
+from distcompile.errors import ArgumentError, InstallationError
 from distcompile.installation import check_installation
 from distcompile.names import SOURCES, SUBMODULES
 
@@ -71,6 +72,15 @@ def test_a_shadowing_package_is_named_with_both_places(tmp_path: Path) -> None:
 def test_a_missing_package_is_named() -> None:
     with pytest.raises(InstallationError, match="'no_such_package' is missing"):
         check_installation(("distcompile", "no_such_package"))
+
+
+def test_the_number_of_threads_is_a_knob_of_what_is_compiled_next() -> None:
+    before = dc.get_num_threads()
+    dc.set_num_threads(2)
+    assert dc.get_num_threads() == config.num_threads == 2
+    dc.set_num_threads(before)
+    with pytest.raises(ArgumentError, match="positive integer"):
+        dc.set_num_threads(0)
 
 
 def test_is_tensor() -> None:

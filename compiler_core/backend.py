@@ -101,6 +101,7 @@ def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[st
 # name -> module and class of backends that are imported when asked for
 NATIVE: dict[str, tuple[str, str]] = {
     "codegen": ("compiler_core.codegen.native_backend", "NativeBackend"),
+    "inductor": ("compiler_core.codegen.native_backend", "NativeBackend"),  # so is torch's default called
     "triton": ("compiler_core.codegen.triton_backend", "TritonBackend"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}

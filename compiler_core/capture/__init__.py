@@ -1,7 +1,9 @@
-"""Capture: user code -> Graph + guards. `compile` is the way in; it loads the compiler at the first call."""
+"""Capture: user code -> Graph + guards. `compile` is the way in."""
 
 from __future__ import annotations
 
-from compiler_core.capture.compiled_function import CompiledFunction, compile
+from compiler_core.capture.compiled_function import CompiledFunction
+from compiler_core.capture.compiled_module import CompiledModule
+from compiler_core.capture.entry_point import compile
 
-__all__ = ["CompiledFunction", "compile"]
+__all__ = ["CompiledFunction", "CompiledModule", "compile"]

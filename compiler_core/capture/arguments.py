@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from compiler_core.capture.guards import Guards, is_plain
-from compiler_core.capture.module_protocol import ModuleProtocol, is_module
+from compiler_core.capture.module_protocol import ModuleProtocol, is_module, unwrapped
 from compiler_core.capture.pytree import Branch, children, flatten
 from compiler_core.capture.trace import Known
 from compiler_core.device import Device
@@ -127,7 +127,7 @@ def guard_module(guards: Guards, code: str, module: ModuleProtocol, text: str) -
     guards.require(f"{everywhere} == {type(module).__global_version__()}", "hooks on all modules are unchanged")
     guards.covered.update(id(entry.handle) for entry in module_tensors(module, text))
     for part in module.modules():
-        guards.covered.update(id(value) for value in vars(part).values() if isinstance(value, Tensor))
+        guards.covered.update(id(value) for value in vars(unwrapped(part)).values() if isinstance(value, Tensor))
 
 
 def module_tensors(module: ModuleProtocol, text: str) -> list[Known]:

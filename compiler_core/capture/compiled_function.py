@@ -1,4 +1,4 @@
-"""`compile`: a function or module that is captured at its first call and runs compiled from then on.
+"""A function or module that is captured at its first call and runs compiled from then on.
 
 In: a callable and how to compile it. Out: `CompiledFunction`, called as the original is.
 A call tries the entries it has, the last used first; an entry whose guards hold runs. Otherwise the call is captured
@@ -27,14 +27,10 @@ from compiler_core.capture.explain import EntryReport, Explanation
 from compiler_core.capture.guards import Check, Guards
 from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy
 from compiler_core.config import config
-from compiler_core.errors import ConfigError, GraphBreak, RecompileLimitError
+from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.ops.registry import current_trace
 from compiler_core.pipeline import Request, compile_captured, simplify
 from compiler_core.steps import timed
-
-OWN = frozenset(
-    {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_lock", "_name"}
-)  # CompiledFunction's own attributes
 
 
 class Broken:
@@ -45,7 +41,7 @@ class Broken:
 
 
 class CompiledFunction:
-    """What `compile` returns. Attributes it does not have are the original's: `compiled.train()`, `compiled.weight`."""
+    """What `compile` makes of a function; `CompiledModule` of a module."""
 
     __wraps_original__ = True
 
@@ -173,47 +169,8 @@ class CompiledFunction:
         )
         return Explanation(self._name, entries, tuple(str(b.why) for b in self._broken), tuple(self._misses))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in OWN:
-            raise AttributeError(name)  # before __init__ has run (copying, unpickling)
-        value = getattr(self._function, name)
-        if isinstance(value, MethodType) and value.__self__ is self._function:
-            return functools.partial(self._forward_method, value)
-        return value
-
-    def _forward_method(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A method of the original; where it returns the original (`train()`), the compiled one stands for it."""
-        result = method(*args, **kwargs)
-        return self if result is self._function else result
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in OWN or name.startswith("__"):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self._function, name, value)
-
     def __repr__(self) -> str:
         return f"compiled({self._function!r})"
-
-
-def compile(
-    fn_or_module: Callable[..., Any] | None = None,
-    *,
-    backend: str | Backend | GraphCompiler = "codegen",
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-) -> Any:
-    """Compile a function or a module; also a decorator, with or without arguments.
-
-    backend: "codegen", "aot_eager", "eager", or fn(graph, example_inputs) -> callable. fullgraph: raise GraphBreak
-    where a call cannot be captured, instead of running it eager. dynamic: None or False (sizes are static: another
-    shape compiles again). Raises ConfigError for dynamic=True, BackendError for an unknown backend.
-    """
-    if fn_or_module is None:
-        return functools.partial(compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
-    if dynamic:
-        raise ConfigError("dynamic=True: graphs with symbolic sizes are not supported", expected="None or False")
-    return CompiledFunction(fn_or_module, backend, fullgraph=fullgraph)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

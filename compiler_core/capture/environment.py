@@ -115,7 +115,7 @@ def guard_environment(guards: Guards, function: Callable[..., Any], recorder: Co
                 walk.variable(f"{guards.bind(cell, 'cell')}.cell_contents", cell.cell_contents, name, 0)
     for module in guards.modules:
         for part in module.modules():
-            walk.attributes(part, "the module", 1)
+            walk.attributes(unwrapped(part), "the module", 1)
 
 
 class _Walk:

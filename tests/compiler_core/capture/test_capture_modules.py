@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from compiler_core.capture import CompiledFunction, compile
-from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.errors import AutogradError, ConfigError, GraphBreak
 from compiler_core.log import DistCompileWarning
 from compiler_core.tensor.creation import arange, ones
 from compiler_core.tensor.grad_mode import no_grad
@@ -247,6 +248,10 @@ def test_compiled_modules_are_used_as_modules(backend: str) -> None:
     assert compiled.eval() is compiled
     assert not module.training
     assert [name for name, _ in compiled.named_parameters()] == ["0.weight", "0.bias"]
+    assert compiled[0] is module[0]
+    assert len(compiled) == len(list(compiled)) == 2
+    assert module[1] in compiled
+    assert compile(nn.Linear(2, 2))
     assert compiled.state_dict().keys() == module.state_dict().keys()
     compiled.note = "set on the module"
     assert module.note == "set on the module"
@@ -289,3 +294,65 @@ def test_two_calls_before_one_backward(backend: str) -> None:
     module.zero_grad()
     (module(x).sum() + module(x * 2).sum()).backward()
     assert_close(got, grads(module))
+
+
+def test_a_compiled_module_is_a_module() -> None:
+    compiled = compile(nn.Linear(2, 2), backend="aot_eager")
+    assert isinstance(compiled, nn.Module)
+    assert isinstance(compiled, nn.Linear)
+    assert not isinstance(compile(lambda x: x), nn.Module)
+    assert "explain" in dir(compiled)
+    assert repr(compiled) == repr(nn.Linear(2, 2))
+    compiled.extra = 1
+    del compiled.extra
+    assert not hasattr(compiled, "extra")
+
+
+def test_a_compiled_child_belongs_to_its_parent(backend: str) -> None:
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = compile(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)), backend=backend, fullgraph=True)
+            self.outer = nn.Sequential(nn.Linear(3, 2), compile(nn.Tanh(), backend=backend))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.outer(self.inner(x))
+
+    parent = Parent()
+    assert list(parent.state_dict()) == ["inner.0.weight", "inner.0.bias", "outer.0.weight", "outer.0.bias"]
+    parent.eval()
+    assert not parent.inner[1].training
+    x = randn(4, 2)
+    parent(x).sum().backward()
+    assert all(p.grad is not None for p in parent.parameters())
+    assert len(parent.inner.explain().entries) == 1
+    whole = compile(parent, backend=backend, fullgraph=True)
+    np.testing.assert_allclose(whole(x).detach().numpy(), parent(x).detach().numpy(), rtol=1e-6)
+    parent.inner[0].weight = nn.Parameter(ones(3, 2))
+    np.testing.assert_allclose(whole(x).detach().numpy(), parent(x).detach().numpy(), rtol=1e-6)
+    assert entries(whole) == 2
+
+
+def test_compiled_modules_are_copied_and_pickled() -> None:
+    compiled = compile(nn.Linear(2, 2), backend="aot_eager", fullgraph=True)
+    x = randn(3, 2)
+    wanted = compiled(x).tolist()
+    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert isinstance(other, CompiledFunction)
+        assert other(x).tolist() == wanted
+        with no_grad():
+            other.weight.zero_()
+        assert compiled(x).tolist() == wanted
+        assert other(x).tolist() != wanted
+
+
+def test_compiling_twice_and_torchs_arguments() -> None:
+    module = nn.Linear(2, 2)
+    twice = compile(compile(module, backend="eager"), backend="aot_eager")
+    assert twice.__wrapped__ is module
+    assert compile(module, disable=True) is module
+    with pytest.warns(DistCompileWarning, match="no effect"):
+        compile(module, mode="max-autotune")
+    with pytest.raises(ConfigError, match="no mode 'fast'"):
+        compile(module, mode="fast")
+    assert isinstance(compile(module, backend="inductor"), CompiledFunction)

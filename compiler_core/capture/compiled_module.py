@@ -1,0 +1,90 @@
+"""A compiled module that still is the module, to all who ask: the same class, attributes, parameters, state dict keys.
+
+In: a module. Out: `CompiledModule`, which calls it compiled, and passes everything else on: reading and setting
+attributes, methods (those that return the module, such as `train()`, return the compiled one), `isinstance`. It can be
+a child of another module, an argument of DDP or of an optimizer, copied and pickled (what was compiled is not).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any
+
+from compiler_core.capture.compiled_function import CompiledFunction
+
+
+class CompiledModule(CompiledFunction):
+    """See the head of this file."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # what isinstance() asks when type() is not the answer
+        return type(self._function)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OWN:
+            raise AttributeError(name)  # before __init__ has run (copying, unpickling)
+        value = getattr(self._function, name)
+        if isinstance(value, MethodType) and value.__self__ is self._function:
+            return functools.partial(self._run_method, value)
+        return value
+
+    def _run_method(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A method of the original; where it returns the original, the compiled one stands for it."""
+        result = method(*args, **kwargs)
+        return self if result is self._function else result
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN or name.startswith("__"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._function, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._function, name)
+
+    # Python looks these up on the type: the containers' (Sequential, ModuleList)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._module[key]
+
+    def __len__(self) -> int:
+        return len(self._module)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._module)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._module
+
+    def __bool__(self) -> bool:
+        return bool(self._module)
+
+    @property
+    def _module(self) -> Any:
+        return self._function
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._function), "explain"})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        made = CompiledModule(copy.deepcopy(self._function, memo), self._backend_choice, fullgraph=self._fullgraph)
+        memo[id(self)] = made
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._function, self._backend_choice, self._fullgraph)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
+def _rebuild(module: Callable[..., Any], backend: Any, fullgraph: bool) -> CompiledModule:
+    return CompiledModule(module, backend, fullgraph=fullgraph)
+
+
+OWN = frozenset(
+    {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_lock", "_name"}
+)  # the attributes that are not the module's

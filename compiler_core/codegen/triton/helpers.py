@@ -46,20 +46,11 @@ def dc_floor_div(a, b):
     q = tl.where((r != 0) & ((r < 0) != (safe < 0)), q - 1, q)
     return tl.where(b == 0, 0, q).to(a.dtype)
 """,
-    "float_mod": """
-def dc_float_mod(a, b):
-    r = a % b
-    r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
-    return tl.where(r == 0.0, tl.where((b < 0.0) | ((b == 0.0) & (r != r)), -tl.abs(r), tl.abs(r)), r).to(a.dtype)
-""",
-    "float_floor_div": """
-def dc_float_floor_div(a, b):
-    r = a % b
-    quotient = (a - r) / b
-    quotient = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), quotient - 1.0, quotient)
-    whole = tl.floor(quotient)
-    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
-    return tl.where(b == 0.0, a / b, whole).to(a.dtype)
+    "fmod": """
+def dc_fmod(a, b):
+    infinite = tl.abs(a) == float("inf")  # on a GPU, % is a - trunc(a / b) * b also where that is not IEEE's fmod
+    r = tl.where((tl.abs(b) == float("inf")) & (a == a), a, a % b)
+    return tl.where(infinite | (b == 0.0), float("nan"), r).to(a.dtype)
 """,
     "int_pow": """
 def dc_int_pow(base, exponent):
@@ -155,6 +146,27 @@ def dc_philox(seed, stream, element):
 }
 
 _COMPOSED = {
+    "float_mod": (
+        """
+def dc_float_mod(a, b):
+    r = dc_fmod(a, b)
+    r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
+    return tl.where(r == 0.0, tl.where(b < 0.0, -tl.abs(r), tl.abs(r)), r).to(a.dtype)
+""",
+        ("fmod",),
+    ),
+    "float_floor_div": (
+        """
+def dc_float_floor_div(a, b):
+    r = dc_fmod(a, b)
+    quotient = (a - r) / b
+    quotient = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), quotient - 1.0, quotient)
+    whole = tl.floor(quotient)
+    whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+    return tl.where(b == 0.0, a / b, whole).to(a.dtype)
+""",
+        ("fmod",),
+    ),
     "reduce_max": (
         """
 def dc_reduce_max(x):

@@ -78,7 +78,7 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     trace = CaptureTrace(name, known)
     recorder = CodeRecorder()
     with use_trace(trace):
-        with RandomWatch(), recorder:
+        with RandomWatch(recorder), recorder:
             result = function(*args, **kwargs)
         leaves, spec = flatten(result)
         outputs = describe_outputs(leaves, trace)

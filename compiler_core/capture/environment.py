@@ -65,24 +65,47 @@ class CodeRecorder:
 
 
 class RandomWatch:
-    """While it is entered, nothing may draw from the global generators of Python and NumPy: GraphBreak, undone."""
+    """While it is entered, the code that `recorder` sees may not draw from Python's or NumPy's global generator.
+
+    If it has drawn, the draws are undone, and GraphBreak is raised. Another thread may draw meanwhile: only code that
+    names these generators is suspected.
+    """
+
+    def __init__(self, recorder: CodeRecorder) -> None:
+        self.recorder = recorder
 
     def __enter__(self) -> RandomWatch:
-        self._python = random.getstate()
-        self._numpy = sys.modules["numpy.random"].get_state(legacy=False) if "numpy.random" in sys.modules else None
+        self._python, self._numpy = random.getstate(), _numpy_state()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        drawn = self._python != random.getstate()
+        drawn = self._python != random.getstate() or self._numpy != _numpy_state()
+        if not drawn or not any(_names_generator(*item) for item in self.recorder.found.items()):
+            return
         random.setstate(self._python)
         if self._numpy is not None:
-            drawn = drawn or repr(sys.modules["numpy.random"].get_state(legacy=False)) != repr(self._numpy)
             sys.modules["numpy.random"].set_state(self._numpy)
-        if drawn and error is None:
+        if error is None:
             raise GraphBreak(
                 "the compiled function draws from Python's or NumPy's global generator",
                 remedy="draw with distcompile's functions (rand, randn, dropout), or outside of the compiled function",
             )
+
+
+def _numpy_state() -> tuple[Any, ...] | None:
+    """The state of NumPy's global generator, comparable; None if nobody has imported it."""
+    if "numpy.random" not in sys.modules:
+        return None
+    name, keys, *rest = sys.modules["numpy.random"].get_state()
+    return (name, tuple(keys.tolist()), *rest)
+
+
+def _names_generator(code: CodeType, namespace: Mapping[str, Any]) -> bool:
+    """Whether code mentions `random`, or a global function of Python's generator (`from random import choice`)."""
+    owner = getattr(random.random, "__self__", None)
+    return "random" in code.co_names or any(
+        getattr(namespace.get(name), "__self__", None) is owner for name in code.co_names
+    )
 
 
 def is_users(filename: str) -> bool:

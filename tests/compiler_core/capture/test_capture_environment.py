@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 import types
 from collections.abc import Callable
+from random import choice
 from typing import Any
 
 import numpy as np
@@ -193,7 +195,11 @@ def _nothing() -> Any:
     return contextlib.nullcontext()
 
 
-@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()], ids=["random", "numpy"])
+@pytest.mark.parametrize(
+    "draw",
+    [lambda: random.random(), lambda: np.random.rand(), lambda: choice([0.5, 1.5, 2.5, 3.5])],
+    ids=["random", "numpy", "choice"],
+)
 def test_python_randomness_runs_eager_with_the_same_draws(draw: Callable[[], float]) -> None:
     def function(x: Tensor) -> Tensor:
         return x * draw()
@@ -207,7 +213,29 @@ def test_python_randomness_runs_eager_with_the_same_draws(draw: Callable[[], flo
     with pytest.warns(DistCompileWarning, match="global generator"):
         got = draws(compiled)
     assert got == draws(function)
-    assert len(set(got)) == 3
+    assert len(set(got)) > 1
+
+
+def test_draws_of_other_threads_are_none_of_the_functions_business() -> None:
+    drawn, stop = threading.Event(), threading.Event()
+
+    def background() -> None:
+        while not stop.is_set():
+            random.gauss(0, 1)
+            drawn.set()
+
+    def wait(x: Tensor) -> Tensor:
+        drawn.clear()
+        assert drawn.wait(timeout=30)
+        return x * 2
+
+    thread = threading.Thread(target=background)
+    thread.start()
+    try:
+        assert compile(wait, backend="aot_eager", fullgraph=True)(ones(1)).tolist() == [2.0]
+    finally:
+        stop.set()
+        thread.join(timeout=30)
 
 
 def test_functions_around_compiled_modules() -> None:

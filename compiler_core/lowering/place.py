@@ -48,6 +48,7 @@ class _Placer:
         self.metas = dict(defined.metas)
         self.storage = dict(defined.storage)
         self.outputs = set(defined.outputs)
+        self.place = {name: k for k, name in enumerate(self.definitions)}
         self.before: dict[str, list[d.Definition]] = {}  # definitions to stand right before one of a given name
         self.uses: Counter[str] = Counter()
         self.readers: dict[str, list[str]] = {}
@@ -57,11 +58,15 @@ class _Placer:
                 self.readers.setdefault(name, []).append(definition.name)
 
     def in_order(self) -> dict[str, d.Definition]:
+        """The definitions;
+
+        a product stands where it stood, its operands fresh in the cache, not where its reader did.
+        """
         ordered: dict[str, d.Definition] = {}
-        for name, definition in self.definitions.items():
+        for name in sorted(self.definitions, key=self.place.__getitem__):
             for earlier in self.before.get(name, ()):
                 ordered[earlier.name] = earlier
-            ordered[name] = definition
+            ordered[name] = self.definitions[name]
         return ordered
 
     def visit(self, element: d.Element) -> None:
@@ -78,6 +83,8 @@ class _Placer:
 
     def _replace(self, element: d.Element, gemm: d.Gemm, scaled: _Scaled) -> None:
         del self.definitions[scaled.load.buffer]
+        if scaled.scale not in self.definitions:
+            self.place[element.name] = self.place[scaled.load.buffer]
         note = f"{gemm.note}; {element.note}"
         self.definitions[element.name] = replace(gemm, name=element.name, note=note)
 
@@ -171,6 +178,7 @@ class _Placer:
                 del self.definitions[gemm.name]
                 out = replace(gemm.out, source=element.name)
                 self.definitions[element.name] = replace(gemm, name=element.name, out=out, onto=start)
+                self.place[element.name] = self.place[gemm.name]
                 return
 
     def _is_small(self, rest: x.Expr, numel: int) -> bool:

@@ -321,3 +321,16 @@ def test_padding_of_a_reshape_reads_plainly_inside() -> None:
     function = lambda x: F.pad(F.reshape(x, (4, 6)), (1, 2, 2, 0), value=0.5)  # noqa: E731
     program = check(build(function, (4, 2, 3)), *random_arrays((4, 2, 3)))
     assert "%" not in str(program)
+
+
+def test_a_scaled_product_stays_where_its_operands_are_fresh() -> None:
+    """DDP scales all gradients at the end of a segment; the products must not wait until then."""
+
+    def function(x: Node, w: Node, v: Node, scale: Node) -> list[Node]:
+        first = F.matmul(F.transpose(x, 0, 1), x)
+        second = F.matmul(F.tanh(F.matmul(x, w)), v)
+        return [F.mul(first, prims.expand(scale, first.shape)), F.mul(second, prims.expand(scale, second.shape))]
+
+    shapes = ((4, 3), (3, 5), (5, 2), ())
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    assert [gemm.scale is not None for gemm in gemms(program)] == [True, False, True]

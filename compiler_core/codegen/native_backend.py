@@ -12,7 +12,7 @@ Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
 from __future__ import annotations
 
 import ctypes
-import sys
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ import numpy as np
 from compiler_core import log
 from compiler_core.config import config
 from compiler_core.dtype import by_name
+from compiler_core.errors import CompilerFailedError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.registry import Array
@@ -48,7 +49,7 @@ class NativeBackend:
     def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
         toolchain = find_toolchain()
-        threads = _wants_threads()
+        threads = _wants_threads(toolchain)
         entry = load_or_build(
             artefact_key(graphs, toolchain, threads=threads),
             lambda folder: _build(folder, graphs, name, toolchain, threads),
@@ -56,12 +57,32 @@ class NativeBackend:
         return _load(entry, with_threads(toolchain) if threads else toolchain, threads)
 
 
-def _wants_threads() -> bool:
+def _wants_threads(toolchain: Toolchain) -> bool:
     """Whether to write OpenMP loops: more than one thread asked for, and a compiler that has OpenMP."""
-    if config.num_threads > 1 and sys.platform == "darwin":
-        log.warn_once("openmp", "Apple's compiler has no OpenMP: generated kernels run in one thread")
+    if config.num_threads <= 1:
         return False
-    return config.num_threads > 1
+    if not has_openmp(toolchain):
+        log.warn_once("openmp", f"{toolchain.path} has no OpenMP: generated kernels run in one thread")
+        return False
+    return True
+
+
+def has_openmp(toolchain: Toolchain) -> bool:
+    """Whether `toolchain` compiles and links with -fopenmp. Tried once; the answer is an artefact like any other."""
+    key = make_key({"openmp": toolchain.key()})
+    return bool(load_or_build(key, lambda folder: {"openmp": _try_openmp(folder, toolchain)}).manifest["openmp"])
+
+
+def _try_openmp(folder: Path, toolchain: Toolchain) -> bool:
+    from compiler_core.runtime.build import build_library
+
+    loop = "void f(int* p) {\n#pragma omp parallel for\n  for (int i = 0; i < 64; ++i) p[i] = i;\n}\n"
+    try:
+        build_library({"openmp": loop}, folder / LIBRARY, with_threads(toolchain))
+    except CompilerFailedError as error:
+        shutil.rmtree(Path(error.where).parent)
+        return False
+    return True
 
 
 def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool) -> str:

@@ -80,7 +80,7 @@ def _finish(process: subprocess.Popen[str], source: Path) -> None:
     if process.returncode == 0:
         return
     lines = messages.strip().splitlines()
-    first = next((i for i, line in enumerate(lines) if "error" in line), 0)
+    first = max(next((i for i, line in enumerate(lines) if "error" in line), 0) - 2, 0)  # the linker says why before
     shown = "\n    ".join(lines[first : first + _ERROR_LINES]) or "(no message)"
     raise CompilerFailedError(
         f"the C++ compiler failed (exit code {process.returncode}) on generated code",

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from compiler_core.codegen.cpp.program import print_source
-from compiler_core.codegen.native_backend import with_threads
+from compiler_core.codegen.native_backend import has_openmp, with_threads
 from compiler_core.dtype import DType, of
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.loop_ir.interpret import interpret_program
@@ -21,6 +22,7 @@ from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_li
 from compiler_core.runtime.toolchain import find_toolchain
 from compiler_core.symbolic.functions import integer_symbol
 
+needs_openmp = pytest.mark.skipif(not has_openmp(find_toolchain()), reason="the compiler has no OpenMP")
 I0, I1, I2 = map(integer_symbol, ("i0", "i1", "i2"))
 
 

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native_harness import I0, I1, I2, assert_close, check, compile_programs, kernel_of, pointwise, program_of
+from native_harness import (
+    I0,
+    I1,
+    I2,
+    assert_close,
+    check,
+    compile_programs,
+    kernel_of,
+    needs_openmp,
+    pointwise,
+    program_of,
+)
 
 from compiler_core.codegen.cpp.index import IndexPrinter
 from compiler_core.codegen.cpp.statements import SUM_BLOCK, KernelPrinter
@@ -280,6 +291,7 @@ def test_half_arithmetic_rounds_where_the_casts_stand(half: DType, tmp_path, rng
     check(program, [values(rng, half, 60), values(rng, half, 60)], tmp_path, ulp=0)
 
 
+@needs_openmp
 def test_threads_give_the_same_bits(tmp_path, rng) -> None:
     program, data = program_of(softmax_kernel(300, 200)), rng.normal(size=60000).astype(np.float32)
     (one,) = compile_programs([program], tmp_path)

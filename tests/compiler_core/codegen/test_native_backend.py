@@ -9,15 +9,15 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from native_harness import needs_openmp
 
 from compiler_core import log
 from compiler_core.backend import find_backend
-from compiler_core.codegen.native_backend import NativeBackend, artefact_key
+from compiler_core.codegen.native_backend import NativeBackend, artefact_key, has_openmp
 from compiler_core.config import config
 from compiler_core.dtype import DType, float32, int64
 from compiler_core.errors import CompilerFailedError, CompilerNotFoundError, IndexError_, ShapeError
@@ -184,6 +184,7 @@ def test_profile_rows_cover_every_step() -> None:
     assert empty.rows == []
 
 
+@needs_openmp
 def test_threads_are_in_the_artefact() -> None:
     graph = graph_of(lambda x: F.softmax(x, -1), (600, 128))
     x = np.random.default_rng(0).normal(size=(600, 128)).astype(np.float32)
@@ -193,11 +194,17 @@ def test_threads_are_in_the_artefact() -> None:
     np.testing.assert_array_equal(one([x])[0], two([x])[0])
 
 
-def test_no_threads_where_the_compiler_has_no_openmp(monkeypatch) -> None:
-    monkeypatch.setattr("compiler_core.codegen.native_backend.sys", SimpleNamespace(platform="darwin"))
-    with config.patch(num_threads=2), pytest.warns(log.DistCompileWarning, match="no OpenMP"):
-        (native,) = NativeBackend().compile([MLP], "mlp")
+@needs_openmp
+def test_no_threads_where_the_compiler_has_no_openmp(tmp_path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-fopenmp\\ *) exit 1;; esac\nexec {find_toolchain().path} "$@"\n')
+    compiler.chmod(0o755)
+    with config.patch(num_threads=2, cxx=str(compiler)):
+        with pytest.warns(log.DistCompileWarning, match="no OpenMP"):
+            (native,) = NativeBackend().compile([MLP], "mlp")
+        assert not has_openmp(find_toolchain())
     np.testing.assert_allclose(native(mlp_inputs())[0].sum(1), 1, rtol=1e-6)
+    assert has_openmp(find_toolchain())
 
 
 PROCESS = textwrap.dedent("""
@@ -218,6 +225,8 @@ SANITIZERS = "address,undefined"
 
 def runtime_libraries() -> list[str]:
     """The sanitizers' libraries, to be loaded before Python; empty where the compiler does not bring them."""
+    if "clang" in find_toolchain().path:  # its sanitizers are linked in another way
+        return []
     names = [f"lib{name}.so" for name in ("asan", "ubsan")]
     ask = [find_toolchain().path, "-print-file-name="]
     found = [

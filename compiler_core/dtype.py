@@ -98,7 +98,8 @@ def of(thing: object) -> DType:
     numpy = getattr(thing, "dtype", thing)
     if isinstance(numpy, DType):  # of a Tensor or a graph node
         return numpy
-    numpy = np.dtype(numpy)  # type: ignore[call-overload]
+    if not isinstance(numpy, np.dtype):
+        numpy = np.dtype(numpy)  # type: ignore[call-overload]
     if numpy not in _BY_NUMPY:
         raise DTypeError(f"arrays of NumPy dtype {numpy} are not supported", expected=", ".join(d.name for d in ALL))
     return _BY_NUMPY[numpy]

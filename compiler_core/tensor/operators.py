@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from compiler_core.ops import functional as F
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import OPS, Value
 from compiler_core.tensor.inplace import in_place
 
 if TYPE_CHECKING:
@@ -24,6 +24,20 @@ Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
 def _binary(function: Callable[..., Value]) -> Binary:
     def operator(self: Any, other: object) -> Any:
+        return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+
+    return operator
+
+
+def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
+    """As `_binary`; Tensors of one shape and floating dtype, the usual case, go straight to primitive `name`."""
+    primitive = OPS[name]
+
+    def operator(self: Any, other: object) -> Any:
+        if isinstance(other, Operators):
+            a, b = self._cell.value, other._cell.value  # type: ignore[attr-defined]
+            if a.shape == b.shape and a.dtype is b.dtype and a.dtype.kind == "f":
+                return self.__bind__(primitive, (self, other), {})
         return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator
@@ -49,11 +63,11 @@ class Operators:
     """The table of the operators."""
 
     __slots__ = ()
-    __add__, __radd__, __iadd__ = _binary(F.add), _reflected(F.add), _augmented(F.add)
-    __sub__, __rsub__, __isub__ = _binary(F.sub), _reflected(F.sub), _augmented(F.sub)
-    __mul__, __rmul__, __imul__ = _binary(F.mul), _reflected(F.mul), _augmented(F.mul)
+    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add"), _reflected(F.add), _augmented(F.add)
+    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub"), _reflected(F.sub), _augmented(F.sub)
+    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul"), _reflected(F.mul), _augmented(F.mul)
     __truediv__, __rtruediv__, __itruediv__ = (
-        _binary(F.true_divide),
+        _arithmetic(F.true_divide, "div"),
         _reflected(F.true_divide),
         _augmented(F.true_divide),
     )

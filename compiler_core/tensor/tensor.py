@@ -343,16 +343,14 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop):
             return tensor.detach()
         arrays = [read(v._cell) if isinstance(v, Tensor) else v for v in values]
         out = run_eager(op, *arrays, **attrs)
-        aliasing = (
-            op.name in views.VIEW_OPS and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell)
-        )
+        aliasing = op.view and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell)
         cell = ViewCell(values[0]._cell, op, attrs, out) if aliasing else Cell(out)
         result = Tensor._from_cell(cell)
         enabled = thread_mode.enabled
         edges: tuple[Edge, ...] = ()
         if enabled:
             edges = tuple([v._edge() if isinstance(v, Tensor) else None for v in values])
-            if out.dtype.kind not in "biu" and any(e is not None for e in edges):
+            if edges != (None,) * len(edges) and out.dtype.kind not in "biu":
                 saved = tuple([v._cell if isinstance(v, Tensor) else v for v in values])
                 result._node = OpNode(op, attrs, edges, saved, cell)
         if aliasing:

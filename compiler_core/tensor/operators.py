@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from compiler_core.dtype import of
 from compiler_core.ops import functional as F
-from compiler_core.ops.registry import OPS, Value
+from compiler_core.ops.registry import OPS, Value, current_trace
 from compiler_core.tensor.inplace import in_place
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
+_FULL = OPS["full"]
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
 Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
@@ -30,7 +32,7 @@ def _binary(function: Callable[..., Value]) -> Binary:
 
 
 def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
-    """As `_binary`; Tensors of one shape and floating dtype, the usual case, go straight to primitive `name`."""
+    """As `_binary`; the usual cases go straight to primitive `name`: floating Tensors that are alike, and numbers."""
     primitive = OPS[name]
 
     def operator(self: Any, other: object) -> Any:
@@ -38,6 +40,10 @@ def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
             a, b = self._cell.value, other._cell.value  # type: ignore[attr-defined]
             if a.shape == b.shape and a.dtype is b.dtype and a.dtype.kind == "f":
                 return self.__bind__(primitive, (self, other), {})
+        elif type(other) in (float, int) and self._cell.value.dtype.kind == "f" and current_trace() is None:
+            value = self._cell.value
+            constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))  # type: ignore[arg-type]
+            return self.__bind__(primitive, (self, constant), {})
         return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator

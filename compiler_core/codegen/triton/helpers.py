@@ -5,7 +5,7 @@ function works in Triton's interpreter and compiles for a GPU, so none uses a ve
 Triton's own that are jitted at its import (tl.sum, tl.max): the interpreter takes their combining functions, not them.
 Sources: log1p and expm1 after Kahan (Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1); philox after
 Salmon et al., SC'11. Limits: pow goes through exp and log in float64, so that of float64 operands is good to about
-1e-13 for results of moderate size.
+1e-13 for results of moderate size; a remainder on a GPU has no digits left where the quotient exceeds 2^24.
 """
 
 from __future__ import annotations

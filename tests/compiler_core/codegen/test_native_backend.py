@@ -7,25 +7,22 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from native_harness import needs_openmp
+from small_network import MLP, graph_of, mlp, mlp_inputs
 
 from compiler_core import log
 from compiler_core.backend import find_backend
 from compiler_core.codegen.native_backend import NativeBackend, artefact_key, has_openmp
 from compiler_core.config import config
-from compiler_core.dtype import DType, float32, int64
+from compiler_core.dtype import float32, int64
 from compiler_core.errors import CompilerFailedError, CompilerNotFoundError, IndexError_, ShapeError
 from compiler_core.graph.interpret import interpret
-from compiler_core.graph.ir import Graph, GraphBuilder
-from compiler_core.meta import TensorMeta
+from compiler_core.graph.ir import Graph
 from compiler_core.ops import functional as F
-from compiler_core.ops.registry import Value, use_trace
 from compiler_core.runtime.profiler import profiling
 from compiler_core.runtime.toolchain import find_toolchain
 
@@ -36,28 +33,6 @@ ROOT = Path(__file__).parents[3]
 def own_cache(tmp_path):
     with config.patch(cache_dir=tmp_path / "cache"):
         yield tmp_path / "cache"
-
-
-def graph_of(
-    function: Callable[..., Any], *shapes: tuple[int, ...], dtypes: Sequence[DType] = (), name: str = "f"
-) -> Graph:
-    builder = GraphBuilder(name)
-    metas = [TensorMeta(s, d) for s, d in zip(shapes, dtypes or [float32] * len(shapes), strict=True)]
-    with use_trace(builder):
-        result: Value = function(*(builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)))
-    return builder.build(result if isinstance(result, list) else [result])
-
-
-def mlp(x: Value, w1: Value, b1: Value, w2: Value) -> Value:
-    return F.softmax(F.linear(F.gelu(F.linear(x, w1, b1), approximate="tanh"), w2), -1)
-
-
-MLP = graph_of(mlp, (6, 5), (7, 5), (7,), (3, 7), name="mlp")
-
-
-def mlp_inputs() -> list[np.ndarray]:
-    rng = np.random.default_rng(3)
-    return [rng.normal(size=node.shape).astype(np.float32) for node in MLP.inputs]
 
 
 def test_a_small_network_equals_the_interpreter() -> None:
@@ -208,10 +183,10 @@ def test_no_threads_where_the_compiler_has_no_openmp(tmp_path) -> None:
 
 
 PROCESS = textwrap.dedent("""
-    import sys, time
+    import sys
     sys.path.insert(0, {tests!r})
-    from test_native_backend import MLP, NativeBackend, mlp_inputs
-    before = set(sys.modules)
+    from compiler_core.codegen.native_backend import NativeBackend
+    from small_network import MLP, mlp_inputs
     (native,) = NativeBackend().compile([MLP], "mlp")
     native(mlp_inputs())
     heavy = [name for name in ("sympy", "networkx", "compiler_core.lowering", "compiler_core.codegen.cpp.program")

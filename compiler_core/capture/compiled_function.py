@@ -11,10 +11,12 @@ Inside another capture (or a backward that is being traced) the original runs, a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -24,7 +26,7 @@ from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, ch
 from compiler_core.capture.capture import Captured, capture, guard_call, root_module, still_holds
 from compiler_core.capture.entry import CompiledEntry, Entry, TapeEntry, known_of
 from compiler_core.capture.explain import EntryReport, Explanation
-from compiler_core.capture.guards import Check, Guards
+from compiler_core.capture.guards import Check
 from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy
 from compiler_core.config import config
 from compiler_core.errors import GraphBreak, RecompileLimitError
@@ -33,11 +35,12 @@ from compiler_core.pipeline import Request, compile_captured, simplify
 from compiler_core.steps import timed
 
 
+@dataclass(frozen=True, slots=True)
 class Broken:
-    """Calls that cannot be captured, by their guards, and why. None: no guard could be made; holds for all calls."""
+    """Calls that cannot be captured: the check that knows them, and why."""
 
-    def __init__(self, check: Check | None, guards: Guards | None, why: GraphBreak) -> None:
-        self.check, self.guards, self.why = check, guards, why
+    check: Check
+    why: GraphBreak
 
 
 class CompiledFunction:
@@ -58,7 +61,8 @@ class CompiledFunction:
         self._entries: list[tuple[Check, Entry]] = []
         self._broken: list[Broken] = []
         self._misses: list[str] = []
-        self._lock = threading.RLock()
+        self._breaks: dict[str, None] = {}  # texts, in order
+        self._lock = threading.Lock()
         self._name = _name_of(function)
         check_backend(backend)
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
@@ -68,32 +72,36 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
             return self._function(*args, **kwargs)
-        for position, (check, entry) in enumerate(self._entries):
-            found = check(args, kwargs)
+        for position, item in enumerate(self._entries):
+            found = item[0](args, kwargs)
             if not isinstance(found, int):
                 if position:
-                    self._entries.insert(0, self._entries.pop(position))
-                return entry.run(*found)
+                    self._keep_first(item)
+                return item[1].run(*found)
         return self._missed(args, kwargs)
+
+    def _keep_first(self, item: tuple[Check, Entry]) -> None:
+        """Put an entry, new or not, in front. Ranks that are threads may share one compiled function."""
+        with self._lock:
+            self._entries = [item, *(other for other in self._entries if other is not item)]
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def _missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """No entry fits: compile one, or run eager and say why."""
-        with self._lock:
-            for broken in self._broken:
-                if broken.check is None or not isinstance(broken.check(args, kwargs), int):
-                    return self._function(*args, **kwargs)
-            self._report_miss(args, kwargs)
-            if len(self._entries) + len(self._broken) >= config.recompile_limit:
-                return self._over_limit(args, kwargs)
-            try:
-                check, entry = self._compile(args, kwargs)
-                found = still_holds(entry.captured.guards, check(args, kwargs))
-            except GraphBreak as why:
-                return self._break(why, args, kwargs)
-            self._entries.insert(0, (check, entry))
+        """No entry fits: compile one, or run eager and say why. No lock is held: ranks agree on plans meanwhile."""
+        for broken in self._broken:
+            if not isinstance(broken.check(args, kwargs), int):
+                return self._function(*args, **kwargs)
+        self._report_miss(args, kwargs)
+        if len(self._entries) + len(self._broken) >= config.recompile_limit:
+            return self._over_limit(args, kwargs)
+        try:
+            check, entry = self._compile(args, kwargs)
+            found = still_holds(entry.captured.guards, check(args, kwargs))
+        except GraphBreak as why:
+            return self._break(why, args, kwargs)
+        self._keep_first((check, entry))
         return entry.run(*found)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Check, Entry]:
@@ -149,11 +157,10 @@ class CompiledFunction:
         log.emit("breaks", f"{self._name}: {why}")
         if self._fullgraph:
             raise why
-        try:
+        self._breaks.setdefault(str(why))
+        with contextlib.suppress(GraphBreak):  # then every such call finds that out, before anything is traced
             guards, _ = guard_call(self._function, args, kwargs)
-            self._broken.append(Broken(guards.build(f"{self._name} broken"), guards, why))
-        except GraphBreak:
-            self._broken.append(Broken(None, None, why))
+            self._broken.append(Broken(guards.build(f"{self._name} broken"), why))
         log.warn_once(
             f"break {self._name} {why.where} {why.what}", f"{self._name} runs eager for such calls: {why}", stacklevel=4
         )
@@ -167,7 +174,7 @@ class CompiledFunction:
             EntryReport(entry.captured.graph.name, tuple(entry.captured.guards.texts), entry.graphs)
             for _, entry in self._entries
         )
-        return Explanation(self._name, entries, tuple(str(b.why) for b in self._broken), tuple(self._misses))
+        return Explanation(self._name, entries, tuple(self._breaks), tuple(self._misses))
 
     def __repr__(self) -> str:
         return f"compiled({self._function!r})"

@@ -23,6 +23,9 @@ class CompiledModule(CompiledFunction):
     def __class__(self) -> type:  # what isinstance() asks when type() is not the answer
         return type(self._function)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self  # a module in a class body is no method
+
     def __getattr__(self, name: str) -> Any:
         if name in OWN:
             raise AttributeError(name)  # before __init__ has run (copying, unpickling)
@@ -86,5 +89,5 @@ def _rebuild(module: Callable[..., Any], backend: Any, fullgraph: bool) -> Compi
 
 
 OWN = frozenset(
-    {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_lock", "_name"}
+    {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_breaks", "_lock", "_name"}
 )  # the attributes that are not the module's

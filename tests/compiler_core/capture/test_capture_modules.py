@@ -303,6 +303,7 @@ def test_a_compiled_module_is_a_module() -> None:
     assert not isinstance(compile(lambda x: x), nn.Module)
     assert "explain" in dir(compiled)
     assert repr(compiled) == repr(nn.Linear(2, 2))
+    assert type("Holder", (), {"layer": compiled})().layer is compiled
     compiled.extra = 1
     del compiled.extra
     assert not hasattr(compiled, "extra")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -265,6 +266,11 @@ def test_python_that_needs_data_breaks_and_is_right(function: Callable[[Tensor],
     np.testing.assert_array_equal(result.numpy(), function(x).numpy())
 
 
+@dataclasses.dataclass(frozen=True)
+class Config:
+    factor: float
+
+
 class Mutable:
     factor = 2.0
 
@@ -276,6 +282,8 @@ def test_arguments_that_no_guard_vouches_for_run_eager() -> None:
         assert compiled(ones(1), thing).tolist() == [2.0]
     thing.factor = 5.0
     assert compiled(ones(1), thing).tolist() == [5.0]
+    assert compiled(ones(1), Config(3.0)).tolist() == [3.0]  # such calls alone run eager
+    assert entries(compiled) == 1
     with pytest.warns(DistCompileWarning, match="ndarray"):
         compile(lambda x, a: x * a, backend="aot_eager")(ones(1), np.ones(1, np.float32))
 
@@ -422,6 +430,30 @@ def test_compiled_inside_compiled_is_inlined() -> None:
     assert outer(ones(1)).tolist() == [3.0]
     assert entries(inner) == 0
     assert entries(outer) == 1
+
+
+def test_threads_share_a_compiled_function() -> None:
+    """Two threads compile at once, each waiting for the other in the middle, as ranks that agree on a plan do."""
+    both = threading.Barrier(2, timeout=60)
+
+    def meeting_backend(graph: Any, example_inputs: Any) -> Callable[..., Any]:
+        both.wait()
+        return lambda *arrays: interpret(graph, arrays)
+
+    compiled = compile(lambda x, n: x * n, backend=meeting_backend, fullgraph=True)
+    results: dict[int, list[float]] = {}
+
+    def work(n: int) -> None:
+        for _ in range(50):
+            results[n] = compiled(ones(1), n).tolist()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert results == {2: [2.0], 3: [3.0]}
+    assert entries(compiled) == 2
 
 
 def test_methods_can_be_compiled() -> None:

@@ -22,6 +22,7 @@ from compiler_core.symbolic.affine import Affine
 
 MAX_COLS = 65536  # row-local scratch lives on the stack, and should in the L2 cache
 MAX_MEMBERS = 96
+MAX_STREAMS = 16  # arrays read side by side: more than the L1 cache has ways for, and the prefetcher has slots
 Level = Literal["full", "row"]
 HazardKind = Literal["library", "scatter", "shape", "access", "barrier", "cycle", "size"]
 
@@ -190,6 +191,11 @@ def _joint_shape(a: Group, b: Group, links: Iterable[tuple[Info, Read]]) -> Loop
 
 def _check_levels(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str, Info]) -> Verdict:
     inside = set(members)
+    streams = {
+        read.source for name in members for read in infos[name].reads if read.cols is None and read.source not in inside
+    }
+    if len(streams) > MAX_STREAMS:
+        return Hazard("size", f"{len(streams)} arrays read side by side")
     for name in members:
         info = infos[name]
         level = level_of(info, shape)

@@ -25,6 +25,7 @@ from compiler_core.schedule.chunks import n_chunks
 from compiler_core.schedule.fuse import Partition
 from compiler_core.schedule.legality import (
     MAX_COLS,
+    MAX_STREAMS,
     Group,
     Hazard,
     Legal,
@@ -87,6 +88,21 @@ def test_a_row_that_is_too_long_for_the_cache_is_a_hazard() -> None:
     hazard = verdict(graph, "max", "sub")
     assert isinstance(hazard, Hazard)
     assert hazard.kind == "size"
+
+
+def test_a_sum_of_many_arrays_is_cut() -> None:
+    n = 2 * MAX_STREAMS
+
+    def function(*xs: Node) -> Node:
+        total = xs[0]
+        for x in xs[1:]:
+            total = prims.add(total, x)
+        return total
+
+    (program,) = lower_and_schedule([build(function, *[(4, 6)] * n)])
+    calls = [step for step in program.steps if isinstance(step, ir.KernelCall)]
+    assert 1 < len(calls) <= 4
+    assert all(len(call.slots) <= MAX_STREAMS + 1 for call in calls)
 
 
 def test_scatters_are_kernels_of_their_own() -> None:

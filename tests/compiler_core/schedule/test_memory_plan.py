@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from compiler_core.schedule.memory import ALIGNMENT, Life, plan_memory
+from compiler_core.schedule.memory import ALIGNMENT, PAGE, Life, plan_memory
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -15,7 +15,7 @@ def test_living_temps_never_overlap(seed: int) -> None:
     lives = []
     for k in range(40):
         first = rng.randrange(30)
-        lives.append(Life(f"t{k}", rng.randrange(0, 5000), first, first + rng.randrange(6)))
+        lives.append(Life(f"t{k}", rng.choice([0, 4, 100, 4096, 5000, 70000]), first, first + rng.randrange(6)))
     offsets, total = plan_memory(lives)
     for a in lives:
         assert offsets[a.name] % ALIGNMENT == 0
@@ -28,3 +28,9 @@ def test_living_temps_never_overlap(seed: int) -> None:
 def test_a_chain_reuses_two_places() -> None:
     _, total = plan_memory([Life(f"t{k}", 1024, k, k + 1) for k in range(10)])
     assert total == 2048
+
+
+def test_large_temps_of_one_kernel_start_at_different_places_of_a_page() -> None:
+    offsets, total = plan_memory([Life(f"t{k}", 1 << 20, k, 10) for k in range(8)])
+    assert len({offset % PAGE for offset in offsets.values()}) == 8
+    assert total <= 8 * ((1 << 20) + 2 * PAGE)

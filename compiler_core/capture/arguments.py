@@ -23,8 +23,10 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import meta_of
+from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.views import contiguous_strides
 
 IDENTIFIED = (
     *(FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, enum.Enum),
@@ -89,6 +91,7 @@ def _guard_tensor(guards: Guards, code: str, tensor: Tensor, text: str) -> Known
     kind = guards.bind(type(tensor), "type")
     guards.require(f"type({local}) is {kind}", f"{text} is a {type(tensor).__name__}")
     require_meta(guards, f"{local}._cell.value", meta_of(tensor), text)
+    _require_layout(guards, f"{local}._cell", tensor, text)
     require_gradient(guards, local, tensor, text)
     return Known(tensor, "input", text, local)
 
@@ -98,6 +101,15 @@ def require_meta(guards: Guards, code: str, meta: TensorMeta, text: str) -> None
     dtype = guards.bind(meta.dtype.numpy, "dtype")
     guards.require(f"{code}.shape == {meta.shape}", f"{text}.shape == {meta.shape}")
     guards.require(f"{code}.dtype == {dtype}", f"{text}.dtype == {meta.dtype.name}")
+
+
+def _require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None:
+    """The same logical strides: they decide what is a view (`reshape`), and what `is_contiguous` answers."""
+    strides = tensor._cell.strides()
+    same = f"{code}.strides() == {strides}"
+    if strides == contiguous_strides(tuple(tensor.shape)):
+        same = f"type({code}) is {guards.bind(Cell, 'type')} or {same}"
+    guards.require(same, f"{text}.stride() == {strides}")
 
 
 def require_gradient(guards: Guards, code: str, tensor: Tensor, text: str) -> None:

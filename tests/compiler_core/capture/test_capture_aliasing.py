@@ -120,6 +120,18 @@ def test_a_detached_alias_of_an_argument_gets_no_gradient(backend: str) -> None:
     assert x.grad.tolist() == [4.0, 6.0]
 
 
+def test_layout_decides_what_is_a_view(backend: str) -> None:
+    compiled = compile(lambda x: x.reshape(4), backend=backend, fullgraph=True)
+    for _ in range(2):
+        plain, turned = ones(2, 2), ones(2, 2).t()
+        assert compiled(plain)._cell.root is plain._cell.root
+        assert compiled(turned)._cell.root is not turned._cell.root
+        rows = ones(4, 2)[1:3]
+        assert compiled(rows)._cell.root is rows._cell.root
+    assert len(compiled.explain().entries) == 2
+    assert compiled.explain().recompiles == ("args[0].stride() == (2, 1)",)
+
+
 def test_one_tensor_twice_then_two(backend: str) -> None:
     def function(a: Tensor, b: Tensor) -> Tensor:
         a.add_(1)

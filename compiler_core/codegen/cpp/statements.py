@@ -269,7 +269,7 @@ def signature(kernel: Kernel, name: str) -> str:
 
 def _parameter(param: Param) -> str:
     const = "const " if param.access == "in" else ""
-    return f"{const}{storage_type(param.dtype)}* __restrict {param.name}"
+    return f"{const}{storage_type(param.dtype)}* {param.name}"
 
 
 def _work(loop: Loop) -> int:

@@ -168,8 +168,8 @@ def _matmul(g: RandomGraph) -> Node:
     if kind == 0:
         return F.linear(x, F.mul(g.input((n, x.shape[-1])), scale), g.input((n,)))
     if kind == 1:
-        return F.mul(F.matmul(x, F.transpose(x, -1, -2)), 1.0 / x.shape[-1])
-    return F.mul(F.matmul(F.transpose(x, -1, -2), x), 1.0 / x.shape[-2])
+        return F.tanh(F.mul(F.matmul(x, F.transpose(x, -1, -2)), 1.0 / x.shape[-1]))
+    return F.tanh(F.mul(F.matmul(F.transpose(x, -1, -2), x), 1.0 / x.shape[-2]))
 
 
 def _index(g: RandomGraph) -> Node:
@@ -179,11 +179,42 @@ def _index(g: RandomGraph) -> Node:
     return F.index_select(x, d, rows)
 
 
+def _attention(g: RandomGraph) -> Node:
+    """Attention of a value to itself or to new keys, causal or not, sometimes by way of heads."""
+    x = g.pick(2)
+    if g.rng.random() < 0.5 and len(x.shape) == 3 and x.shape[-1] % 2 == 0:
+        q, k, v = (F.transpose(F.unflatten(F.mul(x, scale), 2, (2, -1)), 1, 2) for scale in (1.0, 0.5, -0.7))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=bool(g.rng.random() < 0.7))
+        return F.flatten(F.transpose(out, 1, 2), 2)
+    other = x if g.rng.random() < 0.5 else g.input((*x.shape[:-2], int(g.rng.choice(SIZES)), x.shape[-1]))
+    return F.scaled_dot_product_attention(x, other, F.sin(other), is_causal=bool(g.rng.random() < 0.7))
+
+
+def _masked_product(g: RandomGraph) -> Node:
+    """A product whose result or operand is a triangle, which the compiler may compute in part."""
+    x = g.pick(2)
+    scores = F.mul(F.matmul(x, F.transpose(x, -1, -2)), 1.0 / x.shape[-1])
+    scores = F.tril(scores) if g.rng.random() < 0.5 else F.triu(scores, int(g.rng.integers(-1, 2)))
+    return F.tanh(F.matmul(scores, x))
+
+
 def _triangle(g: RandomGraph) -> Node:
     return F.tril(g.pick(2), int(g.rng.integers(-1, 2)))
 
 
 RULES: tuple[Rule, ...] = (
     *(_unary, _unary, _binary, _binary, _binary, _scalar, _select, _reduce, _reduce, _row_function, _row_function),
-    *(_reshape, _permute, _slice, _pad_or_roll, _join, _matmul, _matmul, _index, _triangle),
+    *(
+        _reshape,
+        _permute,
+        _slice,
+        _pad_or_roll,
+        _join,
+        _matmul,
+        _matmul,
+        _index,
+        _triangle,
+        _attention,
+        _masked_product,
+    ),
 )

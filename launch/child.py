@@ -32,7 +32,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--bind", default="core")
     parser.add_argument("--socket", default="")
-    parser.add_argument("--", dest="program", nargs=argparse.REMAINDER)
     split = argv.index("--")
     options = parser.parse_args(argv[:split])
     options.program = argv[split + 1 :]

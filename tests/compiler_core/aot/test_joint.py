@@ -62,11 +62,14 @@ def test_gradients_are_the_tapes(seed: int) -> None:
             np.testing.assert_allclose(got, taped[i].numpy(), rtol=1e-8, atol=1e-9, err_msg=f"seed {seed}\n{graph}")
 
 
-@pytest.mark.parametrize("seed", range(15))
+def is_smooth(seed: int) -> bool:
+    """Whether the gradient of a random graph is the derivative of what it computes."""
+    return not any(call.op.name in ("detach", "maximum") for call in random_graph(seed).calls)
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(100) if is_smooth(seed)][:15])
 def test_gradients_are_differences(seed: int) -> None:
     graph = random_graph(seed)
-    if any(call.op.name in ("detach", "maximum") for call in graph.calls):
-        pytest.skip("not the derivative of what it computes")
     joint = joint_of(graph)
     inputs, tangents = random_inputs(graph, seed), tangents_of(joint, seed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler_core.codegen.cpp.index import IndexPrinter
+from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.scalars import Used, emit_scalar
 from compiler_core.codegen.cpp.types import is_half, literal, register_type
 from compiler_core.dtype import DType, bool_, float32, int64
@@ -35,7 +35,7 @@ class ExprPrinter:
     from_tiles: loads whose element stands in a local array now, and where.
     """
 
-    index: IndexPrinter
+    index: CppIndexPrinter
     used: Used
     held_as: Mapping[str, str]
     from_tiles: Mapping[Load, str]

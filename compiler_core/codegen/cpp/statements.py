@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
-from compiler_core.codegen.cpp.index import IndexPrinter, Interval
+from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
+from compiler_core.codegen.index import Interval
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.loop_ir.expr import Load
 from compiler_core.loop_ir.ir import (
@@ -60,7 +61,7 @@ class KernelPrinter:
 
     def __post_init__(self) -> None:
         self.has_checks = any(isinstance(stmt, Check) for stmt in walk(self.kernel.body))
-        self.expr = ExprPrinter(IndexPrinter(self.axes, self.used.helpers), self.used, self.held_as, self.from_tiles)
+        self.expr = ExprPrinter(CppIndexPrinter(self.axes, self.used.helpers), self.used, self.held_as, self.from_tiles)
         self.params = {p.name: p for p in self.kernel.params}
         self.dtypes = {p.name: p.dtype for p in self.kernel.params}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler_core.codegen.cpp.index import IndexPrinter
+from compiler_core.codegen.index import IndexPrinter
 from compiler_core.codegen.triton.scalars import emit_scalar
 from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bfloat16, bool_, float32, int64

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.codegen.cpp.index import Interval
+from compiler_core.codegen.index import Interval
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
 from compiler_core.codegen.triton.sections import GRID_LANES, MAX_LANES, Section, expressions
 from compiler_core.codegen.triton.types import literal, register_type

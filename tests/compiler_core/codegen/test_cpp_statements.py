@@ -19,7 +19,7 @@ from native_harness import (
     program_of,
 )
 
-from compiler_core.codegen.cpp.index import IndexPrinter
+from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.statements import SUM_BLOCK, KernelPrinter
 from compiler_core.dtype import ALL, DType, bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 from compiler_core.errors import IndexError_
@@ -211,7 +211,7 @@ def test_where_on_an_index_does_not_load_the_other_side(op: str, tmp_path, rng) 
 
 
 def compared(op: str, left: x.Index, right: x.Index) -> str:
-    printer = IndexPrinter({"i0": (0, 11), "i1": (0, 63), "i2": (0, 64)}, set())
+    printer = CppIndexPrinter({"i0": (0, 11), "i1": (0, 63), "i2": (0, 64)}, set())
     return printer.compare(op, left, right)
 
 

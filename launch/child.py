@@ -46,9 +46,10 @@ class Rank:
         self.channel: Channel | None = None
 
     def prepare(self) -> None:
-        """Learn the rank, connect, bind. Raises WorldSizeError."""
+        """Learn the rank, tell it to the program, connect, bind. Raises WorldSizeError."""
         processes.die_with_parent()
         identity = ranks.identify(self.options.mpi, self.options.size, os.environ)
+        os.environ.update(ranks.variables(identity))
         if self.options.socket and os.path.exists(self.options.socket):  # absent on another host
             self.channel = Channel(self.options.socket, identity.rank)
         sys.excepthook = shown_by_the_launcher

@@ -1,7 +1,8 @@
 """Who am I? The environment variables through which each MPI's mpiexec tells a process its rank.
 
-In: the name of the MPI and an environment. Out: `Identity`. Invariant: a rank that its mpiexec told nothing, or another
-world size than was asked for, is an error here, not N worlds of one rank later.
+In: the name of the MPI and an environment. Out: `Identity`, and `variables`: the same under torchrun's names, which
+training scripts read (`if "RANK" in os.environ: ...`; without them every rank would train alone). Invariant: a rank
+that its mpiexec told nothing, or another world size than was asked for, is an error here, not N worlds of one later.
 """
 
 from __future__ import annotations
@@ -58,3 +59,13 @@ def identify(mpi: str, size: int, environ: Mapping[str, str]) -> Identity:
         )
     local_rank, local_size = environ.get(names.local_rank, "0"), environ.get(names.local_size, "1")
     return Identity(int(environ[names.rank]), size, int(local_rank), int(local_size))
+
+
+def variables(identity: Identity) -> dict[str, str]:
+    """torchrun's environment variables for this rank."""
+    return {
+        "RANK": str(identity.rank),
+        "WORLD_SIZE": str(identity.size),
+        "LOCAL_RANK": str(identity.local_rank),
+        "LOCAL_WORLD_SIZE": str(identity.local_size),
+    }

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from launch_jobs import TIMEOUT_S, environment, processes_with, program, run, start, wait_until
@@ -45,6 +46,16 @@ def test_two_ranks_see_each_other_and_keep_their_streams(tmp_path: Path) -> None
     expected = [f"[{r}] rank {r} of 2 ['--flag', 'x'] __main__ program.py" for r in range(2)]
     assert sorted(done.stdout.splitlines()) == expected
     assert sorted(done.stderr.splitlines()) == ["[0] warn", "[1] warn"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_rank_finds_torchruns_variables(tmp_path: Path, size: int) -> None:
+    text = """
+    import os
+    print(*(os.environ.get(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
+    """
+    done = run("-n", str(size), "--no-prefix", program(tmp_path, dedent(text)), RANK="9", WORLD_SIZE="10")
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {size} {rank} {size}" for rank in range(size)]
 
 
 def test_modules_and_packages_run(tmp_path: Path) -> None:

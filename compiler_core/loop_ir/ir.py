@@ -36,7 +36,9 @@ In: nothing. Out: the classes. Invariants (`verify.py` checks them):
   for Accumulates into scalars declared outside of it, whose order of summation is free. No two iterations store to one
   address.
 - An accumulator is read as `Var` after the loop that fills it, never inside. An argmax one reads as the index (i64).
-- Two Params may name the same memory only if neither is written. Params are 64-byte aligned up to their slot's offset.
+- Two Params may name the same memory only if neither is written, or if one is stored once, by `=`, and each load of the
+  other is at that store's index and stands before it (aliasing.py).
+- Params are 64-byte aligned up to their slot's offset.
 - Kernels with the same text are the same object, also across the programs of one `lower_and_schedule`.
 Limits: extents are ints today; every extent and numel is typed `Size` so that symbols can enter there.
 """

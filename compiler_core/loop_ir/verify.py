@@ -5,8 +5,8 @@ Run between passes in tests and when DISTCOMPILE_VERIFY=1.
 In: Kernel or Program. Out: nothing, or GraphError naming the kernel, the statement and what is wrong. Checked: every
 name is declared before use and once; dtypes of loads, calls, stores and selects agree; no arithmetic on 16-bit floats;
 accumulators are not read while they are filled; vector loops hold only what they may; stores inside parallel and
-vector loops move with the axis; slots fit buffers; gemm operands suit BLAS and lie inside their buffers; temps lie
-inside the arena.
+vector loops move with the axis; slots fit buffers; params share memory only where that is safe; gemm operands suit
+BLAS and lie inside their buffers; temps lie inside the arena.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from compiler_core.dtype import DType, bool_, float32, float64, int64
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.aliasing import safe_pairs
 from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
 from compiler_core.symbolic.functions import integer_symbol
 
@@ -213,6 +214,24 @@ def _check_step(step: ir.Step, buffers: dict[str, ir.Buffer], where: str) -> Non
         fits = buffer is not None and buffer.dtype is param.dtype and slot.offset + param.numel <= buffer.numel
         if not fits or (param.access != "in" and buffer is not None and buffer.kind in ("input", "constant")):
             raise GraphError(f"program {where}: {slot.buffer} does not suit {param}", got=print_step(step))
+    _check_overlaps(step, buffers, where)
+
+
+def _check_overlaps(step: ir.KernelCall, buffers: dict[str, ir.Buffer], where: str) -> None:
+    """A written param may share memory with another one only where `aliasing.py` says so."""
+    spans = []
+    for slot, param in zip(step.slots, step.kernel.params):
+        buffer = buffers[slot.buffer]
+        room = "arena" if buffer.kind == "temp" else buffer.name
+        begin = buffer.offset + slot.offset * buffer.dtype.itemsize
+        spans.append((param, room, begin, begin + param.numel * buffer.dtype.itemsize))
+    safe = set(safe_pairs(step.kernel))
+    for k, (a, room, begin, end) in enumerate(spans):
+        for b, other_room, other_begin, other_end in spans[k + 1 :]:
+            if room != other_room or end <= other_begin or other_end <= begin or a.access == b.access == "in":
+                continue
+            if begin != other_begin or not {(a.name, b.name), (b.name, a.name)} & safe:
+                raise GraphError(f"program {where}: {a.name} and {b.name} share memory unsafely", got=print_step(step))
 
 
 def _check_gemm(call: ir.LibraryCall, buffers: dict[str, ir.Buffer], where: str) -> None:

@@ -17,6 +17,7 @@ from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.fuse import fuse
+from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import Built, Partial, build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.memory import Life, plan_memory
@@ -112,7 +113,9 @@ def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials
     arrays = {node.name: node.array for node in graph.constants}
     touched = dict.fromkeys(slot.buffer for step in steps for slot in slots_of(step))
     temps = [name for name in touched if name not in {*inputs, *arrays, *defined.outputs}]
-    offsets, arena = plan_memory(_lives(steps, temps, defined.metas, partials))
+    lives, homes = share(steps, _lives(steps, temps, defined.metas, partials))
+    offsets, arena = plan_memory(lives)
+    offsets |= {name: offsets[home] for name, home in homes.items()}
     buffers = [ir.Buffer(node.name, node.dtype, node.meta.numel, "input") for node in graph.inputs]
     buffers += [_buffer(name, "output", defined.metas[name]) for name in defined.outputs]
     for name in touched:

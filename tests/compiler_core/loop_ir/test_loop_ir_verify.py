@@ -88,3 +88,13 @@ def test_good_programs_pass() -> None:
 def test_a_broken_program_is_refused(program: ir.Program, complaint: str) -> None:
     with pytest.raises(GraphError, match=complaint):
         verify_program(program)
+
+
+def test_params_that_share_memory_unsafely_are_refused() -> None:
+    flip = parse_kernel("kernel f(p0: f32[8] in, p1: f32[8] out)\n  for i0 in 8 vector\n    p1[i0] = p0[7 - i0]\n")
+    buffers = (X, Y, ir.Buffer("t", float32, 8, "temp", 0), ir.Buffer("u", float32, 8, "temp", 0))
+    steps = [ir.KernelCall(COPY, (ir.Slot(a), ir.Slot(b))) for a, b in ("xt", "tu", "uy")]
+    verify_program(replace(GOOD, buffers=buffers, steps=tuple(steps), arena_nbytes=64))
+    steps[1] = ir.KernelCall(flip, steps[1].slots)
+    with pytest.raises(GraphError, match="share memory unsafely"):
+        verify_program(replace(GOOD, buffers=buffers, steps=tuple(steps), arena_nbytes=64))

@@ -8,13 +8,11 @@ mutable object of the user's could change without notice, so such a call runs ea
 from __future__ import annotations
 
 import enum
-import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from compiler_core.capture.guards import Guards, is_plain
+from compiler_core.capture.guards import Guards, TensorCode, is_plain
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module, unwrapped
 from compiler_core.capture.pytree import Branch, children, flatten
 from compiler_core.capture.trace import Known
@@ -43,15 +41,13 @@ def guard_arguments(guards: Guards, args: tuple[Any, ...], kwargs: dict[str, Any
         found.extend(_guard_value(guards, f"args[{i}]", value, f"args[{i}]"))
     for key, value in kwargs.items():
         found.extend(_guard_value(guards, f"kwargs[{key!r}]", value, key))
-    guards.arguments = [entry.code for entry in found if entry.code]
-    numbers = itertools.count()
-    return [replace(entry, argument=next(numbers)) if entry.code else entry for entry in found]
+    return found
 
 
 def _guard_value(guards: Guards, code: str, value: Any, text: str) -> Iterator[Known]:
     """Require `code` to be like `value`; `text` is what the user calls it."""
     if isinstance(value, Tensor):
-        yield _guard_tensor(guards, code, value, text)
+        yield guard_tensor(guards, code, value, text)
     elif is_plain(value):
         guards.require_plain(code, value, text)
     elif isinstance(value, IDENTIFIED):
@@ -86,14 +82,17 @@ def _guard_container(
         yield from _guard_value(guards, local + access, child, text + access)
 
 
-def _guard_tensor(guards: Guards, code: str, tensor: Tensor, text: str) -> Known:
+def guard_tensor(guards: Guards, code: str, tensor: Tensor, text: str) -> Known:
+    """`code` must be a Tensor like this one: it comes anew with every call, from an argument or a variable."""
     local = guards.let("tensor", code)
     kind = guards.bind(type(tensor), "type")
     guards.require(f"type({local}) is {kind}", f"{text} is a {type(tensor).__name__}")
     require_meta(guards, f"{local}._cell.value", meta_of(tensor), text)
     _require_layout(guards, f"{local}._cell", tensor, text)
     require_gradient(guards, local, tensor, text)
-    return Known(tensor, "input", text, local)
+    guards.arguments.append(local)
+    guards.tensors.setdefault(id(tensor), TensorCode(code, local, text))
+    return Known(tensor, "input", text, local, len(guards.arguments) - 1)
 
 
 def require_meta(guards: Guards, code: str, meta: TensorMeta, text: str) -> None:

@@ -16,7 +16,13 @@ from typing import Any
 
 from compiler_core import dtype as dtypes
 from compiler_core.aot.boundary import Boundary
-from compiler_core.capture.arguments import guard_arguments, guard_module, module_tensors, require_gradient
+from compiler_core.capture.arguments import (
+    guard_arguments,
+    guard_module,
+    guard_tensor,
+    module_tensors,
+    require_gradient,
+)
 from compiler_core.capture.environment import CodeRecorder, RandomWatch, guard_environment, variables
 from compiler_core.capture.guards import Check, Found, Guards
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module, unwrapped
@@ -127,12 +133,11 @@ def guard_call(
     if module is not None:
         guard_module(guards, guards.bind(module, "module"), module, "self")
         known.extend(module_tensors(module, "self"))
-    for name, value in variables(function):
-        value = unwrapped(value)
-        if is_module(value):
-            known.extend(module_tensors(value, name))
-        elif isinstance(value, Tensor):
-            known.append(Known(value, "input", name))
+    for name, code, value in variables(guards, function):
+        if isinstance(value, Tensor) and id(value) not in guards.covered:
+            known.append(guard_tensor(guards, code, value, name))
+        elif is_module(unwrapped(value)):
+            known.extend(module_tensors(unwrapped(value), name))
     return guards, known
 
 

@@ -20,6 +20,7 @@ from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, Tra
 from typing import Any
 
 from compiler_core.capture.arguments import IDENTIFIED, guard_module
+from compiler_core.capture.code_names import names_of
 from compiler_core.capture.guards import Guards, is_plain
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.errors import GraphBreak
@@ -114,22 +115,22 @@ def is_users(filename: str) -> bool:
     return not (python or filename.startswith(_ARRAYS) or is_ours(filename))
 
 
-def variables(function: Any) -> Iterator[tuple[str, Any]]:
-    """(name, value) of the closure variables and globals that `function` names, and functions in its closure do."""
+def variables(guards: Guards, function: Any) -> Iterator[tuple[str, str, Any]]:
+    """(name, code, value) of the closure variables and globals that `function`, and functions in its closure, read."""
     for inner in _closures(function):
         for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or ()):
             if _is_set(cell):
-                yield name, cell.cell_contents
-        for name in inner.__code__.co_names:
+                yield name, f"{guards.bind(cell, 'cell')}.cell_contents", cell.cell_contents
+        for name in names_of(inner.__code__).globals:
             if name in inner.__globals__:
-                yield name, inner.__globals__[name]
+                yield name, f"{guards.bind(inner.__globals__, 'globals')}.get({name!r})", inner.__globals__[name]
 
 
 def guard_environment(guards: Guards, function: Callable[..., Any], recorder: CodeRecorder) -> None:
     """Require what the recorded code, and the closures reachable from `function`, read to be as it is."""
-    walk = _Walk(guards, frozenset(name for code in recorder.found for name in code.co_names))
+    walk = _Walk(guards, frozenset(name for code in recorder.found for name in names_of(code).attributes))
     for code, namespace in recorder.found.items():
-        for name in code.co_names:
+        for name in names_of(code).globals:
             if name in namespace and not name.startswith("__"):
                 walk.item(namespace, "globals", name, name)
     for inner in _closures(function):
@@ -167,12 +168,20 @@ class _Walk:
         elif is_module(value):
             guard_module(self.guards, code, value, text)
         elif isinstance(value, Tensor | FunctionType):
-            self.guards.require_same(code, value, text)
+            self.same(code, value, text)
         elif isinstance(value, type | ModuleType) and not _defined_by_user(value):
             return
         elif isinstance(value, type | ModuleType) or not isinstance(value, IDENTIFIED):
             self.guards.require_same(code, value, text)
             self.attributes(value, text, depth)
+
+    def same(self, code: str, value: Any, text: str) -> None:
+        """Require the very Tensor or function; of a Tensor that comes anew with every call, that same one."""
+        first = self.guards.tensors.get(id(value))
+        if first is None:
+            self.guards.require_same(code, value, text)
+        elif code != first.code:
+            self.guards.require(f"{code} is {first.local}", f"{text} and {first.text} are the same tensor")
 
     def container(self, code: str, value: Any, text: str, depth: int) -> None:
         """Require the type, the keys and the items of a list, tuple or dict."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,15 @@ import numpy as np
 PLAIN = (bool, int, float, complex, str, bytes, slice, range)
 Found: TypeAlias = tuple[list[Any], tuple[Any, ...]] | int  # (input values, argument tensors), or the guard that failed
 Check: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCode:
+    """Where a Tensor comes from: code, the variable of the check function that holds it, and what the user calls it."""
+
+    code: str
+    local: str
+    text: str
 
 
 class Guards:
@@ -31,6 +41,7 @@ class Guards:
         self.arguments: list[str] = []
         self.modules: list[Any] = []  # modules whose version is required
         self.covered: set[int] = set()  # ids of Tensors that are sure to be the same ones while the guards hold
+        self.tensors: dict[int, TensorCode] = {}  # ids of Tensors that come with every call
         self._bound: dict[int, str] = {}
 
     def bind(self, thing: Any, stem: str) -> str:

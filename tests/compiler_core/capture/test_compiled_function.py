@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def test_globals_are_guarded(monkeypatch: pytest.MonkeyPatch, backend: str) -> N
     finally:
         FLAGS["deep"] = True
     check()
-    assert entries(compiled) == 6
+    assert entries(compiled) == 5  # another tensor of the same kind is another input
 
 
 def helper(x: Tensor) -> Tensor:
@@ -169,7 +169,58 @@ def test_closures_are_guarded() -> None:
     assert compiled(ones(2)).tolist() == [13.0, 13.0]
     weight.add_(1)  # the same tensor with another value: no new entry
     assert compiled(ones(2)).tolist() == [14.0, 14.0]
+    assert entries(compiled) == 2
+    weight = ones(1)
+    assert compiled(ones(2)).tolist() == [4.0, 4.0]
     assert entries(compiled) == 3
+
+
+def test_variables_that_were_one_tensor_must_be_one_again() -> None:
+    a = b = ones(2)
+    other = lambda: b  # noqa: E731
+
+    def function(x: Tensor) -> Tensor:
+        return x * a + other()
+
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    assert compiled(ones(2)).tolist() == [2.0, 2.0]
+    a = full((2,), 5.0)
+    assert compiled(ones(2)).tolist() == [6.0, 6.0]
+    b = full((2,), 7.0)
+    assert compiled(a).tolist() == [32.0, 32.0]
+    assert compiled(ones(2)).tolist() == [12.0, 12.0]
+
+
+loss = 0.0
+
+
+def test_a_global_is_no_attribute() -> None:
+    class Result(NamedTuple):
+        loss: Tensor
+
+    def function(x: Tensor) -> Tensor:
+        return Result(x * 2).loss
+
+    global loss
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    for _ in range(3):
+        loss += compiled(ones(1)).item()
+    assert entries(compiled) == 1
+
+
+def test_a_tensor_in_a_variable_may_be_written(backend: str) -> None:
+    state = ones(1) * 0
+
+    def function(x: Tensor) -> Tensor:
+        state.add_(x)
+        return state * 10
+
+    compiled = compile(function, backend=backend, fullgraph=True)
+    assert [compiled(ones(1)).item() for _ in range(3)] == [10.0, 20.0, 30.0]
+    first, state = state, full((1,), 5.0)
+    assert compiled(ones(1)).item() == 60.0
+    assert (first.item(), state.item()) == (3.0, 6.0)
+    assert entries(compiled) == 1
 
 
 def test_grad_mode_and_default_dtype_are_guarded() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from compiler_core.graph.ir import Call, Node
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 from compiler_core.meta import Shape
@@ -228,7 +230,7 @@ def _reduce_of_unit_reshape(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _sum_of_expand(rewriter: Rewriter, call: Call) -> Node | None:
-    """A sum over copies is a product with their number."""
+    """A sum over copies is a product with their number, if the dtype can say that number."""
     inner, dims = call.args[0], _attr(call, "dims")
     if not _is(inner, "expand") or not call.dtype.is_floating_point or call.dtype is not inner.dtype:
         return None
@@ -238,6 +240,9 @@ def _sum_of_expand(rewriter: Rewriter, call: Call) -> Node | None:
     if not copied:
         return None
     count = math.prod(inner.shape[d] for d in copied)
+    with np.errstate(over="ignore"):
+        if float(np.asarray(count).astype(call.dtype.numpy)) != count:
+            return None
     rest = rewriter.call("sum", rewriter.call("reshape", source, shape=aligned), dims=dims)
     scaled = rewriter.call("mul", rest, rewriter.full(rest.meta, float(count)))
     return rewriter.call("expand", scaled, shape=call.shape)

@@ -289,6 +289,18 @@ graph g(%w: f32[5, 2] input 'w', %i: i64[3] input 'i', %r: f32[3, 2] input 'r', 
 }
 """,
     ),
+    "a_number_that_the_dtype_cannot_say": (
+        CANONICAL,
+        """
+graph g(%x: f16[1] input 'x', %y: f16[1] input 'y') {
+  %e: f16[70000] = expand(%x) shape=(70000,)
+  %s: f16[] = sum(%e) dims=(0,)
+  %f: f16[1000] = expand(%y) shape=(1000,)
+  %t: f16[] = sum(%f) dims=(0,)
+  return %s, %t
+}
+""",
+    ),
     "rename": (
         (Rename(),),
         """

@@ -5,6 +5,7 @@ In: graphs that are compiled together (a forward, or the segments of a backward)
     key        the graphs' text, the knobs that change code, the compiler, the CPU, the compiler_core source
     hit        load the shared object; nothing is lowered, and sympy is not even imported
     miss       lower and schedule, print C++, compile, publish; of N ranks one does this and the others wait
+Who asks for a dump or a log of the stages behind the key gets them on a hit too: they are made again, only to be shown.
 An artefact holds `kernels.so`, the units of source, `constants.bin`, and a manifest with the entry points.
 Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
 """
@@ -35,6 +36,7 @@ from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import record, timed
 
 if TYPE_CHECKING:
+    from compiler_core.codegen.cpp.program import Source
     from compiler_core.loop_ir.ir import Program
 
 LIBRARY = "kernels.so"
@@ -50,11 +52,21 @@ class NativeBackend:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
         toolchain = find_toolchain()
         threads = _wants_threads(toolchain)
-        entry = load_or_build(
-            artefact_key(graphs, toolchain, threads=threads),
-            lambda folder: _build(folder, graphs, name, toolchain, threads),
-        )
+        builds: list[Path] = []
+
+        def build(folder: Path) -> Manifest:
+            builds.append(folder)
+            return _build(folder, graphs, name, toolchain, threads)
+
+        entry = load_or_build(artefact_key(graphs, toolchain, threads=threads), build)
+        if not builds and _is_shown():
+            _generate(graphs, name, threads)
         return _load(entry, with_threads(toolchain) if threads else toolchain, threads)
+
+
+def _is_shown() -> bool:
+    """Whether somebody wants to see stages that a cache hit skips."""
+    return bool(config.dump_dir) or any(log.is_on(artefact) for artefact in ("fusion", "memory", "loop_ir", "code"))
 
 
 def _wants_threads(toolchain: Toolchain) -> bool:
@@ -98,18 +110,26 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool
     )
 
 
-def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, threads: bool) -> Manifest:
-    """Everything that a cache hit skips. The heavy imports are here."""
+def _generate(graphs: Sequence[Graph], name: str, threads: bool) -> tuple[list[Program], Source]:
+    """Graphs to programs to C++ text, every stage recorded. The heavy imports are here."""
     from compiler_core.codegen.cpp.program import print_source
-    from compiler_core.codegen.step_costs import step_costs
     from compiler_core.lowering.lower import lower_and_schedule
-    from compiler_core.runtime.build import build_library
 
     programs = _with_symbols(lower_and_schedule(graphs, name))
     with timed(name, "emit"):
         source = print_source(programs, threads=threads)
     for stem, text in source.units.items():
         record(name, "emit", partial(str, text), part=stem, artefact="code")
+    return programs, source
+
+
+def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, threads: bool) -> Manifest:
+    """Everything that a cache hit skips."""
+    from compiler_core.codegen.step_costs import step_costs
+    from compiler_core.runtime.build import build_library
+
+    programs, source = _generate(graphs, name, threads)
+    for stem, text in source.units.items():
         (folder / f"{stem}.cpp").write_text(text)
     with timed(name, "build"):
         build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)

@@ -138,6 +138,15 @@ def test_source_and_user_lines_are_kept_beside_the_library(own_cache) -> None:
     assert "// %matmul" in text
 
 
+def test_stages_behind_the_cache_are_shown_on_a_hit_too(tmp_path, capsys) -> None:
+    NativeBackend().compile([MLP], "mlp")
+    with config.patch(dump_dir=str(tmp_path / "dump"), logs=frozenset({"code"})):
+        NativeBackend().compile([MLP], "mlp")
+    stages = {path.name for path in (tmp_path / "dump" / "rank0" / "mlp").iterdir()}
+    assert {"11_emit_main.txt", "10_schedule_mlp.txt"} <= stages
+    assert "#pragma omp simd" in capsys.readouterr().err
+
+
 def test_profile_rows_cover_every_step() -> None:
     (native,) = NativeBackend().compile([MLP], "mlp")
     inputs = mlp_inputs()

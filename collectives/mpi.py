@@ -212,7 +212,8 @@ class MpiCommunicator(Communicator):
         return True
 
     def abort(self, exit_code: int = 1) -> None:
-        self.buckets.Abort(exit_code)
+        world = self.mpi.COMM_WORLD if self.is_closed else self.buckets  # closing frees ours; the job still must end
+        world.Abort(exit_code)
 
 
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]

@@ -40,6 +40,13 @@ def check_made(factory: Callable[[], Any], text: str) -> tuple[Module, tuple[Any
             expected="a tuple (module, inputs) or (module, inputs, loss)",
             got=type(made).__name__,
         )
+    if len(made) == 3 and made[2] is not None and not callable(made[2]):
+        raise ParityTargetError(
+            f"{text} returned something that is no loss function in third place",
+            expected="(module, inputs) or (module, inputs, loss), where inputs is a tuple if there are several",
+            got=type(made[2]).__name__,
+            remedy="return module, (x, y)",
+        )
     inputs = made[1] if isinstance(made[1], tuple) else (made[1],)
     return made[0], inputs, made[2] if len(made) == 3 else None
 

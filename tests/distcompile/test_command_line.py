@@ -37,6 +37,9 @@ def wrong():
 
 def nothing():
     return 3
+
+def unwrapped():
+    return Model(False), dc.randn(5, 4), dc.randn(5, 2)
 """
 
 
@@ -75,6 +78,7 @@ def test_parity_of_a_wrong_model_exits_with_one_and_names_the_first_parameter(
         ("missing.py:right", "there is no file"),
         ("SCRIPT:absent", "has no function 'absent'"),
         ("SCRIPT:nothing", "did not return what to check"),
+        ("SCRIPT:unwrapped", "no loss function in third place"),
     ],
 )
 def test_targets_that_cannot_be_checked(

@@ -6,6 +6,8 @@ Errors of collectives, launcher and DDP live in their own packages and follow th
 
 from __future__ import annotations
 
+import threading
+
 
 class DistCompileError(Exception):
     """Base of the compiler core's errors.
@@ -49,7 +51,21 @@ class GraphError(DistCompileError):
 
 
 class GraphBreak(DistCompileError):
-    """Python needed the data of a traced value; `where` is the user's line. An error only under fullgraph=True."""
+    """Python needed the data of a traced value; `where` is the user's line. An error only under fullgraph=True.
+
+    Code that is traced may catch it; capture counts those that were made, so that none goes unnoticed.
+    """
+
+    _made = threading.local()
+
+    def __init__(self, what: str, *, where: str = "", expected: str = "", got: str = "", remedy: str = "") -> None:
+        super().__init__(what, where=where, expected=expected, got=got, remedy=remedy)
+        GraphBreak._made.count = GraphBreak.made() + 1
+
+    @staticmethod
+    def made() -> int:
+        """How many were made in this thread."""
+        return getattr(GraphBreak._made, "count", 0)
 
 
 class RecompileLimitError(DistCompileError):

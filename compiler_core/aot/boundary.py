@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from compiler_core.dtype import FLOATING
-from compiler_core.errors import AutogradError
+from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.graph.ir import Call, Node
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, Op, Sample, Value, bind, current_trace, meta_of, register
@@ -159,6 +159,9 @@ def boundary_cotangents(
     from compiler_core.tensor.tensor import Tensor
 
     wrapped = [None if (node := cotangents.get(i)) is None else Tensor._wrap(node) for i in range(boundary.width)]
+    breaks = GraphBreak.made()
     replaced = run_hook(boundary.hook, wrapped)
+    if GraphBreak.made() != breaks:
+        raise GraphBreak("a graph break was caught by a backward hook")
     values = [None if t is None else t._read() for t in replaced]
     return [(call.args[0], values[call.attrs["slot"]]) for call in group]

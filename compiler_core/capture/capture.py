@@ -83,9 +83,12 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     guards, known = guard_call(function, args, kwargs)
     trace = CaptureTrace(name, known)
     recorder = CodeRecorder()
+    breaks = GraphBreak.made()
     with use_trace(trace):
         with RandomWatch(recorder), recorder:
             result = function(*args, **kwargs)
+        if GraphBreak.made() != breaks:
+            raise GraphBreak("a graph break was caught by the function that is captured")
         leaves, spec = flatten(result)
         outputs = describe_outputs(leaves, trace)
     _check_written(trace)

@@ -1,11 +1,10 @@
 """What traced code reads beside its arguments: globals, closures and attributes, turned into guards.
 
 In: the compiled function, and every function of the user's that runs while it is traced (seen by `sys.settrace`, which
-hands on to a tracer that is already there). Out: guards on their global names, on closure cells, and on what can be
-reached from these and from guarded modules by an attribute name that the code mentions: plain values by content,
-containers item by item, Tensors and functions by identity, modules by identity and version.
+hands on to a tracer that is already there). Out: guards on their global names, closures, code and defaults, and on what
+can be reached from these and from guarded modules by an attribute name that the code mentions (`reachable.py`).
 Draws from Python's and NumPy's global generators cannot be part of a graph: they break it, and are undone.
-Limits: closures of functions that only the traced code can reach, slots, and properties are not guarded.
+Limits: what traced code asks of the system (`os.environ`, clocks, files) is not guarded.
 """
 
 from __future__ import annotations
@@ -19,16 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any
 
-from compiler_core.capture.arguments import IDENTIFIED, guard_module
 from compiler_core.capture.code_names import names_of
-from compiler_core.capture.guards import Guards, is_plain
-from compiler_core.capture.module_protocol import is_module, unwrapped
+from compiler_core.capture.guards import Guards
+from compiler_core.capture.module_protocol import unwrapped
+from compiler_core.capture.reachable import Walk, is_set
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.location import is_ours
-from compiler_core.tensor.tensor import Tensor
 
-LARGEST_CONTAINER = 64  # items of a container that is guarded item by item
-DEEPEST = 4  # attributes of attributes of ...
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-packages"))
 _ARRAYS = tuple(os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in ("numpy", "ml_dtypes"))
@@ -43,6 +39,12 @@ class CodeRecorder:
     def __init__(self) -> None:
         self.found: dict[CodeType, dict[str, Any]] = {}
         self._seen: set[CodeType] = set()
+        self._closures: dict[CodeType, set[tuple[int, ...]]] = {}  # ids of what each called closure's variables held
+
+    def functions(self) -> list[FunctionType]:
+        """The functions that were called and are alive: of closures that share their code, those with the variables."""
+        found = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in self.found]
+        return [f for f in found if _contents(f) in self._closures.get(f.__code__, {()})]
 
     def __enter__(self) -> CodeRecorder:
         self._collects = gc.isenabled()
@@ -62,6 +64,10 @@ class CodeRecorder:
             self._seen.add(code)
             if is_users(code.co_filename):
                 self.found[code] = frame.f_globals
+        if code.co_freevars and code in self.found:
+            values = frame.f_locals
+            held = tuple(id(values[name]) if name in values else 0 for name in code.co_freevars)
+            self._closures.setdefault(code, set()).add(held)
         return None if self._before is None else self._before(frame, event, arg)
 
 
@@ -119,7 +125,7 @@ def variables(guards: Guards, function: Any) -> Iterator[tuple[str, str, Any]]:
     """(name, code, value) of the closure variables and globals that `function`, and functions in its closure, read."""
     for inner in _closures(function):
         for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or ()):
-            if _is_set(cell):
+            if is_set(cell):
                 yield name, f"{guards.bind(cell, 'cell')}.cell_contents", cell.cell_contents
         for name in names_of(inner.__code__).globals:
             if name in inner.__globals__:
@@ -128,102 +134,31 @@ def variables(guards: Guards, function: Any) -> Iterator[tuple[str, str, Any]]:
 
 def guard_environment(guards: Guards, function: Callable[..., Any], recorder: CodeRecorder) -> None:
     """Require what the recorded code, and the closures reachable from `function`, read to be as it is."""
-    walk = _Walk(guards, frozenset(name for code in recorder.found for name in names_of(code).attributes))
+    names = frozenset(name for code in recorder.found for name in names_of(code).attributes)
+    walk = Walk(guards, names, recorder.found, is_users)
     for code, namespace in recorder.found.items():
         for name in names_of(code).globals:
             if name in namespace and not name.startswith("__"):
                 walk.item(namespace, "globals", name, name)
     for inner in _closures(function):
         for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or ()):
-            if _is_set(cell):
-                walk.variable(f"{guards.bind(cell, 'cell')}.cell_contents", cell.cell_contents, name, 0)
+            walk.cell(cell, name)
+    walk.hanging(unwrapped(function), walk_name(function), 0)
+    for called in recorder.functions():
+        walk.function(called, called.__name__)
     for module in guards.modules:
         for part in module.modules():
             walk.attributes(unwrapped(part), "the module", 1)
 
 
-class _Walk:
-    """From variables to what hangs on them. names: the attribute names that the traced code mentions."""
-
-    def __init__(self, guards: Guards, names: frozenset[str]) -> None:
-        self.guards, self.names = guards, names
-        self.done: set[tuple[int, str]] = set()
-
-    def item(self, namespace: Mapping[str, Any], stem: str, name: str, text: str, depth: int = 0) -> None:
-        """namespace[name], once."""
-        if (id(namespace), name) not in self.done:
-            self.done.add((id(namespace), name))
-            code = f"{self.guards.bind(namespace, stem)}.get({name!r})"
-            self.variable(code, namespace[name], text, depth)
-
-    def variable(self, code: str, value: Any, text: str, depth: int) -> None:
-        """Require the variable `code` to be what it is, and what hangs on it too."""
-        if unwrapped(value) is not value:
-            self.guards.require_same(code, value, text)
-            code, value = f"{code}.__wrapped__", unwrapped(value)
-        if is_plain(value):
-            self.guards.require_plain(code, value, text)
-        elif type(value) in (list, tuple, dict):
-            self.container(code, value, text, depth)
-        elif is_module(value):
-            guard_module(self.guards, code, value, text)
-        elif isinstance(value, Tensor | FunctionType):
-            self.same(code, value, text)
-        elif isinstance(value, type | ModuleType) and not _defined_by_user(value):
-            return
-        elif isinstance(value, type | ModuleType) or not isinstance(value, IDENTIFIED):
-            self.guards.require_same(code, value, text)
-            self.attributes(value, text, depth)
-
-    def same(self, code: str, value: Any, text: str) -> None:
-        """Require the very Tensor or function; of a Tensor that comes anew with every call, that same one."""
-        first = self.guards.tensors.get(id(value))
-        if first is None:
-            self.guards.require_same(code, value, text)
-        elif code != first.code:
-            self.guards.require(f"{code} is {first.local}", f"{text} and {first.text} are the same tensor")
-
-    def container(self, code: str, value: Any, text: str, depth: int) -> None:
-        """Require the type, the keys and the items of a list, tuple or dict."""
-        if len(value) > LARGEST_CONTAINER or depth > DEEPEST:
-            return
-        keys = list(value) if isinstance(value, dict) else range(len(value))
-        local = self.guards.let("container", code)
-        kind = self.guards.bind(type(value), "type")
-        same_keys = f"len({local}) == {len(value)}"
-        if isinstance(value, dict):
-            if not all(map(is_plain, keys)):
-                return
-            same_keys = f"repr(list({local})) == {repr(keys)!r}"
-        self.guards.require(f"type({local}) is {kind} and {same_keys}", f"{text} has {len(value)} items")
-        for key in keys:
-            self.variable(f"{local}[{key!r}]", value[key], f"{text}[{key!r}]", depth + 1)
-
-    def attributes(self, thing: Any, text: str, depth: int) -> None:
-        """Require the attributes of `thing` that the code mentions."""
-        table = getattr(thing, "__dict__", None)
-        if table is None or depth > DEEPEST:
-            return
-        versioned = is_module(thing)  # a module's own attributes are guarded by its version, what they hold is not
-        for name in sorted(self.names & table.keys()):
-            value = table[name]
-            if not (versioned and (is_plain(value) or isinstance(value, Tensor | FunctionType) or is_module(value))):
-                self.item(table, "attributes", name, f"{text}.{name}", depth + 1)
+def walk_name(function: object) -> str:
+    """What guards call the compiled function."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _defined_by_user(thing: Any) -> bool:
-    """Whether a class or a Python module comes from a file of the user's."""
-    module = thing if isinstance(thing, ModuleType) else sys.modules.get(thing.__module__)
-    filename = getattr(module, "__file__", None)
-    return filename is not None and is_users(filename)
-
-
-def _is_set(cell: Any) -> bool:
-    """Whether a closure cell holds anything yet."""
-    try:
-        return bool(cell.cell_contents is not cell)
-    except ValueError:
-        return False
+def _contents(function: FunctionType) -> tuple[int, ...]:
+    """The ids of what a function's closure variables hold; 0 for one that holds nothing."""
+    return tuple(id(cell.cell_contents) if is_set(cell) else 0 for cell in function.__closure__ or ())
 
 
 def _closures(function: Any) -> list[FunctionType]:
@@ -235,5 +170,5 @@ def _closures(function: Any) -> list[FunctionType]:
         item = item.__func__ if isinstance(item, MethodType) else unwrapped(item)
         if isinstance(item, FunctionType) and id(item) not in found and not is_ours(item.__code__.co_filename):
             found[id(item)] = item
-            todo.extend(cell.cell_contents for cell in item.__closure__ or () if _is_set(cell))
+            todo.extend(cell.cell_contents for cell in item.__closure__ or () if is_set(cell))
     return list(found.values())

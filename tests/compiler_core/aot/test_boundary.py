@@ -146,6 +146,20 @@ def test_a_hook_that_cannot_be_traced_runs_eager(hook: Callable[[Tensor], Any]) 
         compile(function, backend="aot_eager", fullgraph=True)(leaf(1.0, 2.0))
 
 
+def test_a_break_that_a_hook_catches_is_still_one() -> None:
+    def hook(g: Tensor) -> tuple[Tensor]:
+        try:
+            return (g * g.sum().item(),)
+        except Exception:  # noqa: BLE001 (what users write)
+            return (g * 0,)
+
+    def function(x: Tensor) -> Tensor:
+        return gradient_boundary((x,), hook)[0] * 2
+
+    with pytest.warns(DistCompileWarning, match="caught by a backward hook"):
+        assert gradients(compile(function, backend="aot_eager"), leaf(1.0, 2.0)) == gradients(function, leaf(1.0, 2.0))
+
+
 OUTSIDE = Tensor._wrap(np.array([5.0, 6.0], np.float32))
 
 

@@ -322,6 +322,21 @@ class Config:
     factor: float
 
 
+def test_a_break_that_the_user_catches_is_still_one() -> None:
+    def function(x: Tensor) -> Tensor:
+        try:
+            scale = x.sum().item()
+        except Exception:  # noqa: BLE001 (what users write)
+            scale = -1.0
+        return x * scale
+
+    compiled = compile(function, backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match="was caught"):
+        assert compiled(full((2,), 2.0)).tolist() == [8.0, 8.0]
+    with pytest.raises(GraphBreak, match="was caught"):
+        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
+
+
 class Mutable:
     factor = 2.0
 

@@ -33,6 +33,7 @@ COSTLY = frozenset(
     {"exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "pow", "sigmoid", "philox", "sqrt", "rsqrt"}
 )
 _MAX_INLINE_OPS = 12
+_MAX_PIECES = 8  # of a concatenation that is one expression
 
 
 @dataclass
@@ -222,10 +223,31 @@ def _define_pointwise(definer: Definer, node: Call, rule: rules.Pointwise) -> No
 
 
 def _define_indexed(definer: Definer, node: Call, rule: rules.Indexed) -> None:
+    if node.op.name == "cat" and len(node.args) > _MAX_PIECES:
+        _define_pieces(definer, node)
+        return
     axes = d.make_axes(node.shape)
     metas = tuple(arg.meta for arg in node.args)
     value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
     definer.add_element(node, tighten(cast(value, node.dtype)), axes)
+
+
+def _define_pieces(definer: Definer, node: Call) -> None:
+    """A concatenation of many: each operand is written into its part of the result, rather than found by many tests."""
+    strides = d.row_major(node.shape)
+    dim, start, parts = node.attrs["dim"], 0, []
+    for number, arg in enumerate(node.args):
+        if arg.meta.numel:
+            axes = d.make_axes(arg.shape)
+            index = sum((of_axis(axis) * stride for axis, stride in zip(axes, strides)), ZERO)
+            part = d.Part(node.name, start * strides[dim], index)
+            name = f"{node.name}__part{number}"
+            value = definer.read(arg, indices_of(axes))
+            definer.add(d.Element(name, node.dtype, axes, value, note_of(node), part), arg.meta)
+            parts.append(name)
+        start += arg.shape[dim]
+    assembly = d.Assembly(node.name, node.dtype, tuple(parts), node.meta.numel, note_of(node))
+    definer.add(assembly, node.meta)
 
 
 def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> None:

@@ -30,14 +30,27 @@ Axes: TypeAlias = tuple[Axis, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Where in another value's memory an Element lies:
+
+    element `axes` at offset + index, both in elements of `target`.
+    """
+
+    target: str
+    offset: int
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Element:
-    """One expression an element. note: `%name op file:line`, for comments."""
+    """One expression an element. note: `%name op file:line`, for comments. part: set if it has no memory of its own."""
 
     name: str
     dtype: DType
     axes: Axes
     value: x.Expr
     note: str = ""
+    part: Part | None = None
 
     @property
     def numel(self) -> int:

@@ -72,11 +72,14 @@ class _Placer:
     def visit(self, element: d.Element) -> None:
         scaled = self._scaled(element.value)
         if scaled is not None:
-            gemm = self._moved(scaled, element.axes, element.name, 0)
+            part = element.part
+            target, offset = (element.name, 0) if part is None else (part.target, part.offset)
+            gemm = self._moved(scaled, element.axes, target, offset)
             if gemm is not None:
                 self._replace(element, gemm, scaled)
+        elif element.part is not None:
             return
-        if isinstance(element.value, x.Where):
+        elif isinstance(element.value, x.Where):
             self._assemble(element)
         elif isinstance(element.value, x.Call) and element.value.scalar == "add":
             self._add_onto(element, element.value)

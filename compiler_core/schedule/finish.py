@@ -9,29 +9,49 @@ only the first of equal kernels is converted to sympy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
+from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
 from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, SympyConverter
 
-if TYPE_CHECKING:
-    from compiler_core.schedule.kernel import Partial
+
+@dataclass(frozen=True)
+class Partial:
+    """A temp that a kernel needs for itself: the partial results of `reduction`."""
+
+    reduction: str
+    dtype: DType
+    numel: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`numel` elements of `target` from `offset` on: where parts of an assembled value are written."""
+
+    target: str
+    offset: int
+    numel: int
+
+
+Argument: TypeAlias = str | Partial | Slice
 
 
 class ParamTable:
     """The params of a kernel, named in order of first use. `arguments`: what each stands for."""
 
     def __init__(self, metas: Mapping[str, TensorMeta]) -> None:
-        self.arguments: list[str | Partial] = []
+        self.arguments: list[Argument] = []
         self._names: dict[str, str] = {}
         self._metas = metas
         self._dtypes: list[DType] = []
         self._written: set[str] = set()
 
-    def _get(self, key: str, argument: str | Partial, dtype: DType) -> str:
+    def _get(self, key: str, argument: Argument, dtype: DType) -> str:
         if key not in self._names:
             self._names[key] = f"p{len(self.arguments)}"
             self.arguments.append(argument)
@@ -48,6 +68,14 @@ class ParamTable:
 
     def partial(self, partial: Partial) -> str:
         name = self._get(f"{partial.reduction}__partial", partial, partial.dtype)
+        self._written.add(name)
+        return name
+
+    def part(self, element: d.Element) -> str:
+        assert element.part is not None, f"{element.name} has memory of its own"
+        part = element.part
+        span = Slice(part.target, part.offset, part.index.bounds[1] + 1)
+        name = self._get(element.name, span, element.dtype)
         self._written.add(name)
         return name
 

@@ -42,4 +42,6 @@ def _root(name: str, home: dict[str, str]) -> str:
 
 def _fits(result: Life | None, operand: Life | None, step: int) -> bool:
     """Whether the operand's life ends, and the result's begins, at `step`."""
-    return result is not None and operand is not None and result.first == step == operand.last
+    if result is None or operand is None or result.nbytes != operand.nbytes:
+        return False
+    return result.first == step == operand.last

@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
-from compiler_core.schedule.finish import KernelTable, ParamTable
+from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
 from compiler_core.schedule.stages import Plan, plan_stages
@@ -38,20 +37,11 @@ STORE_MODE: dict[str, ir.StoreMode] = {"sum": "add", "prod": "mul", "max": "max"
 
 
 @dataclass(frozen=True)
-class Partial:
-    """A temp that a kernel needs for itself: the partial results of `reduction`."""
-
-    reduction: str
-    dtype: DType
-    numel: int
-
-
-@dataclass(frozen=True)
 class Built:
     """A kernel with the value or Partial that each param stands for. note: the nodes in it, for comments."""
 
     kernel: ir.Kernel
-    arguments: tuple[str | Partial, ...]
+    arguments: tuple[Argument, ...]
     note: str
 
 
@@ -152,7 +142,7 @@ class _Builder:
                 continue
             self.values[name] = self.translate.let(self.rows, value)
             if name in self.stored:
-                self.rows.append(ir.Store(self.params.write(name), self.space.row, self.values[name]))
+                self.rows.append(self._store(name, self.space.row))
 
     def _column_loop(self) -> None:
         """One pass over the columns: everything full of this stage."""
@@ -184,12 +174,19 @@ class _Builder:
         if self.plan.home[name] != self.stage:
             return
         if name in self.stored:
-            column.append(ir.Store(self.params.write(name), self.space.flat, self.values[name]))
+            column.append(self._store(name, self.space.flat))
         if self.plan.kept.get(name) == "scratch":
             local = f"s{len(self.scratch)}"
             self.scratch[name] = local
             self.rows.append(ir.Local(local, value.dtype, self.shape.cols or 1))
             column.append(ir.Store(local, self.space.col, self.values[name]))
+
+    def _store(self, name: str, index: Affine) -> ir.Store:
+        """An Element to its memory, its own or its part of another value's."""
+        definition = self.infos[name].definition
+        if isinstance(definition, d.Element) and definition.part is not None:
+            return ir.Store(self.params.part(definition), self.space.kept[name], self.values[name])
+        return ir.Store(self.params.write(name), index, self.values[name])
 
     def _reduce(
         self,

@@ -15,10 +15,10 @@ from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
-from compiler_core.schedule.finish import KernelTable
+from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
-from compiler_core.schedule.kernel import Built, Partial, build_kernel
+from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.memory import Life, plan_memory
 from compiler_core.schedule.scatter import build_scatter
@@ -67,16 +67,18 @@ def _steps(
         built = build_scatter(first, defined.metas, table)
     else:
         built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)
-    slots = tuple(ir.Slot(_argument(a, defined.storage, partials)) for a in built.arguments)
+    slots = tuple(_slot(argument, defined.storage, partials) for argument in built.arguments)
     yield ir.KernelCall(built.kernel, slots, built.note)
 
 
-def _argument(argument: str | Partial, storage: dict[str, str], partials: dict[str, Partial]) -> str:
+def _slot(argument: Argument, storage: dict[str, str], partials: dict[str, Partial]) -> ir.Slot:
     if isinstance(argument, str):
-        return storage.get(argument, argument)
+        return ir.Slot(storage.get(argument, argument))
+    if isinstance(argument, Slice):
+        return ir.Slot(argument.target, argument.offset)
     name = f"{argument.reduction}__partial"
     partials[name] = argument
-    return name
+    return ir.Slot(name)
 
 
 def library_call(gemm: d.Gemm) -> ir.LibraryCall:
@@ -151,6 +153,3 @@ def _lives(
         source = partials.get(name) or metas[name]
         lives.append(Life(name, source.numel * source.dtype.itemsize, first[name], last[name]))
     return lives
-
-
-__all__ = ["Built", "library_call", "schedule", "slots_of"]

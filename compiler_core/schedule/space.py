@@ -25,7 +25,7 @@ SHORT_ROW = 64
 class Space:
     """rows, cols: axes, outermost first. flat: the element's number; row: the row's number; col: the column's.
 
-    values: each member's expression, and kept: each reduction's result index, over these axes.
+    values: each member's expression, and kept: the result index of each reduction and part, over these axes.
     chunks: in how many pieces rows are summed; the extent of rows[0] if it is more than one (see chunks.py).
     apart: whether iterations of rows[0] may run at once: chunked, or no two of them add to one result.
     """
@@ -161,6 +161,8 @@ def _build(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopSh
         values[name] = d.substitute(definition.value, table, memo)
         if isinstance(definition, d.Reduce):
             kept[name] = d.substitute_index(definition.kept, table, memo)
+        elif definition.part is not None:
+            kept[name] = d.substitute_index(definition.part.index, table, memo)
     live = [(a, cut) for a, cut in zip(axes, cuts) if a.extent != 1]
     outer = tuple(a for a, cut in reversed(live) if cut >= cols) if shape.cols else ()
     inner = tuple(a for a, cut in reversed(live) if cut < cols) if shape.cols else tuple(a for a, _ in reversed(live))

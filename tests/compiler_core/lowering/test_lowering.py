@@ -334,3 +334,37 @@ def test_a_scaled_product_stays_where_its_operands_are_fresh() -> None:
     shapes = ((4, 3), (3, 5), (5, 2), ())
     program = check(build(function, *shapes), *random_arrays(*shapes))
     assert [gemm.scale is not None for gemm in gemms(program)] == [True, False, True]
+
+
+# ---- concatenations of many
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_many_operands_are_written_into_their_parts(dim: int) -> None:
+    def function(*xs: Node) -> Node:
+        pieces = [prims.tanh(x) if k % 3 else prims.flip(x, (1,)) for k, x in enumerate(xs)]
+        return F.mul(F.cat(pieces, dim), 2.0)
+
+    shapes = [tuple(n + (k % 2 if d == dim else 0) for d, n in enumerate((2, 3, 4))) for k in range(12)]
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    assert "where" not in str(program)
+
+
+def test_a_stack_of_hundreds_of_sums_does_not_nest() -> None:
+    graph = build(lambda *xs: F.sum(F.stack([F.sum(F.mul(x, x)) for x in xs])), *[(3,)] * 300)
+    check(graph, *random_arrays(*[(3,)] * 300))
+
+
+def test_an_empty_operand_among_many_takes_no_part() -> None:
+    shapes = [(0, 2) if k == 4 else (k, 2) for k in range(1, 13)]
+    check(build(lambda *xs: F.cat(xs, 0), *shapes), *random_arrays(*shapes))
+
+
+def test_products_among_many_are_written_into_their_parts() -> None:
+    def function(x: Node, w: Node, *xs: Node) -> Node:
+        product = prims.permute(F.matmul(x, w), (1, 0))
+        return F.cat([*xs, product, F.matmul(x, x)], 1)
+
+    shapes = ((3, 3), (3, 3), *[(3, 2)] * 9)
+    program = check(build(function, *shapes), *random_arrays(*shapes))
+    assert [gemm.c.slot.buffer for gemm in gemms(program)] == ["cat", "cat"]

@@ -35,7 +35,8 @@ IDENTIFIED = (
 def guard_arguments(guards: Guards, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Known]:
     """Require the arguments to be like these; return the Tensors among them."""
     guards.require(f"len(args) == {len(args)}", f"{len(args)} positional arguments")
-    guards.require(f"kwargs.keys() == {set(kwargs) or 'set()'}", f"keyword arguments {', '.join(kwargs) or 'none'}")
+    order = f"tuple(kwargs) == {tuple(kwargs)}" if kwargs else "not kwargs"  # **kwargs keeps the caller's order
+    guards.require(order, f"keyword arguments {', '.join(kwargs) or 'none'}")
     found: list[Known] = []
     for i, value in enumerate(args):
         found.extend(_guard_value(guards, f"args[{i}]", value, f"args[{i}]"))
@@ -46,6 +47,9 @@ def guard_arguments(guards: Guards, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def _guard_value(guards: Guards, code: str, value: Any, text: str) -> Iterator[Known]:
     """Require `code` to be like `value`; `text` is what the user calls it."""
+    if unwrapped(value) is not value:
+        guards.require_same(code, value, text)
+        code, value = f"{code}.__wrapped__", unwrapped(value)
     if isinstance(value, Tensor):
         yield guard_tensor(guards, code, value, text)
     elif is_plain(value):

@@ -2,6 +2,7 @@
 
 In: a code object. Out: `Names(globals, attributes)`. `co_names` alone mixes the two: guarding a global `loss`, which
 changes at every step, because the traced code reads an attribute `.loss` would compile again at every step.
+Texts in the code count as attribute names (`getattr(x, "name")`).
 Limits: names that are computed (`getattr(x, name)`, `globals()[name]`) are not seen.
 """
 
@@ -28,7 +29,8 @@ class Names:
 def names_of(code: CodeType) -> Names:
     """The global and attribute names in `code` (not in functions defined inside it)."""
     instructions = list(dis.get_instructions(code))
+    texts = [text for text in code.co_consts if isinstance(text, str) and text.isidentifier()]  # getattr(x, "name")
     return Names(
         tuple(dict.fromkeys(str(i.argval) for i in instructions if i.opname in GLOBAL)),
-        tuple(dict.fromkeys(str(i.argval) for i in instructions if i.opname in ATTRIBUTE)),
+        tuple(dict.fromkeys([*(str(i.argval) for i in instructions if i.opname in ATTRIBUTE), *texts])),
     )

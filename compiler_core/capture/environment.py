@@ -15,7 +15,7 @@ import random
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
 
 from compiler_core.capture.code_names import names_of
@@ -43,7 +43,8 @@ class CodeRecorder:
 
     def functions(self) -> list[FunctionType]:
         """The functions that were called and are alive: of closures that share their code, those with the variables."""
-        found = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in self.found]
+        referrers = gc.get_referrers(*self.found) if self.found else []
+        found = [f for f in referrers if type(f) is FunctionType and f.__code__ in self.found]
         return [f for f in found if _contents(f) in self._closures.get(f.__code__, {()})]
 
     def __enter__(self) -> CodeRecorder:

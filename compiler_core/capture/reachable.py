@@ -160,18 +160,16 @@ class Walk:
                 self.item(table, "attributes", name, f"{text}.{name}", depth + 1)
         if isinstance(thing, ModuleType):
             return
+        own = hasattr(thing, "__dict__") and not versioned  # a module's version tells of attributes that come
         for name in self.class_attributes(type(thing), text, depth):
-            if name in table:
+            if name in table or not self.first(thing, name):
                 continue
-            if isinstance(thing_slot(thing, name), MemberDescriptorType):
-                if hasattr(thing, name) and self.first(thing, name):
-                    self.variable(
-                        f"{self.guards.bind(thing, 'object')}.{name}", getattr(thing, name), f"{text}.{name}", depth + 1
-                    )
-            elif not versioned and table is not thing_slot(type(thing), "__dict__") and hasattr(thing, "__dict__"):
-                if self.first(thing, name):
-                    own = self.guards.bind(table, "attributes")
-                    self.guards.require(f"{name!r} not in {own}", f"{text}.{name} is the class's")
+            bound = f"{self.guards.bind(thing, 'object')}"
+            if isinstance(_defined(type(thing), name), MemberDescriptorType):
+                if hasattr(thing, name):
+                    self.variable(f"{bound}.{name}", getattr(thing, name), f"{text}.{name}", depth + 1)
+            elif own:
+                self.guards.require(f"{name!r} not in {bound}.__dict__", f"{text}.{name} is its class's")
 
     def class_attributes(self, cls: type, text: str, depth: int) -> list[str]:
         """Require what the class `cls` and the user's among its bases define under names that the code mentions.
@@ -181,7 +179,7 @@ class Walk:
         found = []
         for name in sorted({*self.names, "forward"}):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
-            if owner is None or not (self.is_own(owner) or (name == "forward" and is_module_class(owner))):
+            if owner is None or not (self.is_own(owner) or (name == "forward" and hasattr(owner, "__tree_version__"))):
                 continue
             found.append(name)
             value = vars(owner)[name]
@@ -213,13 +211,9 @@ def _is(a: object, b: object) -> bool:
     return a is b
 
 
-def is_module_class(cls: type) -> bool:
-    return hasattr(cls, "__tree_version__")
-
-
-def thing_slot(thing: Any, name: str) -> Any:
-    """What the class of `thing` defines under `name`."""
-    return next((vars(base)[name] for base in type(thing).__mro__ if name in vars(base)), None)
+def _defined(cls: type, name: str) -> Any:
+    """What the class or a base defines under `name`."""
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
 def is_set(cell: CellType) -> bool:

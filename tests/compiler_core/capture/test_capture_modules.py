@@ -234,9 +234,9 @@ def test_a_function_that_uses_a_module(backend: str) -> None:
 
 def test_a_module_as_an_argument(backend: str) -> None:
     compiled = compile(lambda m, x: m(x) * 2, backend=backend, fullgraph=True)
-    a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+    a, b = nn.Linear(2, 2), compile(nn.Linear(2, 2), backend=backend)
     x = randn(3, 2)
-    for module in (a, b, a):
+    for module in (a, b, a, b):
         np.testing.assert_allclose(compiled(module, x).detach().numpy(), (module(x) * 2).detach().numpy(), rtol=1e-6)
     assert entries(compiled) == 2
 

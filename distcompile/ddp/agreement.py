@@ -3,8 +3,9 @@
 In: this rank's parameters, graph and plan. Out: nothing, or an error that names what differs and on which ranks.
 Two steps: a digest goes over the *bucket* channel, in order with the buckets, so a rank that plans while another one
 reduces is a named mismatch and no hang; only if digests differ are texts exchanged, over the control channel.
-Graphs are compared by their skeleton (ops, operands, dtypes, ranks of shapes), so ranks may have batches of different
-sizes; plans, which hold no batch size, must be equal.
+Graphs are compared by their skeleton (ops, operands, dtypes, ranks of shapes), and only if all ranks have inputs of the
+same sizes: x / 4 becomes x * 0.25 and x / 3 does not, a batch of one needs no broadcast. Plans, which hold no batch
+size, must be equal in any case.
 """
 
 from __future__ import annotations
@@ -22,24 +23,30 @@ from distcompile.ddp.errors import ModelMismatchError, RankDisagreementError
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing that ranks must have alike, as lines of text. notes: for each line, what to say of it beside."""
+    """One thing that ranks must have alike, as lines of text. notes: for each line, what to say of it beside.
+
+    sizes: what the lines may depend on; they are compared if all ranks have the same.
+    """
 
     what: str
     lines: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    sizes: str = ""
 
     @property
     def digest(self) -> bytes:
-        return hashlib.sha256("\n".join(self.lines).encode()).digest()
+        parts = ("\n".join(self.lines), self.sizes)
+        return b"".join(hashlib.sha256(part.encode()).digest() for part in parts)
 
 
 def skeleton(graph: Graph) -> Subject:
-    """The lines of a graph that do not depend on the batch size, with the user's location beside each."""
+    """The lines of a graph without its sizes, with the user's location beside each."""
     number = {node: f"%{place}" for place, node in enumerate(graph.nodes)}
     lines = [_skeleton_line(node, number) for node in graph.nodes]
     lines.append(f"return {', '.join(number[node] for node in graph.outputs)}")
     notes = [getattr(node, "location", "") or f"%{node.name}" for node in graph.nodes]
-    return Subject(f"graph {graph.name}", tuple(lines), (*notes, "return"))
+    sizes = "; ".join(str(node.shape) for node in graph.inputs)
+    return Subject(f"graph {graph.name}", tuple(lines), (*notes, "return"), sizes)
 
 
 def _skeleton_line(node: Node, number: dict[Node, str]) -> str:
@@ -84,8 +91,9 @@ def _differing(communicator: Communicator, subjects: Sequence[Subject], label: s
     mine = np.frombuffer(b"".join(s.digest for s in subjects), np.uint8).copy()
     theirs = np.empty((communicator.world_size, mine.size), np.uint8)
     communicator.all_gather(theirs, mine, label=f"agreement on {label}")
-    by_subject = theirs.reshape(communicator.world_size, len(subjects), -1)
-    unequal = (by_subject != by_subject[0]).any(axis=(0, 2))
+    halves = theirs.reshape(communicator.world_size, len(subjects), 2, -1)  # of each subject: lines, sizes
+    differs = (halves != halves[0]).any(axis=(0, 3))
+    unequal = differs[:, 0] & ~differs[:, 1]
     return int(unequal.argmax()) if unequal.any() else None
 
 

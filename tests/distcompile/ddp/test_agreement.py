@@ -30,6 +30,14 @@ def test_batches_of_different_sizes_agree() -> None:
     on_ranks(2, lambda c: agree(c, [skeleton(graph("exp", rows=4 + c.rank))], label="test"))
 
 
+def test_batches_of_different_sizes_may_be_simplified_differently() -> None:
+    def step(communicator: Communicator) -> None:
+        ops = ("exp", "sin") if communicator.rank == 1 else ("exp", "tanh")
+        agree(communicator, [skeleton(graph(*ops, rows=4 + communicator.rank))], label="test")
+
+    on_ranks(2, step)
+
+
 def test_a_difference_names_the_node_its_line_and_the_ranks() -> None:
     def step(communicator: Communicator) -> None:
         ops = ("exp", "sin") if communicator.rank == 1 else ("exp", "tanh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -52,6 +53,23 @@ def test_ranks_equal_one_rank_on_the_joined_batch(backend: str, cap_mb: float | 
     results = on_ranks(world_size, step)
     for result in results:
         assert {n: a.tobytes() for n, a in result.items()} == {n: a.tobytes() for n, a in results[0].items()}
+
+
+@pytest.mark.parametrize("backend", AOT)
+@pytest.mark.parametrize("sizes", [(4, 3), (1, 4), (3, 1)])
+def test_ranks_whose_first_batches_differ_in_size(backend: str, sizes: tuple[int, int]) -> None:
+    """`* 0.25` and `/ 3`, a batch of one that needs no broadcast: simplified graphs differ, gradients are right."""
+
+    def losses(run: Callable[[Tensor], Tensor], ranks: Sequence[int]) -> list[Tensor]:
+        return [(run(wrap(batch(rank, sizes[rank]))) ** 2).mean() for rank in ranks]
+
+    def step(communicator: Communicator) -> None:
+        ddp, alone = DistributedDataParallel(Net(), bucket_cap_mb=TINY_MB), Net()
+        losses(compiled(ddp, backend), [communicator.rank])[0].backward()
+        (sum(losses(alone, (0, 1)), start=wrap(np.zeros(()))) * 0.5).backward()
+        check_close(gradients(ddp.module), gradients(alone))
+
+    on_ranks(2, step)
 
 
 @pytest.mark.parametrize("backend", AOT)

@@ -3,7 +3,8 @@
 In: gradients in `.grad`. Out: new values in the parameters' and the state's cells, whose versions rise.
 
 A step gathers one `Update` per parameter that has a gradient, runs them all (compiled: `fused.py`, one native call;
-eager: the same rule on arrays), then puts the results into the cells. Nothing is written before everything is computed.
+eager: the same rule on arrays), then puts the results into the cells. Nothing is written before everything is computed,
+unless parameters share memory (`p.data = q.data`): then they are updated one after the other, as in torch.
 A compiled update writes over values that nobody else can see (`tensor/ownership.py`), else into fresh arrays.
 The step runs once per training step over every parameter: its Python is kept to a few microseconds a parameter.
 """
@@ -127,6 +128,10 @@ class RuleOptimizer(Optimizer):
         return self._counts[step]
 
     def _run(self, updates: list[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
+        if len({update.cells[0].root for update in updates}) < len(updates):
+            for update in updates:  # parameters that share memory: each update reads what the one before it wrote
+                update.write(_run_eager(update, scalars[update.numbers]))
+            return
         if compiled and self._run_compiled(updates, scalars):
             return
         results = [_run_eager(update, scalars[update.numbers]) for update in updates]

@@ -53,6 +53,19 @@ def test_fused_equals_eager_to_float32_rounding(make: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=3e-6, atol=3e-6)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("part", [lambda t: t, lambda t: t[0]], ids=["all", "view"])
+def test_parameters_that_share_memory_are_updated_one_after_the_other(part: Any, fused: bool) -> None:
+    first, second = dc.nn.Parameter(dc.ones(2, 3)), dc.nn.Parameter(dc.zeros(1))
+    second.data = part(first.data)
+    optimizer = dc.optim.SGD([first, second], 0.125, fused=fused)
+    for _ in range(2):
+        first.grad, second.grad = dc.ones(2, 3), dc.full(tuple(second.shape), 2.0)
+        optimizer.step()
+    assert first[0].tolist() == [1 - 2 * 0.125 * (1 + 2)] * 3
+    assert part(first).tolist() == second.tolist()
+
+
 def test_one_call_a_step_and_no_recompile_when_numbers_change() -> None:
     params = parameters()
     optimizer = dc.optim.AdamW(params, fused=True)

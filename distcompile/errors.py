@@ -14,6 +14,10 @@ class InstallationError(DistCompileError, ImportError):
     """The four import packages come from more than one place: one shadows another."""
 
 
+class MissingExtraError(DistCompileError, ImportError):
+    """Something asked for needs a package of an extra that is not installed."""
+
+
 class RegistrationTypeError(DistCompileError, TypeError):
     """A parameter, buffer, child module or hook of the wrong type."""
 

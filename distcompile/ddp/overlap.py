@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,12 @@ class OverlapReport:
         parts = (("backward", self.backward_ms), ("communication", self.moving_ms), ("exposed", self.exposed_ms))
         late = f" ({self.late_ms:.2f} of it waiting for slower ranks)"
         return ", ".join(f"{name} {value:.2f} ms" for name, value in parts) + late + hidden
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the timeline to an image file: the backward, and each bucket waiting and moving. Needs [plot]."""
+        from distcompile.ddp.overlap_plot import plot_overlap
+
+        plot_overlap(self, Path(path))
 
     def __str__(self) -> str:
         from rich.console import Console

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import pytest
 
 from distcompile.ddp.overlap import BucketTimes, StepTimes, make_report, why_not_overlapped
+from distcompile.errors import MissingExtraError
 
 
 def bucket(
@@ -65,3 +67,19 @@ def test_a_report_is_data_text_and_empty_at_first() -> None:
     empty = make_report(0, [])
     assert math.isnan(empty.hidden_share)
     assert "Overlap on rank 0" in str(empty)
+
+
+def test_the_report_draws_a_bar_for_every_bucket(tmp_path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    report = make_report(0, [step(bucket(0, 0.1, 0.2, 0.4), bucket(1, 0.9, 1.0, 1.4))])
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        report.plot(tmp_path / "overlap.svg")
+    drawn = (tmp_path / "overlap.svg").read_text()
+    assert "bucket 0: 1024 KiB" in drawn
+    assert "bucket 1: 1024 KiB" in drawn
+
+
+def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match="distcompile\\[plot\\]"):
+        make_report(0, [step(bucket(0, 0.1, 0.2, 0.4))]).plot(tmp_path / "overlap.png")

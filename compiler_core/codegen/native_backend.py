@@ -13,6 +13,7 @@ Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -182,7 +183,7 @@ def _read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
 def _load(entry: Entry, toolchain: Toolchain, threads: bool) -> list[NativeExecutable]:
     library = load_library(entry.file(LIBRARY))
     if threads:
-        ctypes.c_int32.in_dll(library, "dc_num_threads").value = config.num_threads
+        _set_threads(library)
     data = entry.file(CONSTANTS).read_bytes()
     units = tuple(entry.file(f"{stem}.cpp") for stem in entry.manifest["units"])
     source = ProfileSource(entry.folder.name, units, toolchain)
@@ -190,6 +191,32 @@ def _load(entry: Entry, toolchain: Toolchain, threads: bool) -> list[NativeExecu
     for executable in executables:
         announce(executable)
     return executables
+
+
+class _Forks:
+    """Libraries with OpenMP loops. A forked child inherits no threads and waits for them for ever: it runs on one."""
+
+    def __init__(self) -> None:
+        self.libraries: list[ctypes.CDLL] = []
+        self.is_child = False
+
+    def forked(self) -> None:
+        """In the child, after a fork."""
+        self.is_child = True
+        for library in self.libraries:
+            ctypes.c_int32.in_dll(library, "dc_num_threads").value = 1
+
+
+_forks = _Forks()
+
+
+def _set_threads(library: ctypes.CDLL) -> None:
+    """Tell a library with OpenMP loops how many threads to use."""
+    if not _forks.libraries and not _forks.is_child:
+        os.register_at_fork(after_in_child=_forks.forked)
+    _forks.libraries.append(library)
+    number = ctypes.c_int32.in_dll(library, "dc_num_threads")
+    number.value = 1 if _forks.is_child else config.num_threads
 
 
 def _executable(row: dict[str, Any], library: ctypes.CDLL, data: bytes, source: ProfileSource) -> NativeExecutable:

@@ -179,6 +179,35 @@ def test_threads_are_in_the_artefact() -> None:
 
 
 @needs_openmp
+@needs_openmp
+@pytest.mark.parametrize("compiled_before", [True, False])
+def test_a_forked_child_does_not_wait_for_the_parents_threads(compiled_before: bool) -> None:
+    """In a process of its own, which another test has not given threads yet."""
+    script = f"""
+import os, time
+import numpy as np
+from compiler_core.capture import compile
+from compiler_core.tensor.creation import ones
+run, x = compile(lambda x: (x * 2).exp().sum(1)), ones(512, 2048)
+other = compile(lambda x: (x * 3).exp().sum(1))
+run(x)
+child = os.fork()
+if child == 0:
+    ({"run" if compiled_before else "other"})(x)
+    os._exit(7)
+for _ in range(600):
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        raise SystemExit(os.waitstatus_to_exitcode(status))
+    time.sleep(0.05)
+os.kill(child, 9)
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 7, done.stderr
+
+
 def test_no_threads_where_the_compiler_has_no_openmp(tmp_path) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(f'#!/bin/sh\ncase "$*" in *-fopenmp\\ *) exit 1;; esac\nexec {find_toolchain().path} "$@"\n')

@@ -23,6 +23,7 @@ from compiler_core.capture.arguments import (
     module_tensors,
     require_gradient,
 )
+from compiler_core.capture.effects import EffectWatch
 from compiler_core.capture.environment import CodeRecorder, RandomWatch, guard_environment, variables
 from compiler_core.capture.guards import Check, Found, Guards
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module, unwrapped
@@ -85,7 +86,7 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     recorder = CodeRecorder()
     breaks = GraphBreak.made()
     with use_trace(trace):
-        with RandomWatch(recorder), recorder:
+        with RandomWatch(recorder), EffectWatch(function, args, kwargs), recorder:
             result = function(*args, **kwargs)
         if GraphBreak.made() != breaks:
             raise GraphBreak("a graph break was caught by the function that is captured")

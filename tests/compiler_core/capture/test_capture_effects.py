@@ -1,0 +1,204 @@
+"""Python state that a compiled function changes: each change happens once a call, as it does eager."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_core.capture import compile
+from compiler_core.capture.effects import LARGEST_CONTAINER
+from compiler_core.errors import GraphBreak
+from compiler_core.tensor.creation import ones
+from compiler_core.tensor.tensor import Tensor
+from distcompile import nn
+
+COUNT = 0
+HISTORY: list[Any] = []
+
+
+class Bag:
+    """An object of the user's."""
+
+    def __init__(self) -> None:
+        self.n, self.items = 0, []
+
+    @functools.cached_property
+    def width(self) -> int:
+        return 3
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    global COUNT
+    COUNT = 0
+    HISTORY.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def count_globally() -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        global COUNT
+        COUNT += 1
+        return x * COUNT
+
+    return function
+
+
+def count_in_a_variable() -> Callable[[Tensor], Tensor]:
+    n = 0
+
+    def function(x: Tensor) -> Tensor:
+        nonlocal n
+        n += 1
+        return x * n
+
+    return function
+
+
+def count_in_a_dict() -> Callable[[Tensor], Tensor]:
+    state = {"n": 0}
+
+    def function(x: Tensor) -> Tensor:
+        state["n"] += 1
+        return x * state["n"]
+
+    return function
+
+
+def count_in_an_object() -> Callable[[Tensor], Tensor]:
+    bag = Bag()
+
+    def function(x: Tensor) -> Tensor:
+        bag.n += 1
+        bag.items.append(x * bag.n)
+        return bag.items[-1]
+
+    return function
+
+
+def count_in_a_long_list() -> Callable[[Tensor], Tensor]:
+    seen = [0] * (2 * LARGEST_CONTAINER)
+
+    def function(x: Tensor) -> Tensor:
+        seen.append(0)
+        return x * (len(seen) - 2 * LARGEST_CONTAINER)
+
+    return function
+
+
+def remember() -> None:
+    HISTORY.append(None)
+
+
+def count_in_a_helper() -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        remember()
+        return x * len(HISTORY)
+
+    return function
+
+
+def count_in_a_module() -> nn.Module:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Tensor] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.append(x.detach() * 1)
+            return sum(self.seen[1:], self.seen[0])
+
+    return nn.Sequential(Counting())
+
+
+COUNTERS = [
+    count_globally,
+    count_in_a_variable,
+    count_in_a_dict,
+    count_in_an_object,
+    count_in_a_long_list,
+    count_in_a_helper,
+    count_in_a_module,
+]
+
+
+@pytest.mark.parametrize("make", COUNTERS)
+def test_what_a_call_changes_is_changed_once_in_every_call(make: Callable[[], Any]) -> None:
+    counted = compile(make(), backend="aot_eager")
+    for n in (1, 2, 3):
+        np.testing.assert_array_equal(counted(ones(2)).numpy(), [n, n])
+
+
+@pytest.mark.parametrize("make", COUNTERS)
+def test_under_fullgraph_it_is_an_error_and_nothing_has_changed(make: Callable[[], Any]) -> None:
+    function = make()
+    with pytest.raises(GraphBreak, match="outlives the call"):
+        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
+    np.testing.assert_array_equal(function(ones(2)).numpy(), [1, 1])
+
+
+def test_an_argument_that_is_filled_holds_real_tensors() -> None:
+    def function(x: Tensor, kept: dict[str, Tensor]) -> Tensor:
+        kept["x"] = x * 2
+        return x
+
+    kept: dict[str, Tensor] = {}
+    compile(function, backend="aot_eager")(ones(2), kept)
+    np.testing.assert_array_equal(kept["x"].numpy(), [2, 2])
+
+
+def test_what_the_call_makes_itself_may_change() -> None:
+    def fill(items: list[Tensor], bag: Bag, x: Tensor) -> None:
+        items.append(x)
+        bag.n += 1
+
+    @compile(backend="aot_eager", fullgraph=True)
+    def function(x: Tensor) -> Tensor:
+        items: list[Tensor] = []
+        bag = Bag()
+        for _ in range(3):
+            fill(items, bag, x)
+        return sum(items[1:], items[0]) * bag.n
+
+    np.testing.assert_array_equal(function(ones(2)).numpy(), [9, 9])
+
+
+def test_a_cached_property_is_no_change() -> None:
+    bag = Bag()
+    function = compile(lambda x: x * bag.width, backend="aot_eager", fullgraph=True)
+    np.testing.assert_array_equal(function(ones(2)).numpy(), [3, 3])
+
+
+def test_callbacks_of_the_garbage_collector_are_not_the_functions_doing() -> None:
+    def callback(phase: str, info: dict[str, int]) -> None:
+        global COUNT
+        COUNT += 1
+
+    def function(x: Tensor) -> Tensor:
+        gc.collect()
+        return x * 2
+
+    gc.callbacks.append(callback)
+    try:
+        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
+    finally:
+        gc.callbacks.remove(callback)
+    assert COUNT >= 2
+
+
+def test_what_was_done_before_the_users_own_exception_stays() -> None:
+    def function(x: Tensor) -> Tensor:
+        HISTORY.append(1)
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        compile(function, backend="aot_eager")(ones(2))
+    assert HISTORY == [1]

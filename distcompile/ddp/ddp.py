@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 from collectives import Communicator
@@ -20,6 +21,7 @@ from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
@@ -71,19 +73,33 @@ class DistributedDataParallel(Module):
         self.process_group = process_group or default_communicator()
         cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
         settings = Settings(Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph)
-        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        trained: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trained:
             raise NoGradientsError(
                 "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
                 where=type(module).__name__,
                 remedy="use the module itself",
             )
+        self._join_ranks(settings, init_sync)
+        self._keep_books(trained, settings)
+
+    def _keep_books(self, trained: dict[str, Tensor], settings: Settings) -> None:
+        """Make what this instance keeps beside the module. trained: the parameters whose gradients are reduced."""
         self._books = Books(self.process_group, trained, settings)
         self._buffer_sync = BufferSync(self.process_group)
         self._census = Census(trained)
-        self._join_ranks(settings, init_sync)
         self._eager = EagerReducer(self._books)
         self._strategy = BucketStrategy(self._books, self._before_forward)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        """The same wrapping, in the same process group, of a copy of the module. Ranks do not talk."""
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        own = ("process_group", "_books", "_buffer_sync", "_census", "_eager", "_strategy")
+        copied.__setstate__(deepcopy({k: v for k, v in self.__getstate__().items() if k not in own}, memo))
+        parameters = dict(copied.module.named_parameters())
+        copied.process_group = self.process_group
+        copied._keep_books({name: parameters[name] for name in self._books.parameters}, self._books.settings)
+        return copied
 
     def _join_ranks(self, settings: Settings, init_sync: bool) -> None:
         """Check that all ranks wrap the same module in the same way, and give them rank 0's state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -68,6 +69,25 @@ def test_ranks_whose_first_batches_differ_in_size(backend: str, sizes: tuple[int
         losses(compiled(ddp, backend), [communicator.rank])[0].backward()
         (sum(losses(alone, (0, 1)), start=wrap(np.zeros(()))) * 0.5).backward()
         check_close(gradients(ddp.module), gradients(alone))
+
+    on_ranks(2, step)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_copy_is_another_model(backend: str) -> None:
+    def step(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=TINY_MB)
+        loss_of(compiled(ddp, backend)(shard(batch(1), communicator))).backward()
+        before = gradients(ddp.module)
+        copied = copy.deepcopy(ddp)
+        run = compiled(copied, backend)
+        for seed in (2, 3):
+            copied.zero_grad()
+            loss_of(run(shard(batch(seed), communicator))).backward()
+            check_close(gradients(copied.module), joined_gradients(Net(), batch(seed)))
+            loss_of(copied(shard(batch(seed), communicator))).backward()
+            check_close(gradients(copied.module), joined_gradients(Net(), batch(seed), batch(seed)))
+        check_close(gradients(ddp.module), before)
 
     on_ranks(2, step)
 

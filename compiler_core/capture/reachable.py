@@ -115,6 +115,8 @@ class Walk:
         """Guards on what an object holds that traced code may read."""
         if isinstance(thing, FunctionType):
             self.function(thing, text)
+            for name in sorted(self.names & vars(thing).keys()):
+                self.item(vars(thing), "attributes", name, f"{text}.{name}", depth + 1)
         elif isinstance(thing, MethodType):
             self.hanging(thing.__func__, text, depth)
             self.hanging(thing.__self__, text, depth)
@@ -138,7 +140,9 @@ class Walk:
         for part in parts[1:]:
             values = getattr(function, part) or ()
             for key in values if isinstance(values, dict) else range(len(values)):
-                if not is_plain(values[key]) or isinstance(values, dict):
+                if isinstance(values, dict):
+                    self.variable(f"{name}.{part}.get({key!r})", values[key], f"a default of {text}", 1)
+                elif not is_plain(values[key]):
                     self.variable(f"{name}.{part}[{key!r}]", values[key], f"a default of {text}", 1)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             self.cell(cell, variable)
@@ -167,17 +171,21 @@ class Walk:
             bound = f"{self.guards.bind(thing, 'object')}"
             if isinstance(_defined(type(thing), name), MemberDescriptorType):
                 if hasattr(thing, name):
-                    self.variable(f"{bound}.{name}", getattr(thing, name), f"{text}.{name}", depth + 1)
+                    code = f"getattr({bound}, {name!r}, None)"
+                    self.variable(code, getattr(thing, name), f"{text}.{name}", depth + 1)
             elif own:
                 self.guards.require(f"{name!r} not in {bound}.__dict__", f"{text}.{name} is its class's")
 
     def class_attributes(self, cls: type, text: str, depth: int) -> list[str]:
         """Require what the class `cls` and the user's among its bases define under names that the code mentions.
 
-        A library's class: only `forward`, which is what people replace. Returns the names found.
+        So too methods that Python calls (`__call__`). A library's class: only `forward`, which is what people replace.
+        Returns the names found.
         """
         found = []
-        for name in sorted({*self.names, "forward"}):
+        methods = (item for base in cls.__mro__ if self.is_own(base) for item in vars(base).items())
+        called = {n for n, f in methods if isinstance(f, FunctionType) and f.__code__ in self.codes}
+        for name in sorted({*self.names, "forward"} | called):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
             if owner is None or not (self.is_own(owner) or (name == "forward" and hasattr(owner, "__tree_version__"))):
                 continue
@@ -190,7 +198,7 @@ class Walk:
     def class_attribute(self, cls: type, owner: type, name: str, value: Any, text: str, depth: int) -> None:
         """One name of a class; a function, found without a descriptor's doing, through all bases at once."""
         if isinstance(value, FunctionType):
-            code = f"{self.guards.bind(cls, 'class')}.{name}"
+            code = f"getattr({self.guards.bind(cls, 'class')}, {name!r}, None)"
         else:
             code = f"{self.guards.bind(owner, 'class')}.__dict__.get({name!r})"
         self.variable(code, value, text, depth + 1)

@@ -48,6 +48,9 @@ class Plain(Base):
     def __init__(self) -> None:
         self.factor = 2.0
 
+    def __getitem__(self, index: int) -> float:
+        return self.factor
+
     @property
     def doubled(self) -> float:
         return 2 * self.factor
@@ -141,6 +144,40 @@ def attribute_that_hides_the_classs() -> Case:
     return lambda x: x * plain.offset, lambda: setattr(plain, "offset", CHANGED)
 
 
+def attribute_of_a_function() -> Case:
+    def helper(x: Tensor) -> Tensor:
+        return x * helper.factor
+
+    helper.factor = 2.0
+    return lambda x: helper(x), lambda: setattr(helper, "factor", CHANGED)
+
+
+def special_method() -> Case:
+    plain = Plain()
+    return lambda x: x * plain[0], lambda: setattr(Plain, "__getitem__", lambda self, index: CHANGED)
+
+
+def deleted_slot() -> Case:
+    slotted = Slotted()
+    return lambda x: x * getattr(slotted, "factor", 3.0), lambda: delattr(slotted, "factor")
+
+
+def deleted_method() -> Case:
+    plain = Plain()
+    return lambda x: plain.multiply(x) if hasattr(plain, "multiply") else x, lambda: delattr(Plain, "multiply")
+
+
+def deleted_item_of_a_keyword_default() -> Case:
+    def helper(x: Tensor, *, k: float = 2.0) -> Tensor:
+        return x * k
+
+    def change() -> None:
+        helper.__kwdefaults__.clear()
+        helper.__kwdefaults__["k"] = CHANGED
+
+    return lambda x: helper(x), change
+
+
 def slot() -> Case:
     slotted = Slotted()
     return lambda x: x * slotted.factor, lambda: setattr(slotted, "factor", CHANGED)
@@ -204,6 +241,7 @@ CASES: list[Callable[[], Case]] = [
     *(closure_of_a_global, default_of_a_helper, code_of_a_helper, own_default, item_of_an_own_default),
     *(closure_of_a_function_in_a_list, instance_of_a_bound_method, compiled_bound_method, property_of_an_object),
     *(attribute_of_a_base_class, attribute_that_hides_the_classs, slot, attribute_named_by_a_text, part_of_a_partial),
+    *(attribute_of_a_function, special_method, deleted_slot, deleted_method, deleted_item_of_a_keyword_default),
     *(a_type, a_set, class_attribute_of_a_module, method_replaced_on_a_modules_class),
     *(forward_replaced_on_a_childs_class, forward_replaced_on_a_library_class, tensor_default_of_a_helper),
 ]
@@ -230,6 +268,8 @@ def assert_noticed(function: Callable[..., Tensor], change: Change) -> None:
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes and functions of this file are as they were, after each test."""
+    monkeypatch.setattr(Plain, "__getitem__", Plain.__getitem__)
+    monkeypatch.setattr(Plain, "multiply", Plain.multiply)
     for thing, name in ((Base, "offset"), (Doubling, "factor"), (Doubling, "helper"), (Doubling, "forward")):
         monkeypatch.setattr(thing, name, getattr(thing, name))
     monkeypatch.setattr(nn.ReLU, "forward", nn.ReLU.forward)

@@ -5,7 +5,8 @@ Out: `Joint`, whose graph takes (forward inputs..., tangents...) and returns (fo
 Method: one reverse sweep over the forward's calls; contributions to a value are added up in the order they come, so a
 gradient is complete at its last contribution and the natural order of the backward is reverse layer order.
 Invariants: a gradient has its input's shape and dtype; every backward node carries the location of the forward node it
-belongs to. An input without a path to any output gets no gradient (None to the tape), as in torch.
+belongs to. An input without a path to any output gets no gradient (None to the tape), as in torch; one whose paths all
+pass through piecewise constant ops (round, sign) gets zeros, as from the tape: weight decay reaches it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from compiler_core.aot.boundary import Boundary, boundary_cotangents, boundary_g
 from compiler_core.errors import GraphBreak, GraphError
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
 from compiler_core.ops import prims
+from compiler_core.ops.convert import DETACH
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, use_trace
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.location import user_location
@@ -41,11 +43,7 @@ def differentiable_nodes(forward: Graph, wanted: Sequence[bool]) -> set[Node]:
     """The nodes through which gradients flow to an input that is `wanted`."""
     flows: set[Node] = {node for node, want in zip(forward.inputs, wanted, strict=True) if want}
     for call in forward.calls:
-        if (
-            call.dtype.is_floating_point
-            and not isinstance(call.op.vjp, NotDifferentiable)
-            and any(arg in flows for arg in call.args)
-        ):
+        if call.dtype.is_floating_point and call.op is not DETACH and any(arg in flows for arg in call.args):
             flows.add(call)
     return flows
 
@@ -147,10 +145,19 @@ class _Cotangents:
                 got=str(value.meta),
             )
         before = self.table.get(node)
-        self.table[node] = value if before is None else prims.add(before, value)
+        if before is None or _is_zero(before):
+            self.table[node] = value
+        elif not _is_zero(value):
+            self.table[node] = prims.add(before, value)
+
+
+def _is_zero(value: Node) -> bool:
+    """Whether `value` is the zeros that a piecewise constant op hands back."""
+    return isinstance(value, Call) and value.op.name == "full" and value.attrs["value"] == 0
 
 
 def _pull_back(call: Call, cotangent: Node) -> list[tuple[Node, Value | None]]:
-    """(operand, its share of the cotangent of `call`)."""
-    assert not isinstance(call.op.vjp, NotDifferentiable)
+    """(operand, its share of the cotangent of `call`); of a piecewise constant op, zeros, as on the tape."""
+    if isinstance(call.op.vjp, NotDifferentiable):
+        return [(arg, prims.full(arg.shape, 0, arg.dtype)) for arg in call.args if arg.dtype.is_floating_point]
     return list(zip(call.args, call.op.vjp(cotangent, call, *call.args, **call.attrs), strict=True))

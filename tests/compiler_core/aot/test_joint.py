@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
 from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import OPS
+from compiler_core.ops.registry import OPS, use_trace
 from compiler_core.tensor.autograd import grad
 from compiler_core.tensor.tensor import Tensor
 
@@ -109,9 +111,31 @@ def test_inputs_without_a_path_get_no_gradient() -> None:
     }
     """)
     joint = joint_of(graph)
-    assert (joint.gradients, joint.tangents) == ((0,), (0,))
+    assert (joint.gradients, joint.tangents) == ((0,), (0, 1))
+    assert joint.graph.outputs[-1].op.name == "mul"  # the zeros from sign are not added
     wanted = make_joint(graph, [False] * 4)
     assert (wanted.gradients, wanted.tangents) == ((), ())
+
+
+@pytest.mark.parametrize("op", [prims.round, prims.sign, prims.floor, prims.ceil, prims.trunc])
+def test_inputs_behind_a_piecewise_constant_op_get_zeros_as_from_the_tape(op: Callable[..., Any]) -> None:
+    builder = GraphBuilder("flat")
+    x = builder.placeholder("x", TensorMeta((3,), float32))
+    with use_trace(builder):
+        graph = builder.build([prims.exp(op(x))])
+    joint = joint_of(graph)
+    assert joint.gradients == (0,)
+    np.testing.assert_array_equal(run_joint(joint, [np.ones(3, "f4")], [np.ones(3, "f4")])[0], np.zeros(3))
+    handle = Tensor(np.ones(3, "f4")).requires_grad_()
+    assert grad(op(handle).exp().sum(), [handle])[0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_nothing_flows_through_detach() -> None:
+    builder = GraphBuilder("detached")
+    x = builder.placeholder("x", TensorMeta((3,), float32))
+    with use_trace(builder):
+        graph = builder.build([prims.exp(prims.detach(x))])
+    assert joint_of(graph).gradients == ()
 
 
 def test_results_alone_have_cotangents() -> None:

@@ -6,8 +6,8 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 SUBMODULES: frozenset[str] = frozenset(
-    ("autograd", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity", "random")
-    + ("utils",)
+    ("autograd", "backends", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity")
+    + ("random", "utils")
 )
 
 _FUNCTIONS = """
@@ -56,6 +56,7 @@ _OTHERS = {
         "tensor_split trace"
     ),
     "distcompile.limits": "finfo iinfo",
+    "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",
     "math": "inf nan pi e",
 }

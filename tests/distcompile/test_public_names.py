@@ -117,6 +117,16 @@ def test_limits_are_torchs() -> None:
         assert (mine_i.max, mine_i.min, mine_i.bits) == (want.max, want.min, want.bits)
 
 
+def test_switches_for_gpus_are_taken_and_change_nothing() -> None:
+    dc.backends.cuda.matmul.allow_tf32 = True
+    dc.backends.cudnn.benchmark = True
+    assert not dc.backends.mps.is_available()
+    dc.set_float32_matmul_precision("high")
+    assert dc.get_float32_matmul_precision() == "highest"
+    with pytest.raises(ArgumentError, match="fast"):
+        dc.set_float32_matmul_precision("fast")
+
+
 def test_dotted_paths_need_only_the_one_import(tmp_path: Path) -> None:
     """As in torch: `import torch` is enough for `torch.utils.data.distributed.DistributedSampler`, and the like."""
     paths = [
@@ -130,6 +140,7 @@ def test_dotted_paths_need_only_the_one_import(tmp_path: Path) -> None:
         "autograd.Function",
         "random.manual_seed",
         "cuda.is_available",
+        "backends.cudnn.benchmark",
     ]
     code = "import distcompile as torch; " + "; ".join(f"torch.{path}" for path in paths) + "; print('all found')"
     assert run(code, tmp_path).strip() == "all found"

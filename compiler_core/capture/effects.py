@@ -1,12 +1,13 @@
 """Traced code that changes Python state outliving the call (`losses.append(...)`, `global n; n += 1`): a graph break.
 
 In: a compiled function and the arguments of a call. While `EffectWatch` is entered, the function is traced. Out: where
-lists, dicts, sets, attributes of the user's objects, closure variables or globals that were there before have changed,
-they are put back, and GraphBreak is raised: the call runs eager, and the change happens once, as it must in every call.
+lists, dicts, sets, attributes of the user's objects and classes, closure variables, globals, small NumPy arrays or
+generators of random numbers that were there before have changed, they are put back, and GraphBreak is raised: the call
+runs eager, and the change happens once, as it must in every call.
 Method: shallow copies of what the arguments, the closures and the containers in modules hold, taken before; and of what
 the globals hold that a function names, taken when it is first called. Compared by identity, item by item.
 What `functools.cached_property` keeps is no change.
-Limits: class attributes, iterators, files and other state of the system are not watched. Modules guard their own
+Limits: iterators, large arrays, files and other state of the system are not watched. Modules guard their own
 attributes (`module_protocol.py`).
 """
 
@@ -18,12 +19,13 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
 from compiler_core.capture.code_names import names_of
 from compiler_core.capture.environment import is_users
 from compiler_core.capture.module_protocol import is_module, unwrapped
+from compiler_core.capture.python_state import has_changed, is_users_class, restore, state_of
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.location import is_ours
 from compiler_core.tensor.tensor import Tensor
@@ -41,6 +43,7 @@ class EffectWatch:
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self._containers: dict[int, tuple[Any, Any, str]] = {}  # id -> container, copy, name
+        self._states: dict[int, tuple[Any, Any, str]] = {}  # id -> generator, array or class, its state, name
         self._cells: list[tuple[CellType, Any, str]] = []
         self._globals: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self._seen: set[CodeType] = set()
@@ -82,8 +85,10 @@ class EffectWatch:
     def _keep(self, thing: Any, name: str, depth: int) -> None:
         """Copy `thing` if it is a container or an object of the user's, and what is in it."""
         thing = unwrapped(thing)
-        if id(thing) in self._containers or depth > DEEPEST or isinstance(thing, (Tensor, ModuleType, type)):
+        if id(thing) in self._containers or depth > DEEPEST or isinstance(thing, (Tensor, ModuleType)):
             return
+        if id(thing) not in self._states and (state := state_of(thing)) is not None:
+            self._states[id(thing)] = (thing, state, name)
         if is_module(thing):
             self._keep_module(thing, depth)
         elif isinstance(thing, MethodType):
@@ -98,6 +103,7 @@ class EffectWatch:
             self._keep_all(thing[:LARGEST_CONTAINER], name, depth)
         elif _is_users_object(thing):
             self._containers[id(thing)] = (thing, dict(vars(thing)), name)
+            self._keep(type(thing), name, depth)
             self._keep_all(vars(thing).values(), name, depth)
 
     def _keep_all(self, things: Iterable[Any], name: str, depth: int) -> None:
@@ -116,7 +122,10 @@ class EffectWatch:
 
     def _keep_module(self, module: Any, depth: int) -> None:
         for part in module.modules():
+            self._keep(type(unwrapped(part)), type(part).__name__, depth)
             for name, value in vars(unwrapped(part)).items():
+                if name.startswith("_") and name.endswith("_hooks"):
+                    self._keep_all([getattr(hook, "fn", hook) for hook in value.values()], "what a hook holds", depth)
                 if not name.startswith("_") and not is_module(unwrapped(value)):
                     self._keep(value, f"what {name!r} of {type(part).__name__} holds", depth + 1)
 
@@ -127,6 +136,10 @@ class EffectWatch:
             cached = _cached_properties(type(thing))
             if _differ(now, copy, cached):
                 _refill(now, copy)
+                yield name
+        for thing, state, name in self._states.values():
+            if has_changed(thing, state):
+                restore(thing, state)
                 yield name
         for cell, value, name in self._cells:
             if _contents(cell) is not value:
@@ -152,10 +165,11 @@ def _stored_globals(code: CodeType) -> tuple[str, ...]:
 
 def _is_users_object(thing: Any) -> bool:
     """Whether `thing` is an instance, with attributes, of a class written in Python by the user."""
+    if type(thing) is SimpleNamespace:
+        return True
     if isinstance(thing, (FunctionType, MethodType)) or not hasattr(thing, "__dict__") or is_module(thing):
         return False
-    home = sys.modules.get(type(thing).__module__)
-    return is_users(getattr(home, "__file__", None) or "<the user's>") and type(thing).__module__ != "builtins"
+    return is_users_class(type(thing))
 
 
 def _cached_properties(kind: type) -> frozenset[str]:

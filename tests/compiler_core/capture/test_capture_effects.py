@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import random
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -119,7 +121,62 @@ def count_in_a_module() -> nn.Module:
     return nn.Sequential(Counting())
 
 
+def count_in_a_class() -> Callable[[Tensor], Tensor]:
+    class Shared:
+        n = 0
+
+    def function(x: Tensor) -> Tensor:
+        Shared.n += 1
+        return x * Shared.n
+
+    return function
+
+
+def count_in_a_namespace() -> Callable[[Tensor], Tensor]:
+    space = types.SimpleNamespace(n=0)
+
+    def function(x: Tensor) -> Tensor:
+        space.n += 1
+        return x * space.n
+
+    return function
+
+
+def count_in_an_array() -> Callable[[Tensor], Tensor]:
+    counts = np.zeros(2)
+
+    def function(x: Tensor) -> Tensor:
+        counts[1] += 1
+        return x * float(counts[1])
+
+    return function
+
+
+def count_in_a_hook() -> nn.Module:
+    seen: list[Tensor] = []
+
+    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        seen.append(output)
+        return output * len(seen)
+
+    model = nn.Sequential(nn.ReLU())
+    model[0].register_forward_hook(hook)
+    return model
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, random.Random])
+def test_draws_from_a_generator_of_the_users_are_made_once_in_every_call(make: Callable[[int], Any]) -> None:
+    mine, other = make(3), make(3)
+    drawing = compile(lambda x: x * mine.random(), backend="aot_eager")
+    for _ in range(3):
+        np.testing.assert_array_equal(drawing(ones(2)).numpy(), (ones(2) * other.random()).numpy())
+
+
 COUNTERS = [
+    count_in_a_class,
+    count_in_a_namespace,
+    count_in_an_array,
+    count_in_a_hook,
     count_globally,
     count_in_a_variable,
     count_in_a_dict,

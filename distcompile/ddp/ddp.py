@@ -18,6 +18,7 @@ from typing import Any
 from collectives import Communicator
 from compiler_core import log
 from compiler_core.aot.strategy import GradientStrategy
+from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
@@ -68,6 +69,12 @@ class DistributedDataParallel(Module):
             log.warn_once(
                 "ddp: gradient_as_bucket_view",
                 "gradient_as_bucket_view=False has no effect: gradients are bucket views",
+            )
+        if unwrapped(module) is not module:
+            log.warn_once(
+                "ddp: compiled inside",
+                "DistributedDataParallel(compile(module)) reduces only after the backward: compile the wrapped module, "
+                "compile(DistributedDataParallel(module)), to reduce while the backward computes",
             )
         self.module = module
         self.process_group = process_group or default_communicator()

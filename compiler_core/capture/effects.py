@@ -7,7 +7,7 @@ runs eager, and the change happens once, as it must in every call.
 Method: shallow copies of what the arguments, the closures and the containers in modules hold, taken before; and of what
 the globals hold that a function names, taken when it is first called. Compared by identity, item by item.
 What `functools.cached_property` keeps is no change.
-Limits: iterators, large arrays, files and other state of the system are not watched. Modules guard their own
+Limits: iterators, slots, large arrays, files and other state of the system are not watched. Modules guard their own
 attributes (`module_protocol.py`).
 """
 

@@ -21,7 +21,7 @@ def state_of(thing: Any) -> Any:
     """A copy of what `thing` holds; None if it is not of these kinds."""
     if isinstance(thing, np.random.Generator):
         return thing.bit_generator.state
-    if type(thing) is random.Random:
+    if type(thing) is random.Random and thing is not getattr(random.random, "__self__", None):  # see RandomWatch
         return thing.getstate()
     if type(thing) is np.ndarray and thing.nbytes <= LARGEST_ARRAY_NBYTES and thing.dtype != object:
         return thing.copy()

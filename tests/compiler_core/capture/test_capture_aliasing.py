@@ -201,12 +201,15 @@ def test_a_failed_trace_changes_nothing() -> None:
 
 def test_a_traced_tensor_that_leaks_says_so() -> None:
     class Keeper:
+        __slots__ = ("kept",)
         kept: Tensor
 
+    keeper = Keeper()
+
     def function(x: Tensor) -> Tensor:
-        Keeper.kept = x * 2  # attributes of classes are not watched
+        keeper.kept = x * 2  # slots are not watched
         return x * 3
 
     compile(function, backend="aot_eager")(ones(1))
     with pytest.raises(Exception, match="after the trace ended"):
-        Keeper.kept.tolist()
+        keeper.kept.tolist()

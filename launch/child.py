@@ -12,6 +12,7 @@ import argparse
 import faulthandler
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 import types
@@ -53,7 +54,9 @@ class Rank:
         if self.options.socket and os.path.exists(self.options.socket):  # absent on another host
             self.channel = Channel(self.options.socket, identity.rank)
         sys.excepthook = shown_by_the_launcher
-        faulthandler.enable(self.channel.fileno() if self.channel else 2)
+        stacks = self.channel.fileno() if self.channel else 2
+        faulthandler.enable(stacks)
+        faulthandler.register(signal.SIGQUIT, stacks)  # where is it? asked by the launcher, or by `kill -QUIT`
         binding.apply(binding.local_share(identity.local_rank, identity.local_size, self.options.bind))
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]

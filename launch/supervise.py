@@ -3,12 +3,13 @@
 In: `Job`. Out: `Outcome` (exit code, what to say last). One thread, one selector; every wait has a deadline:
     a rank reports failure  -> `grace_s` for mpiexec to end the others, then SIGKILL to all
     SIGINT, SIGTERM, SIGHUP -> sent to the ranks; `grace_s` to end, then SIGKILL; a second signal: at once
-    the job's own timeout   -> SIGABRT, so that every rank writes its stacks, then SIGKILL
+    the job's own timeout   -> SIGQUIT, so that every rank writes its stacks and stays, then SIGKILL to all
 Invariant: unless all went well, no descendant is alive when `run` returns.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -26,6 +27,7 @@ from launch.channel import RankLink, listen
 from launch.output import Screen
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STACKS_S = 1.0  # for the ranks to write where they are
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 _LAST_OUTPUT_S = 0.5  # for output still in the pipes when the job has ended
 
@@ -212,8 +214,8 @@ class Supervisor:
         now = time.monotonic()
         if self.job.timeout_s and not self.timed_out and now - self.started_at > self.job.timeout_s:
             self.timed_out = True
-            self.deadline = min(self.deadline or now + self.job.grace_s, now + self.job.grace_s)
-            processes.send(self._alive(), signal.SIGABRT)
+            self.deadline = min(self.deadline or math.inf, now + _STACKS_S)
+            processes.send(self._alive(), signal.SIGQUIT)
         if self.deadline is not None and now > self.deadline and not self.killed:
             self.killed = True
             processes.kill_all([self.mpiexec.pid, *self._alive()])

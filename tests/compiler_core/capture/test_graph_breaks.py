@@ -1,0 +1,138 @@
+"""compile(): Python that needs the data of a traced value, or that no guard vouches for, runs eager and says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from compiler_core.capture import CompiledFunction, compile
+from compiler_core.errors import GraphBreak
+from compiler_core.log import DistCompileWarning
+from compiler_core.tensor.creation import full, ones, tensor
+from compiler_core.tensor.tensor import Tensor
+
+
+def array(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor._wrap(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def entries(compiled: CompiledFunction) -> int:
+    return len(compiled.explain().entries)
+
+
+def branches(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x * 2
+    return x * 3
+
+
+def test_a_break_names_the_users_line_under_fullgraph() -> None:
+    with pytest.raises(GraphBreak) as error:
+        compile(branches, backend="aot_eager", fullgraph=True)(ones(1))
+    line = branches.__code__.co_firstlineno + 1
+    assert error.value.where == f"{__file__}:{line}"
+
+
+def test_a_break_runs_eager_warned_once_and_is_not_traced_again() -> None:
+    traced: set[str] = set()
+    runs = 0
+
+    def function(x: Tensor) -> Tensor:
+        nonlocal runs
+        runs += 1
+        return branches(x)
+
+    compiled = compile(function, backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match=r"runs eager.*\n.*test_graph_breaks"):
+        assert compiled(ones(1)).tolist() == [2.0]
+    assert not traced
+    before = runs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled(full((1,), -1.0)).tolist() == [-3.0]
+    assert runs - before <= 2
+    assert compiled.explain().entries == ()
+    assert compiled.explain().breaks
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * float(x.sum()),
+        lambda x: x * x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: Tensor._wrap(x.numpy() * 2),
+        lambda x: (x, object())[0] * len(x.tolist()),
+        lambda x: [x * i for i in range(int(x.sum()))][-1],
+        lambda x: x * 2 if bool((x > 0).all()) else x,
+        lambda x: {"a": x, "b": {1, 2}}["a"] * np.asarray(x.detach().numpy()).sum(),
+    ],
+)
+def test_python_that_needs_data_breaks_and_is_right(function: Callable[[Tensor], Tensor]) -> None:
+    x = tensor([1.0, 2.0])
+    with pytest.warns(DistCompileWarning, match="runs eager"):
+        result = compile(function, backend="aot_eager")(x)
+    np.testing.assert_array_equal(result.numpy(), function(x).numpy())
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    factor: float
+
+
+def test_a_break_that_the_user_catches_is_still_one() -> None:
+    def function(x: Tensor) -> Tensor:
+        try:
+            scale = x.sum().item()
+        except Exception:  # noqa: BLE001 (what users write)
+            scale = -1.0
+        return x * scale
+
+    compiled = compile(function, backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match="was caught"):
+        assert compiled(full((2,), 2.0)).tolist() == [8.0, 8.0]
+    with pytest.raises(GraphBreak, match="was caught"):
+        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
+
+
+class Mutable:
+    factor = 2.0
+
+
+def test_arguments_that_no_guard_vouches_for_run_eager() -> None:
+    compiled = compile(lambda x, m: x * m.factor, backend="aot_eager")
+    thing = Mutable()
+    with pytest.warns(DistCompileWarning, match="is a Mutable, which may change"):
+        assert compiled(ones(1), thing).tolist() == [2.0]
+    thing.factor = 5.0
+    assert compiled(ones(1), thing).tolist() == [5.0]
+    assert compiled(ones(1), Config(3.0)).tolist() == [3.0]  # such calls alone run eager
+    assert entries(compiled) == 1
+    with pytest.warns(DistCompileWarning, match="ndarray"):
+        compile(lambda x, a: x * a, backend="aot_eager")(ones(1), np.ones(1, np.float32))
+
+
+def test_results_that_cannot_be_rebuilt_run_eager() -> None:
+    compiled = compile(lambda x: (x * 2, Mutable()), backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match="cannot return a Mutable"):
+        result, other = compiled(ones(1))
+    assert result.tolist() == [2.0]
+    assert isinstance(other, Mutable)
+
+
+def test_the_users_own_errors_pass_through() -> None:
+    def function(x: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        compile(function, backend="aot_eager")(ones(1))
+
+
+def test_an_error_in_the_middle_leaves_no_trace_behind() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        compile(lambda x: x.reshape(5), backend="aot_eager", fullgraph=True)(ones(2, 3))
+    assert (ones(1) + 1).tolist() == [2.0]

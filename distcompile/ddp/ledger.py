@@ -98,7 +98,7 @@ def unused_error(names: list[str]) -> UnusedParameterError:
     return UnusedParameterError(
         f"no gradient reached {shorten(names)} in a backward that was to reduce it",
         expected="every parameter of the module takes part in the loss on every rank",
-        remedy="find_unused_parameters=True, or requires_grad_(False) on parameters that take no part",
+        remedy="find_unused_parameters=True, or requires_grad_(False), before wrapping, on those that take no part",
     )
 
 

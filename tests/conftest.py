@@ -16,6 +16,19 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what tests produce into tests/golden")
+    parser.addoption("--long", action="store_true", help="run tests marked `long` too: soaks, many kills, two hosts")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `long`, unless asked for: CI asks."""
+    if config.getoption("--long"):
+        return
+    kept, left = [], []
+    for item in items:
+        (left if item.get_closest_marker("long") else kept).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
 
 
 @pytest.fixture

@@ -151,6 +151,37 @@ def make_plan(parameters: Iterable[ReadyParameter], caps: Caps, *, order: str) -
     return BucketPlan(order, caps, tuple(_lay_out(members) for members in closed))
 
 
+def plan_from_groups(
+    groups: Sequence[Sequence[str]], parameters: Iterable[ReadyParameter], *, order: str
+) -> BucketPlan:
+    """The plan whose bucket k holds the parameters that groups[k] names, in that order. caps: the largest buckets.
+
+    Raises PlanError for a name that is unknown, missing or given twice, an empty group, or a group of two dtypes.
+    """
+    by_name = {p.name: p for p in parameters}
+    given = [name for group in groups for name in group]
+    check_names_are_unique([by_name[name] for name in given if name in by_name])
+    unknown = [name for name in given if name not in by_name]
+    missing = sorted(by_name.keys() - set(given))
+    if unknown or missing or not all(groups):
+        raise PlanError(
+            "the buckets do not hold each trained parameter once",
+            expected="every trained parameter in one bucket, and no empty bucket",
+            got="; ".join(
+                f"{what}: {', '.join(names)}"
+                for what, names in (("not trained here", unknown), ("in no bucket", missing))
+                if names
+            )
+            or "an empty bucket",
+        )
+    mixed = [k for k, group in enumerate(groups) if len({by_name[name].dtype for name in group}) > 1]
+    if mixed:
+        raise PlanError(f"bucket {mixed[0]} holds gradients of several dtypes", expected="one dtype in a bucket")
+    buckets = tuple(_lay_out([by_name[name] for name in group]) for group in groups)
+    sizes = [bucket.nbytes for bucket in buckets] or [0]
+    return BucketPlan(order, Caps(sizes[0], max(sizes)), buckets)
+
+
 def split_tail(members: list[ReadyParameter], tail_nbytes: int) -> list[list[ReadyParameter]]:
     """The last bucket, cut so that what no computation can hide is at most `tail_nbytes` (or one parameter).
 

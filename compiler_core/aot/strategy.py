@@ -7,6 +7,7 @@ boundaries, gives bucket slots as destinations and starts an all-reduce in `segm
 
 Protocol of one training step, in order:
     ticket  = strategy.on_forward()                     before every compiled forward, with or without gradients
+    strategy.forward_ran(ticket)                        when the forward's outputs are there
     session = plan.begin(ticket)                        when the tape reaches the compiled call
     session.scale(); session.destination(i) ...         before each segment k, for its gradient outputs
     session.segment_done(k, {i: gradient, ...})         right after segment k
@@ -100,6 +101,9 @@ class GradientStrategy(Protocol):
     def on_forward(self) -> object:
         """Called before every compiled forward; what it returns comes back in `begin` (e.g. whether to synchronise)."""
 
+    def forward_ran(self, ticket: object) -> None:
+        """Called when that forward has run."""
+
 
 class LocalGradients:
     """The strategy of a module without one: the backward whole, every gradient to the tape."""
@@ -108,6 +112,9 @@ class LocalGradients:
         return LocalPlan((Segment(backward, tuple(range(len(backward.outputs)))),))
 
     def on_forward(self) -> object:
+        return None
+
+    def forward_ran(self, ticket: object) -> None:
         return None
 
 

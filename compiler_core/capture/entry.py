@@ -95,6 +95,7 @@ class CompiledEntry:
         if self.rng is not None:
             inputs[self.rng] = take_keys(self.captured)
         values = self.forward(inputs)
+        self.strategy.forward_ran(ticket)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
             target.now(arguments).write(value)
         fresh = [Tensor._wrap(value) for value in values[: self.n_results]]
@@ -130,7 +131,7 @@ class TapeEntry:
 
     def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
         """One call."""
-        self.strategy.on_forward()
+        ticket = self.strategy.on_forward()
         values: list[Value] = list(inputs)
         for i, lift in enumerate(self.captured.inputs):
             if lift is not None and lift.known is not None:
@@ -138,6 +139,7 @@ class TapeEntry:
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
         results = _distinct(interpret(self.graph, values, override=self.override), values)
+        self.strategy.forward_ran(ticket)
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):

@@ -8,7 +8,6 @@ Settings that change while training live here and not on the module: a module's 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,12 +20,10 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.buffers import BufferPool
 from distcompile.ddp.ledger import Ledger
-from distcompile.ddp.overlap import StepTimes
+from distcompile.ddp.overlap import Recorder
 
 if TYPE_CHECKING:
     from distcompile.ddp.join import Joining
-
-RECORDED_STEPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Books:
         self.is_synchronising = True  # False inside no_sync()
         self.plan_used: BucketPlan | None = None  # by the last synchronised backward
         self.joining: Joining | None = None  # inside join()
-        self.steps: deque[StepTimes] = deque(maxlen=RECORDED_STEPS)
+        self.recorder = Recorder(communicator.rank)
         self.handled: set[str] = set()  # gradients that a compiled backward has put in place in this pass
         self._pools: dict[BucketPlan, list[BufferPool]] = {}
 
@@ -71,12 +68,6 @@ class Books:
         """A synchronised backward with `plan` begins."""
         self.plan_used = plan
         self.ledger.begin()
-
-    def record(self, step: StepTimes) -> None:
-        """Keep a step's times for the overlap report; a step with other buckets starts it anew."""
-        if self.steps and len(self.steps[-1].buckets) != len(step.buckets):
-            self.steps.clear()
-        self.steps.append(step)
 
 
 def held_gradient(parameter: Tensor) -> Array | None:

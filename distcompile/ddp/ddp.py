@@ -10,6 +10,7 @@ rank would.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -126,11 +127,20 @@ class DistributedDataParallel(Module):
         """The wrapped module's forward."""
         trace = current_trace()
         if trace is None:
-            self._before_forward()
-        elif hasattr(trace, "announce_gradient_owner"):
+            return self._run_eager(inputs, kwargs)
+        if hasattr(trace, "announce_gradient_owner"):
             trace.announce_gradient_owner(self)
         with set_shard(self.process_group.rank):
             return self.module(*inputs, **kwargs)
+
+    def _run_eager(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The wrapped module's forward, op by op, timed."""
+        self._before_forward()
+        began_s = time.perf_counter()
+        with set_shard(self.process_group.rank):
+            output = self.module(*inputs, **kwargs)
+        self._books.recorder.span("forward", 0, began_s, time.perf_counter())
+        return output
 
     def _before_forward(self) -> None:
         """Before every forward, eager or compiled: check the books, send buffers."""
@@ -203,7 +213,7 @@ class DistributedDataParallel(Module):
 
     def overlap_report(self) -> OverlapReport:
         """Per bucket bytes, ready, launch, start, end, wait; exposed time and why. Medians of the last 32 steps."""
-        return make_report(self.process_group.rank, list(self._books.steps))
+        return make_report(self.process_group.rank, self._books.recorder.steps())
 
 
 def default_communicator() -> Communicator:

@@ -9,6 +9,7 @@ ranks tells parameters that no rank used: their `.grad` stays as it was.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -116,7 +117,8 @@ class _Pass:
             if names:
                 self.flight.ready(bucket)
         used_by = self._count_users(unused) if self.books.settings.find_unused_parameters else {}
-        self.books.record(self.flight.wait())
+        self.books.recorder.span("backward", 1, self.flight.began_s, time.perf_counter())
+        self.books.recorder.flight(self.flight.wait())
         for name in unused:
             self.books.ledger.mark_reduced([name])
             if used_by[name]:

@@ -1,6 +1,6 @@
 """Flight: one backward pass's buckets on their way: launched in plan order, waited for at the end, timed throughout.
 
-In: the bucket buffers of this pass, and the news that a bucket is ready. Out: reduced buffers, and `StepTimes`.
+In: the bucket buffers of this pass, and the news that a bucket is ready. Out: reduced buffers, and their times.
 Invariants: bucket k is launched after bucket k-1 on every rank, whatever became ready first; every wait has the
 communicator's time limit; gradients carry the factor 1/world_size already, so buckets are summed.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from collectives import Communicator, Work
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
-from distcompile.ddp.overlap import BucketTimes, StepTimes
+from distcompile.ddp.overlap import FlightRecord
 
 
 class Flight:
@@ -33,29 +33,15 @@ class Flight:
             label = bucket_label(self.plan, number)
             self.works.append(self.communicator.all_reduce_async(self.buffers[number].flat, "sum", label=label))
 
-    def wait(self) -> StepTimes:
+    def wait(self) -> FlightRecord:
         """Wait for all buckets. Raises what the collectives raise (time-out, mismatch, failed rank)."""
-        ended_s = time.perf_counter()
-        rows = []
-        for k, work in enumerate(self.works):
-            wait_s = time.perf_counter()
+        now_s = ended_s = time.perf_counter()
+        waits = []
+        for work in self.works:
             work.wait()
-            rows.append(self._row(k, work, time.perf_counter() - wait_s))
-        return StepTimes(self.communicator.rank, self.began_s, ended_s, time.perf_counter(), tuple(rows))
-
-    def _row(self, k: int, work: Work, waited_s: float) -> BucketTimes:
-        bucket, times = self.plan.buckets[k], work.times
-        return BucketTimes(
-            bucket=k,
-            segment=bucket.segment,
-            parameters=len(bucket.slots),
-            nbytes=bucket.nbytes,
-            ready_s=self.ready_s[k],
-            launched_s=times.launched_s,
-            started_s=times.started_s,
-            ended_s=times.ended_s,
-            waited_s=waited_s,
-        )
+            waits.append((now_s, now_s := time.perf_counter()))
+        times = [work.times for work in self.works]
+        return FlightRecord(self.plan, self.began_s, ended_s, self.ready_s, times, waits)
 
 
 def bucket_label(plan: BucketPlan, number: int) -> str:

@@ -13,6 +13,7 @@ without overlap (said once).
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +42,11 @@ from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan
 class Ticket:
     """One forward: whether its backward is to synchronise. Alive as long as that backward may come."""
 
-    __slots__ = ("__weakref__", "synchronise")
+    __slots__ = ("__weakref__", "began_s", "synchronise")
 
     def __init__(self, synchronise: bool) -> None:
         self.synchronise = synchronise
+        self.began_s = time.perf_counter()
 
 
 class BucketStrategy:
@@ -60,6 +62,10 @@ class BucketStrategy:
         ticket = Ticket(self.books.is_synchronising)
         self.open_tickets.add(ticket)
         return ticket
+
+    def forward_ran(self, ticket: object) -> None:
+        assert isinstance(ticket, Ticket)
+        self.books.recorder.span("forward", 0, ticket.began_s, time.perf_counter())
 
     def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> GradientPlan:
         names = self._names(parameters)
@@ -149,6 +155,7 @@ class BucketSession:
         self.held = {i: held_gradient(books.parameters[place.name]) for i, place in plan.places.items()}
         self.flight = Flight(books.communicator, plan.plan, self.buffers) if synchronise and launches else None
         self.factor = books.scale if synchronise and launches else 1.0
+        self.began_s = self.segment_began_s = time.perf_counter()
         if self.flight is not None:
             books.begin(plan.plan)
 
@@ -165,6 +172,7 @@ class BucketSession:
         return self.factor
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
+        self.books.recorder.span("segment", segment, self.segment_began_s, time.perf_counter())
         for index, gradient in gradients.items():
             place = self.plan.places.get(index)
             if place is not None:
@@ -174,6 +182,7 @@ class BucketSession:
             for bucket in self.plan.buckets_of_segment.get(segment, ()):
                 self.books.ledger.mark_reduced(self.plan.plan.buckets[bucket].names)
                 self.flight.ready(bucket)
+        self.segment_began_s = time.perf_counter()
 
     def _deliver(self, index: int, gradient: Array) -> None:
         """Have the gradient in its slot, with what `.grad` held added to it."""
@@ -189,8 +198,9 @@ class BucketSession:
 
     def finish(self) -> Mapping[int, Gradient]:
         books = self.books
+        books.recorder.span("backward", int(self.flight is not None), self.began_s, time.perf_counter())
         if self.flight is not None:
-            books.record(self.flight.wait())
+            books.recorder.flight(self.flight.wait())
             books.ledger.end(self.plan.plan.names)
         for index, place in self.plan.places.items():
             show_gradient(books.parameters[place.name], self._view(index))
@@ -228,5 +238,5 @@ class BucketSession:
         for bucket in range(len(plan.buckets)):
             books.ledger.mark_reduced(plan.buckets[bucket].names)
             flight.ready(bucket)
-        books.record(flight.wait())
+        books.recorder.flight(flight.wait())
         books.ledger.end(plan.names)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections import defaultdict
+import time
+import weakref
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,6 +25,7 @@ from distcompile.nn.versions import Registry, Stamp
 Group = dict[str, Any]
 Closure = Callable[[], Any]
 StepHook = Callable[..., Any]
+RECENT_STEPS: deque[tuple[weakref.ref[Optimizer], float, float]] = deque(maxlen=256)  # and when each began and ended
 
 
 class _Required:
@@ -204,6 +207,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if self._in_step:
             return step(self, *args, **kwargs)
         self._in_step = True
+        began_s = time.perf_counter()
         try:
             for pre_hook in tuple(self._pre_hooks.values()):
                 args, kwargs = pre_hook(self, args, kwargs) or (args, kwargs)
@@ -213,6 +217,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             self._in_step = False
         self.has_stepped = True
+        RECENT_STEPS.append((weakref.ref(self), began_s, time.perf_counter()))
         return result
 
     return hooked

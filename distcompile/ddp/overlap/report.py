@@ -1,8 +1,7 @@
-"""The overlap report: for each bucket when it was ready, launched, moving, done; what was exposed, and why.
+"""The overlap report of one rank: for each bucket when it was ready, launched, moving, done; what was exposed, and why.
 
 In: `StepTimes` of the last steps (perf_counter seconds of this rank). Out: `OverlapReport`: rows, a dict, a rich table.
-Exposed time is what the rank spent waiting after its backward computation had ended; idle gaps between buckets do not
-count as overlap. Times in the report are medians over the recorded steps, in milliseconds after the backward began.
+Times in the report are medians over the recorded steps, in milliseconds after the backward began.
 """
 
 from __future__ import annotations
@@ -14,77 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from distcompile.ddp.overlap.times import StepTimes, why_not_overlapped
+
 if TYPE_CHECKING:
     from rich.table import Table
-
-NEGLIGIBLE_S = 50e-6  # a wait this short is a thread switch, not communication
-
-
-@dataclass(frozen=True, slots=True)
-class BucketTimes:
-    """One bucket in one backward. Seconds of perf_counter; `waited_s` is a duration."""
-
-    bucket: int
-    segment: int
-    parameters: int
-    nbytes: int
-    ready_s: float
-    launched_s: float
-    started_s: float
-    ended_s: float
-    waited_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """One synchronised backward on one rank: computation from began_s to ended_s, all buckets there at done_s."""
-
-    rank: int
-    began_s: float
-    ended_s: float
-    done_s: float
-    buckets: tuple[BucketTimes, ...]
-
-    @property
-    def exposed_s(self) -> float:
-        return self.done_s - self.ended_s
-
-    @property
-    def late_s(self) -> float:
-        """The part of the exposed time in which the next bucket waited for a slower rank, not for data."""
-        return sum(overlap(self.ended_s, self.done_s, b_late, b.started_s) for b_late, b in self._gaps())
-
-    def _gaps(self) -> list[tuple[float, BucketTimes]]:
-        """For each bucket, when it could have started to move if all ranks had been there; and the bucket."""
-        free_s = [b.ended_s for b in self.buckets]
-        return [(max(b.launched_s, free_s[k - 1] if k else b.launched_s), b) for k, b in enumerate(self.buckets)]
-
-    @property
-    def moving_s(self) -> float:
-        """Time in which data moved (buckets move one after the other)."""
-        return sum(b.ended_s - b.started_s for b in self.buckets)
-
-
-def overlap(a0: float, a1: float, b0: float, b1: float) -> float:
-    """The length of the intersection of two intervals."""
-    return max(0.0, min(a1, b1) - max(a0, b0))
-
-
-def why_not_overlapped(step: StepTimes, k: int) -> str:
-    """What kept bucket `k` from ending before the backward did; empty if nothing did."""
-    row = step.buckets[k]
-    if row.ended_s <= step.ended_s + NEGLIGIBLE_S:
-        return ""
-    previous_s = step.buckets[k - 1].ended_s if k else row.launched_s
-    late_s = row.started_s - max(row.launched_s, previous_s)
-    moving_s = row.ended_s - row.started_s
-    if late_s > max(moving_s, NEGLIGIBLE_S):
-        return "waited for a slower rank"
-    if row.ready_s >= step.ended_s - NEGLIGIBLE_S:
-        return "ready when the backward ended: nothing left to compute"
-    if previous_s > max(row.launched_s, step.ended_s):
-        return f"queued behind bucket {k - 1}"
-    return "longer than the computation after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +83,7 @@ class OverlapReport:
 
     def plot(self, path: str | Path) -> None:
         """Draw the timeline to an image file: the backward, and each bucket waiting and moving. Needs [plot]."""
-        from distcompile.ddp.overlap_plot import plot_overlap
+        from distcompile.ddp.overlap.plot import plot_overlap
 
         plot_overlap(self, Path(path))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from distcompile.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from distcompile.ddp.overlap import OverlapReport
+    from distcompile.ddp.overlap.report import OverlapReport
 
 
 def plot_overlap(report: OverlapReport, path: Path) -> None:

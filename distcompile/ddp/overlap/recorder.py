@@ -1,0 +1,112 @@
+"""The recorder: the last steps' raw times of one DDP instance, in ring buffers that never grow.
+
+In: a span whenever the main thread ends something, a `FlightRecord` when a backward's buckets are all there. Out: on
+demand `StepTimes`, and the spans. Recording is a tuple and an append (a fraction of a microsecond); everything else happens when a report is asked for.
+Invariant: step n is the n-th synchronised backward since the instance was made, so the same n on all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from distcompile.ddp.bucket_plan import BucketPlan
+from distcompile.ddp.overlap.times import BucketTimes, Interval, Kind, Span, StepTimes, segment_ends
+
+RECORDED_STEPS = 32
+RECORDED_SPANS = 2048
+
+
+class TimesOfWork(Protocol):
+    """What a collective's `Work.times` tells."""
+
+    @property
+    def launched_s(self) -> float: ...
+    @property
+    def started_s(self) -> float: ...
+    @property
+    def ended_s(self) -> float: ...
+
+
+class FlightRecord(NamedTuple):
+    """The raw times of one synchronised backward; lists are indexed by launch order.
+
+    ready_s: bucket -> when it was complete. waits: when the main thread began and ended its wait for each bucket.
+    order: the bucket launched at each place; empty: as planned. spread: whether waits were apart (overlap="step").
+    """
+
+    plan: BucketPlan
+    began_s: float
+    ended_s: float
+    ready_s: Mapping[int, float]
+    works: Sequence[TimesOfWork]
+    waits: Sequence[Interval]
+    order: Sequence[int] = ()
+    spread: bool = False
+
+
+class Recorder:
+    """Times of one DDP instance on rank `rank`."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.count = rank, 0
+        self._flights: deque[tuple[int, FlightRecord]] = deque(maxlen=RECORDED_STEPS)
+        self._spans: deque[tuple[Kind, int, float, float]] = deque(maxlen=RECORDED_SPANS)
+
+    def span(self, kind: Kind, number: int, began_s: float, ended_s: float) -> None:
+        """The main thread did something from `began_s` to `ended_s`."""
+        self._spans.append((kind, number, began_s, ended_s))
+
+    def flight(self, record: FlightRecord) -> None:
+        """The buckets of one backward are all there."""
+        self._flights.append((self.count, record))
+        self.count += 1
+
+    def spans(self) -> list[Span]:
+        """The last spans, the oldest first."""
+        return [Span(*raw) for raw in list(self._spans)]
+
+    def steps(self) -> list[StepTimes]:
+        """The last steps that had the buckets of the last one, the oldest first."""
+        flights, spans = list(self._flights), self.spans()
+        last = flights[-1][1].plan.buckets if flights else ()
+        start = len(flights)
+        while start and flights[start - 1][1].plan.buckets == last:
+            start -= 1
+        return [step_times(self.rank, number, record, spans) for number, record in flights[start:]]
+
+    def local_passes(self) -> list[tuple[float, tuple[float, ...]]]:
+        """When the last backwards inside no_sync() began, and when each of their segments ended."""
+        spans = self.spans()
+        local = [span for span in spans if span.kind == "backward" and not span.number]
+        return [(span.began_s, segment_ends(spans, span.began_s, span.ended_s)) for span in local]
+
+
+def step_times(rank: int, number: int, record: FlightRecord, spans: Sequence[Span]) -> StepTimes:
+    """A record in the form in which it is read."""
+    order = record.order or range(len(record.works))
+    rows = tuple(
+        _row(record, bucket, work, wait) for bucket, work, wait in zip(order, record.works, record.waits, strict=True)
+    )
+    done_s = max((ended for _, ended in record.waits), default=record.ended_s)
+    waits = tuple(wait for wait in record.waits if wait[1] > wait[0]) if record.spread else None
+    ends = segment_ends(spans, record.began_s, record.ended_s)
+    return StepTimes(rank, record.began_s, record.ended_s, max(done_s, record.ended_s), rows, number, waits, ends)
+
+
+def _row(record: FlightRecord, k: int, times: TimesOfWork, wait: Interval) -> BucketTimes:
+    bucket = record.plan.buckets[k]
+    released_s = getattr(times, "released_s", math.nan)  # of a bucket released by a signal from inside an artefact
+    return BucketTimes(
+        bucket=k,
+        segment=bucket.segment,
+        parameters=len(bucket.slots),
+        nbytes=bucket.nbytes,
+        ready_s=record.ready_s[k] if math.isnan(released_s) else released_s,
+        launched_s=times.launched_s if math.isnan(released_s) else max(times.launched_s, released_s),
+        started_s=times.started_s,
+        ended_s=times.ended_s,
+        waited_s=wait[1] - wait[0],
+    )

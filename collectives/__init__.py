@@ -3,7 +3,8 @@
 In: NumPy arrays and picklable objects. Out: reduced, broadcast, gathered ones. MPI is loaded only by `collectives.mpi`.
 """
 
-from collectives.communicator import Communicator, ReduceOp
+from collectives.call import ReduceOp
+from collectives.communicator import Communicator
 from collectives.connect import connect, was_launched_by_mpi
 from collectives.threaded import ThreadedWorld, run_ranks
 from collectives.work import Work, WorkTimes

@@ -4,84 +4,27 @@ In: NumPy arrays, C-contiguous, of the same dtype and size on every rank. Out: t
 `Work` for the `*_async` forms, whose arrays must be left alone until `wait()` returns.
 Invariants: calls match by order, as in MPI; each call is announced as a `Call`, compared across ranks before data
 moves, so a mismatch is a named error and no hang. A reduction gives bitwise the same result on every rank.
-Object exchange goes over a channel of its own: it may be called while bucket collectives are in flight.
+Object exchange and messages between two ranks go over channels of their own: they may be called while bucket
+collectives are in flight. `subgroup` makes a full communicator of some of the ranks.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from collectives.errors import CollectiveArgumentError
+from collectives import checks
+from collectives.call import Array, Call, Kind, ReduceOp, Task, Wire
+from collectives.errors import CollectiveMismatchError
 from collectives.work import DEFAULT_TIMEOUT_S, Work
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-ReduceOp: TypeAlias = Literal["sum", "avg", "max", "min", "prod"]
-Kind: TypeAlias = Literal[
-    "all_reduce",
-    "broadcast",
-    "all_gather",
-    "reduce_scatter",
-    "barrier",
-    "all_gather_object",
-    "broadcast_object",
-    "close",
-]
 T = TypeVar("T")
 
 ALIGNMENT_NBYTES = 64  # a cache line
-REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
-KINDS: tuple[str, ...] = get_args(Kind)
-DTYPES: tuple[str, ...] = (
-    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8",
-    "uint64", "uint32", "uint16", "uint8", "bool",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What all ranks must ask for alike. count: elements of the smaller buffer."""
-
-    kind: Kind
-    op: ReduceOp = "sum"
-    dtype: str = "uint8"
-    count: int = 0
-    root: int = 0
-
-    def __str__(self) -> str:
-        if self.kind in ("all_reduce", "reduce_scatter"):
-            return f"{self.kind}({self.dtype}[{self.count}], {self.op})"
-        if self.kind == "broadcast":
-            return f"broadcast({self.dtype}[{self.count}], root={self.root})"
-        if self.kind == "all_gather":
-            return f"all_gather({self.dtype}[{self.count}])"
-        return f"{self.kind}()"
-
-    def encode(self) -> tuple[int, int, int, int, int]:
-        """As integers, for the wire."""
-        return KINDS.index(self.kind), REDUCE_OPS.index(self.op), DTYPES.index(self.dtype), self.count, self.root
-
-    @staticmethod
-    def decode(code: tuple[int, int, int, int, int]) -> Call:
-        """The inverse of `encode`."""
-        kind, op, dtype, count, root = code
-        return Call(cast(Kind, KINDS[kind]), cast(ReduceOp, REDUCE_OPS[op]), DTYPES[dtype], count, root)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """A call with this rank's flat buffers: `source` is read, `target` written; they may be one array."""
-
-    call: Call
-    source: Array
-    target: Array
-    label: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.label}: {self.call}" if self.label else str(self.call)
 
 
 class Communicator(ABC):
@@ -107,6 +50,21 @@ class Communicator(ABC):
         """Rank `root`'s value, on all ranks."""
 
     @abstractmethod
+    def launch_send(self, array: Array, peer: int, tag: int) -> Work:
+        """Send a flat array to rank `peer`. Must not block."""
+
+    @abstractmethod
+    def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
+        """Receive into a flat array from rank `peer`, or from any (None). Must not block."""
+
+    @abstractmethod
+    def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
+        """A communicator of `ranks`, numbered in the order given; None on a rank that is not one of them.
+
+        Collective over all ranks of this communicator.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Wait until all ranks close, then free what the transport holds. Later calls raise ClosedError."""
 
@@ -122,17 +80,29 @@ class Communicator(ABC):
 
     # -- collectives on arrays
 
-    def all_reduce_async(self, array: Array, op: ReduceOp = "sum", *, label: str = "") -> Work:
-        """Replace `array` by the reduction of all ranks' arrays, in the background."""
+    def all_reduce_async(self, array: Array, op: ReduceOp = "sum", *, label: str = "", wire: Wire = "") -> Work:
+        """Replace `array` by the reduction of all ranks' arrays, in the background.
+
+        wire: the 16-bit float that a wider array travels as. Every source is rounded to it, reduced in float32 in rank
+        order, and the result rounded to it once: the same bits on every rank.
+        """
         flat = self._flat(array, writes=True)
-        self._check_reduction(op, flat)
-        return self.launch(Task(Call("all_reduce", op, flat.dtype.name, flat.size), flat, flat, label))
+        checks.check_reduction(op, flat, self._where())
+        checks.check_wire(wire, flat, self._where())
+        return self.launch(Task(Call("all_reduce", op, flat.dtype.name, flat.size, wire=wire), flat, flat, label))
 
     def all_reduce(
-        self, array: Array, op: ReduceOp = "sum", *, label: str = "", timeout_s: float | None = None
+        self, array: Array, op: ReduceOp = "sum", *, label: str = "", wire: Wire = "", timeout_s: float | None = None
     ) -> None:
         """Replace `array` by the reduction of all ranks' arrays."""
-        self.all_reduce_async(array, op, label=label).wait(timeout_s)
+        self.all_reduce_async(array, op, label=label, wire=wire).wait(timeout_s)
+
+    def reduce_async(self, array: Array, op: ReduceOp = "sum", *, root: int = 0, label: str = "") -> Work:
+        """On rank `root`, replace `array` by the reduction of all ranks' arrays; the others' stay as they are."""
+        flat = self._flat(array, writes=self.rank == root)
+        checks.check_reduction(op, flat, self._where())
+        self._check_root(root)
+        return self.launch(Task(Call("reduce", op, flat.dtype.name, flat.size, root), flat, flat, label))
 
     def broadcast_async(self, array: Array, *, root: int = 0, label: str = "") -> Work:
         """Replace `array` by rank `root`'s, in the background."""
@@ -148,18 +118,25 @@ class Communicator(ABC):
 
     def all_gather_async(self, target: Array, source: Array, *, label: str = "") -> Work:
         """Put rank r's `source` (any shape, n elements) into row r of `target` (world_size * n elements)."""
-        task = self._uneven("all_gather", "sum", larger=target, smaller=source, target_is_larger=True, label=label)
-        return self.launch(task)
+        return self.launch(replace(self._uneven("all_gather", "sum", target, source, True), label=label))
 
     def all_gather(self, target: Array, source: Array, *, label: str = "", timeout_s: float | None = None) -> None:
         """Put rank r's `source` into row r of `target`."""
         self.all_gather_async(target, source, label=label).wait(timeout_s)
 
+    def gather_async(self, target: Array | None, source: Array, *, root: int = 0, label: str = "") -> Work:
+        """On rank `root`, put rank r's `source` (n elements) into row r of `target`; elsewhere `target` is None."""
+        return self._rooted("gather", target, source, root, label)
+
+    def scatter_async(self, target: Array, source: Array | None, *, root: int = 0, label: str = "") -> Work:
+        """Put row r of rank `root`'s `source` into rank r's `target` (n elements); elsewhere `source` is None."""
+        return self._rooted("scatter", source, target, root, label)
+
     def reduce_scatter_async(self, target: Array, source: Array, op: ReduceOp = "sum", *, label: str = "") -> Work:
         """Reduce all ranks' `source` (world_size * n elements) and keep part `rank` of it in `target` (n elements)."""
-        task = self._uneven("reduce_scatter", op, larger=source, smaller=target, target_is_larger=False, label=label)
-        self._check_reduction(op, task.source)
-        return self.launch(task)
+        task = self._uneven("reduce_scatter", op, source, target, False)
+        checks.check_reduction(op, task.source, self._where())
+        return self.launch(replace(task, label=label))
 
     def reduce_scatter(
         self, target: Array, source: Array, op: ReduceOp = "sum", *, label: str = "", timeout_s: float | None = None
@@ -167,67 +144,90 @@ class Communicator(ABC):
         """Reduce all ranks' `source` and keep part `rank` of it in `target`."""
         self.reduce_scatter_async(target, source, op, label=label).wait(timeout_s)
 
+    def all_to_all_async(
+        self,
+        target: Array,
+        source: Array,
+        *,
+        splits: tuple[Sequence[int], Sequence[int]] | None = None,
+        label: str = "",
+    ) -> Work:
+        """Send part r of `source` to rank r, and put what rank r sends into part r of `target`.
+
+        splits: elements sent to each rank, and received from each; None: equal parts.
+        """
+        if splits is None:
+            task = checks.all_to_all_task(target, source, self.world_size, self._where())
+        else:
+            task = checks.uneven_all_to_all_task(target, source, *splits, self.world_size, self._where())
+        return self.launch(replace(task, label=label))
+
     def barrier_async(self, *, label: str = "") -> Work:
         """Done when all ranks launched it."""
-        empty = np.empty(0, np.uint8)
-        return self.launch(Task(Call("barrier"), empty, empty, label))
+        return self.launch(Task(Call("barrier"), checks.EMPTY, checks.EMPTY, label))
 
     def barrier(self, *, label: str = "", timeout_s: float | None = None) -> None:
         """Return when all ranks are here."""
         self.barrier_async(label=label).wait(timeout_s)
 
+    # -- messages between two ranks
+
+    def send_async(self, array: Array, peer: int, *, tag: int = 0) -> Work:
+        """Send `array` to rank `peer`. Messages of one tag to one rank arrive in the order in which they were sent."""
+        self._check_root(peer)
+        return self.launch_send(self._flat(array, writes=False), peer, tag)
+
+    def receive_async(self, array: Array, peer: int | None = None, *, tag: int = 0) -> Work:
+        """Receive into `array` from rank `peer`, or from whichever rank sends first (None): then `work.peer` tells."""
+        if peer is not None:
+            self._check_root(peer)
+        return self.launch_receive(self._flat(array, writes=True), peer, tag)
+
     # -- checks, before anything is sent
+
+    def _agreed_members(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """`ranks`, once every rank asked for the same subgroup. Collective."""
+        members = tuple(int(rank) for rank in ranks)
+        checks.check_members(members, self.world_size, self._where())
+        everyones = self.all_gather_object(members)
+        if any(other != members for other in everyones):
+            listed = "; ".join(f"rank {rank}: {list(other)}" for rank, other in enumerate(everyones))
+            raise CollectiveMismatchError(
+                "ranks asked for different subgroups",
+                where=self._where(),
+                expected="the same list on every rank, also on those that are not in it",
+                got=listed,
+            )
+        return members
 
     def _where(self) -> str:
         return f"rank {self.rank} of {self.world_size}"
 
     def _flat(self, array: Array, *, writes: bool) -> Array:
-        if not array.flags.c_contiguous or (writes and not array.flags.writeable):
-            raise CollectiveArgumentError(
-                "a collective's buffer must be C-contiguous" + (" and writable" if writes else ""),
-                where=self._where(),
-                got=f"{array.dtype.name}{list(array.shape)}, strides {array.strides}, writable {array.flags.writeable}",
-                remedy="pass np.ascontiguousarray(array), or a writable copy",
-            )
-        if array.dtype.name not in DTYPES:
-            raise CollectiveArgumentError(
-                f"arrays of dtype {array.dtype} cannot be sent", where=self._where(), expected=", ".join(DTYPES)
-            )
-        return array.reshape(-1)
-
-    def _check_reduction(self, op: str, flat: Array) -> None:
-        if op not in REDUCE_OPS:
-            raise CollectiveArgumentError(
-                f"unknown reduction {op!r}", where=self._where(), expected=", ".join(REDUCE_OPS)
-            )
-        if op == "avg" and flat.dtype.kind in "iub":
-            raise CollectiveArgumentError(
-                f"the average of {flat.dtype.name} is not an integer",
-                where=self._where(),
-                remedy="use op='sum', or a floating dtype",
-            )
-        if flat.dtype.kind == "b" and op == "sum":
-            raise CollectiveArgumentError(
-                "bool arrays have no sum",
-                where=self._where(),
-                remedy="use op='max' (any) or 'min' (all), or an integer dtype",
-            )
+        return checks.flat(array, self._where(), writes=writes)
 
     def _check_root(self, root: int) -> None:
-        if not 0 <= root < self.world_size:
-            raise CollectiveArgumentError(f"no rank {root}", where=self._where(), expected=f"0..{self.world_size - 1}")
+        checks.check_rank(root, self.world_size, self._where())
 
-    def _uneven(
-        self, kind: Kind, op: ReduceOp, *, larger: Array, smaller: Array, target_is_larger: bool, label: str
-    ) -> Task:
-        big = self._flat(larger, writes=target_is_larger)
-        small = self._flat(smaller, writes=not target_is_larger)
-        if big.size != small.size * self.world_size or big.dtype != small.dtype:
-            raise CollectiveArgumentError(
-                f"{kind}: one array must be world_size times the other, of one dtype",
-                where=self._where(),
-                expected=f"{small.dtype.name}[{small.size * self.world_size}]",
-                got=f"{big.dtype.name}[{big.size}]",
-            )
-        source, target = (small, big) if target_is_larger else (big, small)
-        return Task(Call(kind, op, small.dtype.name, small.size), source, target, label)
+    def _uneven(self, kind: Kind, op: ReduceOp, larger: Array, smaller: Array, target_is_larger: bool) -> Task:
+        return checks.uneven_task(
+            kind,
+            op,
+            larger=larger,
+            smaller=smaller,
+            target_is_larger=target_is_larger,
+            world_size=self.world_size,
+            where=self._where(),
+        )
+
+    def _rooted(self, kind: Kind, whole: Array | None, part: Array, root: int, label: str) -> Work:
+        """A gather or scatter: `whole` (world_size times `part`) is there on the root only."""
+        self._check_root(root)
+        is_gather, is_root = kind == "gather", self.rank == root
+        small = self._flat(part, writes=not is_gather)
+        big = small[:0]
+        if is_root:
+            big = checks.EMPTY if whole is None else self._flat(whole, writes=is_gather)
+            checks.check_times(kind, big, small, self.world_size, self._where())
+        source, target = (small, big) if is_gather else (big, small)
+        return self.launch(Task(Call(kind, dtype=small.dtype.name, count=small.size, root=root), source, target, label))

@@ -1,8 +1,8 @@
-"""The MPI transport: two duplicated communicators, and one communication thread for the bucket collectives.
+"""The MPI transport: three duplicated communicators, and one communication thread for the bucket collectives.
 
 In: tasks from the main thread. Out: finished Works. mpi4py (and with it MPI) is imported by `MpiCommunicator()` only.
 One thread issues array collectives strictly in launch order on the first communicator; object exchange runs in the
-calling thread on the second. The user's COMM_WORLD is left alone.
+calling thread on the second; messages between two ranks go over the third. The user's COMM_WORLD is left alone.
 Ranks of one host reduce buckets through shared memory (shared_memory.py); otherwise MPI moves the data.
 The thread does not burn a core. Waiting for late ranks is a roll call that sleeps; moving data by MPI is a non-blocking
 call that the thread drives, sleeping 20 us between looks while the rank computes, and only yielding once somebody sits
@@ -18,15 +18,17 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from collectives.communicator import Array, Call, Communicator, Task
+from collectives.call import Array, Call, Task
+from collectives.communicator import Communicator
 from collectives.errors import ClosedError, CollectiveError, MpiNotFoundError, ThreadLevelError, TransportError
+from collectives.point_to_point import PointToPoint
 from collectives.rollcall import Backoff, RollCall
 from collectives.shared_memory import NOWHERE, open_shared_memory
 from collectives.transfer import Reduction, Transfer
@@ -81,11 +83,12 @@ class MpiCommunicator(Communicator):
     ) -> None:
         self.mpi = load_mpi()
         parent = self.mpi.COMM_WORLD if comm is None else comm
-        self.buckets, self.control = parent.Dup(), parent.Dup()
+        self.buckets, self.control, self.messages = parent.Dup(), parent.Dup(), parent.Dup()
         self.rank, self.world_size, self.timeout_s = parent.Get_rank(), parent.Get_size(), timeout_s
         self.transfer = Transfer(self.buckets, self.mpi, reduction=reduction, chunk_nbytes=chunk_nbytes)
         self.bucket_roll, self.control_roll = RollCall(self.buckets, self.mpi), RollCall(self.control, self.mpi)
         self.shared = open_shared_memory(self.control, self.mpi) if share_memory and self.world_size > 1 else None
+        self.point_to_point = PointToPoint(self.messages, self.mpi, timeout_s=timeout_s)
         self.control_lock = threading.Lock()
         self.queue: SimpleQueue[tuple[Task, Work] | None] = SimpleQueue()
         self.broken: CollectiveError | None = None
@@ -106,6 +109,26 @@ class MpiCommunicator(Communicator):
         if self.shared is None:
             return super().allocate(numel, dtype)
         return self.shared.allocate(numel * dtype.itemsize)[: numel * dtype.itemsize].view(dtype)
+
+    def launch_send(self, array: Array, peer: int, tag: int) -> Work:
+        self._check_usable()
+        return self.point_to_point.send(array, peer, tag)
+
+    def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
+        self._check_usable()
+        return self.point_to_point.receive(array, peer, tag)
+
+    def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
+        members = self._agreed_members(ranks)
+        is_member = self.rank in members
+        key = members.index(self.rank) if is_member else 0
+        with self.control_lock:
+            comm = self.control.Split(0 if is_member else self.mpi.UNDEFINED, key)
+        if not is_member:
+            return None
+        child = MpiCommunicator(comm, timeout_s=self.timeout_s, reduction=self.transfer.reduction)
+        comm.Free()  # the child duplicated it
+        return child
 
     def _check_usable(self) -> None:
         if self.is_closed:
@@ -147,7 +170,7 @@ class MpiCommunicator(Communicator):
         )
         work.start()
         everywhere = all(serial != NOWHERE[0] for serial, *_ in places)
-        if self.shared is not None and task.call.kind == "all_reduce" and everywhere:
+        if self.shared is not None and task.call.kind == "all_reduce" and not task.call.wire and everywhere:
             self.shared.all_reduce(task, places, Backoff(is_awaited).pause, self.timeout_s)
         else:
             self.transfer.run(task, is_awaited)
@@ -191,12 +214,14 @@ class MpiCommunicator(Communicator):
         self.queue.put(None)
         self.thread.join(self.timeout_s)
         is_clean = self.broken is None and self._part()
+        self.point_to_point.close()
         self.is_closed = True
         self.bucket_roll.free()
         self.control_roll.free()
         if is_clean:
             self.buckets.Free()
             self.control.Free()
+            self.messages.Free()
 
     def _part(self) -> bool:
         """Tell the others on both channels that this rank ends; False if they were in the middle of something."""

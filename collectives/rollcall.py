@@ -1,7 +1,7 @@
 """Roll call: all ranks tell each other which collective they enter, before any data moves.
 
 In: this rank's `Call` and its number in the sequence. Out: return when every rank entered the same one.
-Method: one 80-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
+Method: one 88-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
 that an MPI collective alone does not give: a rank that waits for a late one *sleeps* (an MPI wait burns its core); a
 time-out names the ranks that are missing; and ranks that enter different collectives get a named error on all sides.
 Limit: the cost grows with the number of ranks (about 2 us a rank); past a few hundred a tree would be better.
@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator import Call
+from collectives.call import CALL_LENGTH, Call
 from collectives.errors import CollectiveMismatchError, CollectiveTimeoutError, RankFailedError, SlowRanksWarning
 from collectives.threaded import mismatch_error
 
 TAG = 7001
-CALL = slice(1, 6)  # of a message: its Call; before it the sequence number, after it what the rank adds
-CODE_LENGTH = 10
+CALL = slice(1, 1 + CALL_LENGTH)  # of a message: its Call; before it the sequence number, after it what the rank adds
+CODE_LENGTH = 1 + CALL_LENGTH + 4
 WARN_AFTER_S = 60.0
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
 LONGEST_SLEEP_S = 500e-6  # between two looks; if somebody waits, the second of these;
@@ -145,8 +145,7 @@ class RollCall:
 
     @staticmethod
     def _decoded(row: Any) -> Call:
-        kind, op, dtype, count, root = (int(v) for v in row[CALL])
-        return Call.decode((kind, op, dtype, count, root))
+        return Call.decode(tuple(int(value) for value in row[CALL]))
 
     def free(self) -> None:
         """Release the requests; ones still waiting (after an error) are cancelled."""

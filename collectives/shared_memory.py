@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator import Array, Task
+from collectives.call import Array, Task
 from collectives.errors import CollectiveTimeoutError
 from collectives.reduce import UFUNCS, is_narrow, reduce_in_rank_order
 

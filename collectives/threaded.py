@@ -12,11 +12,12 @@ import contextvars
 import copy
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from collectives.communicator import Call, Communicator, Task
+from collectives.call import Array, Call, Task
+from collectives.communicator import Communicator
 from collectives.errors import (
     ClosedError,
     CollectiveError,
@@ -24,6 +25,7 @@ from collectives.errors import (
     CollectiveTimeoutError,
     RankFailedError,
 )
+from collectives.mailbox import Letter, Mailbox
 from collectives.reduce import perform
 from collectives.work import DEFAULT_TIMEOUT_S, Work
 
@@ -50,6 +52,8 @@ class ThreadedWorld:
         self.waiting: list[deque[tuple[Task, Work]]] = [deque() for _ in range(world_size)]
         self.exchanges: dict[int, _Exchange] = {}
         self.closed: set[int] = set()
+        self.mailbox = Mailbox()
+        self.subgroups: dict[tuple[int, tuple[int, ...]], ThreadedWorld] = {}
 
     def communicator(self, rank: int) -> ThreadedCommunicator:
         return ThreadedCommunicator(self, rank)
@@ -61,7 +65,11 @@ class ThreadedWorld:
             for queue in self.waiting:
                 while queue:
                     queue.popleft()[1].finish(self.failure)
+            self.mailbox.fail(self.failure)
+            children = list(self.subgroups.values())
             self.changed.notify_all()
+        for child in children:
+            child.fail(self.failure)
 
     def deposit(self, rank: int, task: Task, work: Work) -> None:
         """Add rank's next task; run every collective that is complete now."""
@@ -84,7 +92,13 @@ class ThreadedWorld:
             return
         for _, work in arrived:
             work.start()
-        perform(calls[0], [task.source for task, _ in arrived], [task.target for task, _ in arrived])
+        try:
+            perform([task for task, _ in arrived])
+        except CollectiveError as error:
+            for _, work in arrived:
+                work.finish(error)
+            self.fail(error)
+            return
         for _, work in arrived:
             work.finish()
 
@@ -140,6 +154,8 @@ class ThreadedWorld:
             stranded = [pair for queue in self.waiting for pair in queue]
             for queue in self.waiting:
                 queue.clear()
+            gone = RankFailedError(f"rank {rank} closed the communicator before the message came")
+            self.mailbox.close(rank, gone)
             for task, work in stranded:
                 work.finish(
                     RankFailedError(f"rank {rank} closed the communicator before {task}", where=f"rank {work.rank}")
@@ -169,6 +185,7 @@ class ThreadedCommunicator(Communicator):
     def __init__(self, world: ThreadedWorld, rank: int) -> None:
         self.world, self.rank, self.world_size, self.timeout_s = world, rank, world.world_size, world.timeout_s
         self._exchanges = 0
+        self._subgroups = 0
 
     def launch(self, task: Task) -> Work:
         work = Work(
@@ -186,6 +203,35 @@ class ThreadedCommunicator(Communicator):
         values = self._exchange(Call("broadcast_object", root=root), value, timeout_s)
         received: T = copy.deepcopy(values[root])
         return received
+
+    def launch_send(self, array: Array, peer: int, tag: int) -> Work:
+        work = self._message_work(f"send({array.dtype.name}[{array.size}], to rank {peer}, tag {tag})", array)
+        work.peer = peer
+        with self.world.changed:
+            self.world.check_usable(self.rank)
+            self.world.mailbox.send(Letter(self.rank, peer, tag, array.copy(), work))
+        return work
+
+    def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
+        source = "any rank" if peer is None else f"rank {peer}"
+        work = self._message_work(f"receive({array.dtype.name}[{array.size}], from {source}, tag {tag})", array)
+        with self.world.changed:
+            self.world.check_usable(self.rank)
+            self.world.mailbox.receive(Letter(peer, self.rank, tag, array, work))
+        return work
+
+    def _message_work(self, what: str, array: Array) -> Work:
+        return Work(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
+
+    def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
+        members = self._agreed_members(ranks)
+        self._subgroups += 1
+        if self.rank not in members:
+            return None
+        with self.world.changed:
+            key = (self._subgroups, members)
+            child = self.world.subgroups.setdefault(key, ThreadedWorld(len(members), timeout_s=self.timeout_s))
+        return ThreadedCommunicator(child, members.index(self.rank))
 
     def _exchange(self, call: Call, value: Any, timeout_s: float | None) -> dict[int, Any]:
         self._exchanges += 1

@@ -33,6 +33,7 @@ class Work:
     def __init__(self, what: str, *, rank: int, nbytes: int, timeout_s: float) -> None:
         self.what, self.rank, self.nbytes, self.timeout_s = what, rank, nbytes, timeout_s
         self.phase = "queued behind earlier collectives"
+        self.peer: int | None = None  # of a message between two ranks: the other one, once it is known
         self.is_awaited = False  # someone sits in wait(): the transport may then spend the core on being quick
         self._launched_s = time.perf_counter()
         self._started_s = self._ended_s = math.nan

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from collectives import Communicator, Work
-from collectives.communicator import ReduceOp as OpName
+from collectives.call import ReduceOp as OpName
 from compiler_core import log
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor

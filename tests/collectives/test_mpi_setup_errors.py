@@ -35,7 +35,7 @@ def test_an_unknown_transport_is_an_error() -> None:
 
 
 def test_an_error_inside_mpi_becomes_ours() -> None:
-    from collectives.communicator import Call, Task
+    from collectives.call import Call, Task
     from collectives.mpi import MpiCommunicator
     from collectives.work import Work
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from collectives.communicator import Call, ReduceOp, Task
+from collectives.call import Call, ReduceOp, Task
 from collectives.errors import CollectiveTimeoutError
 from collectives.reduce import reduce_in_rank_order
 from collectives.shared_memory import HEADER_NBYTES, NOWHERE, Location, SharedMemory, map_peer, new_segment

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from collectives import Communicator, rollcall
-from collectives.communicator import DTYPES, REDUCE_OPS
+from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS
 from collectives.errors import (
     ClosedError,
     CollectiveMismatchError,
@@ -35,7 +35,8 @@ def arrays(world: Communicator, dtype: str, size: int = SIZE) -> list[np.ndarray
 
 
 def is_defined(op: str, dtype: str) -> bool:
-    return not (op == "avg" and np.dtype(dtype).kind in "iub") and not (op == "sum" and dtype == "bool")
+    is_whole = np.dtype(dtype).kind in "iub"
+    return is_whole if op in BITWISE_OPS else not (op == "avg" and is_whole)
 
 
 @pytest.mark.parametrize("memory", ["ordinary", "shared"])

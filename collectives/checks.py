@@ -1,0 +1,129 @@
+"""Checks of one rank's arguments, before anything is sent: buffers, reductions, roots, sizes that must fit together.
+
+In: arrays and names as the caller gave them. Out: flat arrays and Tasks; or CollectiveArgumentError, which says what
+was got, what was expected, and what to do. What only a comparison of ranks can tell is the roll call's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS, Array, Call, Kind, ReduceOp, Task
+from collectives.errors import CollectiveArgumentError
+
+EMPTY = np.empty(0, np.uint8)
+
+
+def flat(array: Array, where: str, *, writes: bool) -> Array:
+    """`array` as one dimension; it must be C-contiguous, of a dtype that can be sent, and writable if `writes`."""
+    if not array.flags.c_contiguous or (writes and not array.flags.writeable):
+        raise CollectiveArgumentError(
+            "a collective's buffer must be C-contiguous" + (" and writable" if writes else ""),
+            where=where,
+            got=f"{array.dtype.name}{list(array.shape)}, strides {array.strides}, writable {array.flags.writeable}",
+            remedy="pass np.ascontiguousarray(array), or a writable copy",
+        )
+    if array.dtype.name not in DTYPES:
+        raise CollectiveArgumentError(
+            f"arrays of dtype {array.dtype} cannot be sent", where=where, expected=", ".join(DTYPES)
+        )
+    return array.reshape(-1)
+
+
+def check_reduction(op: str, array: Array, where: str) -> None:
+    """Whether `op` is defined on the array's dtype."""
+    kind = "f" if array.dtype.name == "bfloat16" else array.dtype.kind
+    if op not in REDUCE_OPS:
+        raise CollectiveArgumentError(f"unknown reduction {op!r}", where=where, expected=", ".join(REDUCE_OPS))
+    if op == "avg" and kind in "iub":
+        raise CollectiveArgumentError(
+            f"the average of {array.dtype.name} is not an integer",
+            where=where,
+            remedy="use op='sum', or a floating dtype",
+        )
+    if op in BITWISE_OPS and kind not in "iub":
+        raise CollectiveArgumentError(
+            f"{op} is not defined on {array.dtype.name}", where=where, expected="an integer dtype or bool"
+        )
+
+
+def check_wire(wire: str, array: Array, where: str) -> None:
+    """A narrower wire dtype is for wider floats."""
+    if wire not in ("", "bfloat16", "float16") or (wire and array.dtype.name not in ("float32", "float64")):
+        raise CollectiveArgumentError(
+            f"{array.dtype.name} arrays cannot travel as {wire!r}",
+            where=where,
+            expected="bfloat16 or float16, for float32 and float64",
+        )
+
+
+def check_rank(rank: int, world_size: int, where: str) -> None:
+    """Whether there is such a rank."""
+    if not 0 <= rank < world_size:
+        raise CollectiveArgumentError(f"no rank {rank}", where=where, expected=f"0..{world_size - 1}")
+
+
+def check_members(ranks: Sequence[int], world_size: int, where: str) -> None:
+    """Whether these ranks can be a subgroup: at least one, each there, none twice."""
+    for rank in ranks:
+        check_rank(rank, world_size, where)
+    if not ranks or len(set(ranks)) != len(ranks):
+        raise CollectiveArgumentError(
+            "a subgroup has at least one rank, and no rank twice", where=where, got=str(list(ranks))
+        )
+
+
+def check_times(kind: str, larger: Array, smaller: Array, factor: int, where: str) -> None:
+    """Whether `larger` holds `factor` times the elements of `smaller`, of one dtype."""
+    if larger.size != smaller.size * factor or larger.dtype != smaller.dtype:
+        raise CollectiveArgumentError(
+            f"{kind}: one array must be world_size times the other, of one dtype",
+            where=where,
+            expected=f"{smaller.dtype.name}[{smaller.size * factor}]",
+            got=f"{larger.dtype.name}[{larger.size}]",
+        )
+
+
+def uneven_task(
+    kind: Kind, op: ReduceOp, *, larger: Array, smaller: Array, target_is_larger: bool, world_size: int, where: str
+) -> Task:
+    """The Task of an all-gather or reduce-scatter."""
+    big, small = flat(larger, where, writes=target_is_larger), flat(smaller, where, writes=not target_is_larger)
+    check_times(kind, big, small, world_size, where)
+    source, target = (small, big) if target_is_larger else (big, small)
+    return Task(Call(kind, op, small.dtype.name, small.size), source, target)
+
+
+def all_to_all_task(target: Array, source: Array, world_size: int, where: str) -> Task:
+    """The Task of an all-to-all with equal parts."""
+    read, written = flat(source, where, writes=False), flat(target, where, writes=True)
+    check_times("all_to_all", written, read, 1, where)
+    if read.size % world_size:
+        raise CollectiveArgumentError(
+            "all_to_all: the array does not divide into equal parts",
+            where=where,
+            expected=f"a multiple of {world_size} elements",
+            got=f"{read.size}",
+            remedy="give the number of elements for each rank (splits)",
+        )
+    return Task(Call("all_to_all", dtype=read.dtype.name, count=read.size // world_size), read, written)
+
+
+def uneven_all_to_all_task(
+    target: Array, source: Array, sent: Sequence[int], received: Sequence[int], world_size: int, where: str
+) -> Task:
+    """The Task of an all-to-all with parts of any size: `sent[r]` elements go to rank r, `received[r]` come from it."""
+    read, written = flat(source, where, writes=False), flat(target, where, writes=True)
+    check_times("all_to_all", written[:0], read[:0], 1, where)
+    for name, splits, array in (("sent", sent, read), ("received", received, written)):
+        if len(splits) != world_size or sum(splits) != array.size or min(splits) < 0:
+            raise CollectiveArgumentError(
+                f"all_to_all: the numbers of elements {name} do not fit the array",
+                where=where,
+                expected=f"{world_size} numbers that add up to {array.size}",
+                got=str(list(splits)),
+            )
+    call = Call("all_to_all_uneven", dtype=read.dtype.name)
+    return Task(call, read, written, splits=(tuple(sent), tuple(received)))

@@ -1,0 +1,214 @@
+"""Messages between two ranks over MPI: matched by sender and tag, in order; sizes and dtypes checked on arrival.
+
+In: flat arrays, a peer (None: any), a tag. Out: Works. Method: a message begins with four integers (dtype, count,
+serial number, whether the data come apart); up to 4 KB of data travel with them, more apart, under the serial
+number, so that they cannot be taken for another's. Only the receiver learns of a misfit: it takes the
+data out of the way and fails.
+Progress: whoever launches looks once; what is not done then is driven by a thread that sleeps between looks: a sender
+may go on computing, or wait in a collective, while the receiver takes its message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from collectives.call import DTYPES, Array
+from collectives.errors import ClosedError, CollectiveArgumentError, CollectiveError, TransportError
+from collectives.mailbox import message_misfit
+from collectives.rollcall import Backoff
+from collectives.work import Work
+
+HEADER_NBYTES = 32
+INLINE_NBYTES = 4096
+CHUNK_NBYTES = 256 << 20
+
+
+class Exchange(Protocol):
+    """A message under way."""
+
+    work: Work
+
+    def is_done(self) -> bool:
+        """Look; take the next step if the last one is done."""
+
+    def cancel(self) -> None:
+        """Give up what MPI still waits for."""
+
+
+class PointToPoint:
+    """The messages of one rank, on an MPI communicator of their own."""
+
+    def __init__(self, comm: Any, mpi: Any, *, timeout_s: float) -> None:
+        self.comm, self.mpi, self.timeout_s = comm, mpi, timeout_s
+        self.rank, self.half = comm.Get_rank(), (int(comm.Get_attr(mpi.TAG_UB)) + 1) // 2
+        self.serials = 0
+        self.changed = threading.Condition()
+        self.pending: list[Exchange] = []
+        self.thread: threading.Thread | None = None
+        self.is_closed = False
+
+    def send(self, array: Array, peer: int, tag: int) -> Work:
+        """Begin to send `array`."""
+        work = self._work(f"send({array.dtype.name}[{array.size}], to rank {peer}, tag {tag})", array, tag)
+        with self.changed:
+            self.serials += 1
+            return self._begin(_Sending(self, array, peer, tag, self.serials % self.half, work))
+
+    def receive(self, array: Array, peer: int | None, tag: int) -> Work:
+        """Begin to receive into `array`."""
+        source = "any rank" if peer is None else f"rank {peer}"
+        work = self._work(f"receive({array.dtype.name}[{array.size}], from {source}, tag {tag})", array, tag)
+        work.phase = f"waiting for a message from {source}, tag {tag}"
+        with self.changed:
+            return self._begin(_Receiving(self, array, peer, tag, work))
+
+    def _work(self, what: str, array: Array, tag: int) -> Work:
+        if not 0 <= tag < self.half:
+            raise CollectiveArgumentError(
+                f"no message can have the tag {tag}", where=f"rank {self.rank}", expected=f"0..{self.half - 1}"
+            )
+        return Work(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
+
+    def _begin(self, exchange: Exchange) -> Work:
+        """Look at everything under way, in order; leave what remains to the thread."""
+        self.pending.append(exchange)
+        self._look()
+        if self.pending:
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._serve, name=f"messages of rank {self.rank}", daemon=True)
+                self.thread.start()
+            self.changed.notify_all()
+        return exchange.work
+
+    def _look(self) -> None:
+        """One look at everything under way. The caller holds the lock."""
+        for exchange in list(self.pending):
+            try:
+                if not exchange.is_done():
+                    continue
+            except CollectiveError as error:
+                exchange.work.finish(error)
+            except self.mpi.Exception as error:
+                what = f"MPI failed in {exchange.work.what}"
+                exchange.work.finish(TransportError(what, where=f"rank {self.rank}", got=str(error)))
+            self.pending.remove(exchange)
+
+    def _serve(self) -> None:
+        backoff = self._backoff()
+        while True:
+            with self.changed:
+                if not self.pending and not self.is_closed:
+                    self.changed.wait()
+                    backoff = self._backoff()
+                if self.is_closed:
+                    return
+                before = len(self.pending)
+                self._look()
+                if len(self.pending) < before:
+                    backoff = self._backoff()
+            backoff.pause()
+
+    def _backoff(self) -> Backoff:
+        return Backoff(lambda: any(exchange.work.is_awaited for exchange in self.pending))
+
+    def close(self) -> None:
+        """End the thread; messages still under way fail."""
+        with self.changed:
+            self.is_closed = True
+            for exchange in self.pending:
+                exchange.cancel()
+                what = f"the communicator was closed before {exchange.work.what} was done"
+                exchange.work.finish(ClosedError(what, where=f"rank {self.rank}"))
+            self.pending = []
+            self.changed.notify_all()
+        if self.thread is not None:
+            self.thread.join(self.timeout_s)
+
+
+def pieces(array: Array) -> Iterator[Array]:
+    """The bytes of a flat array, in pieces that MPI can count."""
+    raw = array.view(np.uint8)
+    for start in range(0, raw.size, CHUNK_NBYTES):
+        yield raw[start : start + CHUNK_NBYTES]
+
+
+class _Sending:
+    """A message that leaves: all of it is handed to MPI at once."""
+
+    def __init__(self, ends: PointToPoint, array: Array, peer: int, tag: int, serial: int, work: Work) -> None:
+        self.work = work
+        work.peer = peer
+        is_inline = array.nbytes <= INLINE_NBYTES
+        header = np.array([DTYPES.index(array.dtype.name), array.size, serial, not is_inline], np.int64).view(np.uint8)
+        self.message = np.concatenate([header, array.view(np.uint8)]) if is_inline else header
+        self.array = array
+        self.requests = [ends.comm.Isend([self.message, ends.mpi.BYTE], dest=peer, tag=tag)]
+        if not is_inline:
+            self.requests += [
+                ends.comm.Isend([piece, ends.mpi.BYTE], dest=peer, tag=ends.half + serial) for piece in pieces(array)
+            ]
+        work.start()
+
+    def is_done(self) -> bool:
+        while self.requests and self.requests[0].Test():
+            del self.requests[0]
+        if not self.requests:
+            self.work.finish()
+        return not self.requests
+
+    def cancel(self) -> None:
+        for request in self.requests:
+            request.Free()  # MPI sends what it has; a send cannot be called back
+
+
+class _Receiving:
+    """A message that is awaited: first its header, then, if they come apart, its data."""
+
+    def __init__(self, ends: PointToPoint, array: Array, peer: int | None, tag: int, work: Work) -> None:
+        self.ends, self.array, self.tag, self.work = ends, array, tag, work
+        self.message = np.empty(HEADER_NBYTES + INLINE_NBYTES, np.uint8)
+        source = ends.mpi.ANY_SOURCE if peer is None else peer
+        self.header: Any = ends.comm.Irecv([self.message, ends.mpi.BYTE], source=source, tag=tag)
+        self.requests: list[Any] = []
+        self.misfit: CollectiveError | None = None
+
+    def is_done(self) -> bool:
+        if self.header is not None and not self._has_header():
+            return False
+        while self.requests and self.requests[0].Test():
+            del self.requests[0]
+        if not self.requests:
+            self.work.finish(self.misfit)
+        return not self.requests
+
+    def _has_header(self) -> bool:
+        status = self.ends.mpi.Status()
+        if not self.header.Test(status):
+            return False
+        self.header = None
+        code, count, serial, is_apart = self.message[:HEADER_NBYTES].view(np.int64).tolist()
+        source, dtype = status.Get_source(), np.dtype(DTYPES[code])
+        self.work.peer = source
+        self.work.start()
+        self.misfit = message_misfit(
+            source, self.tag, sent_dtype=dtype.name, sent_count=count, wanted=self.array, rank=self.ends.rank
+        )
+        target = self.array if self.misfit is None else np.empty(count, dtype)
+        if is_apart:
+            tag = self.ends.half + serial
+            self.requests = [
+                self.ends.comm.Irecv([piece, self.ends.mpi.BYTE], source=source, tag=tag) for piece in pieces(target)
+            ]
+        else:
+            target[...] = self.message[HEADER_NBYTES : HEADER_NBYTES + target.nbytes].view(dtype)
+        return True
+
+    def cancel(self) -> None:
+        for request in [self.header, *self.requests]:
+            if request is not None:
+                request.Cancel()
+                request.Free()

@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from compiler_core.aot.boundary import Boundary
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.strategy import GradientPlan, GradientStrategy, ParameterInfo
-from compiler_core.aot.wrapper import CompiledBackward, link_backward
+from compiler_core.aot.wrapper import CompiledBackward, Cut, link_backward, link_segments
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
@@ -82,9 +83,17 @@ def compile_captured(request: Request, backend: Backend) -> Compiled:
     plan = plan_gradients(request, joint, parts)
     graphs = [parts.forward, *(segment.graph for segment in plan.segments)]
     forward, *segments = run_backend(backend, graphs, name)
-    backward = link_backward(joint, parts, plan, segments)
+    recut = partial(cut_again, request, joint, parts, backend)
+    backward = link_backward(joint, parts, link_segments(parts, plan, segments), recut)
     shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
     return Compiled(forward, backward, joint.tangents, shown)
+
+
+def cut_again(request: Request, joint: Joint, parts: Partition, backend: Backend) -> Cut:
+    """The backward's segments by what its owner plans now; the forward stays."""
+    plan = plan_gradients(request, joint, parts)
+    name = f"{joint.graph.name}_cut_again"
+    return link_segments(parts, plan, run_backend(backend, [segment.graph for segment in plan.segments], name))
 
 
 def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codegen") -> Executable:

@@ -31,12 +31,15 @@ class Joint:
     outputs: how many of the graph's first outputs are the forward's.
     tangents[k]: the forward output whose cotangent is tangent input k.
     gradients[k]: the forward input whose gradient is gradient output k.
+    reaches[k]: bit t is set if that input has a path to the forward output of tangent t. A backward in which none of
+        those tangents came gives the input no gradient (None, as from the tape), though its graph computes zeros.
     """
 
     graph: Graph
     outputs: int
     tangents: tuple[int, ...]
     gradients: tuple[int, ...]
+    reaches: tuple[int, ...]
 
 
 def differentiable_nodes(forward: Graph, wanted: Sequence[bool]) -> set[Node]:
@@ -80,7 +83,32 @@ def make_joint(
                 cotangents.add_all(_pull_back(call, cotangents.table[call]))
     gradients = tuple(i for i, node in enumerate(forward.inputs) if node in cotangents.table)
     found = [cotangents.table[forward.inputs[i]] for i in gradients]
-    return Joint(builder.build([*forward.outputs, *found]), len(forward.outputs), tangents, gradients)
+    reached = reached_tangents(forward, flows, [forward.outputs[i] for i in tangents], groups)
+    return Joint(
+        builder.build([*forward.outputs, *found]),
+        len(forward.outputs),
+        tangents,
+        gradients,
+        tuple(reached.get(forward.inputs[i], 0) for i in gradients),
+    )
+
+
+def reached_tangents(
+    forward: Graph, flows: set[Node], outputs: Sequence[Node], groups: Mapping[Call, Sequence[Call]]
+) -> dict[Node, int]:
+    """Node -> a bit for each of `outputs` to which gradients flow from it. A boundary's hook may mix what passes it."""
+    reached: dict[Node, int] = {}
+    for bit, node in enumerate(outputs):
+        reached[node] = reached.get(node, 0) | 1 << bit
+    for call in reversed(forward.calls):
+        members = groups.get(call, () if is_boundary(call) else (call,))
+        bits = 0
+        for member in members:
+            bits |= reached.get(member, 0)
+        for arg in (arg for member in members for arg in member.args):
+            if bits and arg in flows:
+                reached[arg] = reached.get(arg, 0) | bits
+    return reached
 
 
 class _JointBuilder(GraphBuilder):

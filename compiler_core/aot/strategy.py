@@ -8,7 +8,7 @@ boundaries, gives bucket slots as destinations and starts an all-reduce in `segm
 Protocol of one training step, in order:
     ticket  = strategy.on_forward()                     before every compiled forward, with or without gradients
     strategy.forward_ran(ticket)                        when the forward's outputs are there
-    session = plan.begin(ticket)                        when the tape reaches the compiled call
+    session = plan.begin(ticket, missing)               when the tape reaches the compiled call
     session.scale(); session.destination(i) ...         before each segment k, for its gradient outputs
     session.segment_done(k, {i: gradient, ...})         right after segment k
     session.finish() -> {i: Array | HANDLED | None}     after the last; replaces what the tape receives for output i
@@ -17,7 +17,7 @@ Invariant: every output of the backward graph is an output of exactly one segmen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -88,8 +88,16 @@ class GradientPlan(Protocol):
     @property
     def segments(self) -> Sequence[Segment]: ...
 
-    def begin(self, ticket: object) -> BackwardSession:
-        """Start a backward pass. `ticket` is what `on_forward` returned in that call's forward."""
+    @property
+    def is_stale(self) -> bool:
+        """Whether the strategy would cut this backward otherwise by now: it is then planned and compiled again."""
+
+    def begin(self, ticket: object, missing: Set[int]) -> BackwardSession:
+        """Start a backward pass. `ticket` is what `on_forward` returned in that call's forward.
+
+        missing: the outputs that are no gradients in this pass, as nothing that came depends on them: the tape receives
+        None for them, whatever the segments compute.
+        """
 
 
 class GradientStrategy(Protocol):
@@ -123,8 +131,9 @@ class LocalPlan:
     """One segment; the session has nothing to do, so the plan is its own."""
 
     segments: tuple[Segment, ...]
+    is_stale: bool = False
 
-    def begin(self, ticket: object) -> BackwardSession:
+    def begin(self, ticket: object, missing: Set[int]) -> BackwardSession:
         return self
 
     def destination(self, output_index: int) -> Array | None:

@@ -3,14 +3,15 @@
 In: the executables of one compiled entry and its `GradientPlan`. Out: arrays forward, gradients backward.
 A backward pass is a list of steps made at compile time: which values each segment reads (places in one flat list of
 saved values, inputs and tangents), which it makes, which of those are gradients. So a step at run time is a few list
-operations around one native call.
+operations around one native call. A `Cut` is replaced as a whole when its owner would cut otherwise (DDP: another
+bucket plan); the forward stays as it is.
 Errors: AutogradError if a value the backward reads was changed in place after the forward. Differentiating twice is
 refused by the tape (`record_function`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,30 +45,44 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """The segments of a backward, ready to run. size: places in all."""
+
+    plan: GradientPlan
+    steps: tuple[Step, ...]
+    size: int
+
+
+@dataclass(slots=True)
 class CompiledBackward:
     """The backward of one compiled entry.
 
     saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
-    tangents: the meta of each; they come last. size: places in all. wanted: output index -> forward input.
+    tangents: the meta of each; they come last. wanted: output index -> forward input. reaches: see `Joint`.
+    recut: plans and compiles the segments again.
     """
 
-    plan: GradientPlan
-    steps: tuple[Step, ...]
+    cut: Cut
     saved: tuple[int, ...]
     inputs: tuple[int, ...]
     tangents: tuple[TensorMeta, ...]
-    size: int
     wanted: tuple[int, ...]
+    reaches: tuple[int, ...]
+    recut: Callable[[], Cut]
 
     def run(self, values: list[Array], grads: Sequence[Array | None], ticket: object) -> list[Gradient]:
         """One backward pass. values: those saved, then the inputs read. Returns a gradient for each input `wanted`."""
+        if self.cut.plan.is_stale:
+            self.cut = self.recut()
+        cut = self.cut
         tangents = [
             np.zeros(meta.shape, meta.dtype.numpy) if grad is None else grad for grad, meta in zip(grads, self.tangents)
         ]
-        places: list[Array] = [*values, *tangents, *(EMPTY,) * (self.size - len(values) - len(tangents))]
-        session = self.plan.begin(ticket)
+        places: list[Array] = [*values, *tangents, *(EMPTY,) * (cut.size - len(values) - len(tangents))]
+        missing = self._missing(grads)
+        session = cut.plan.begin(ticket, missing)
         found: dict[int, Gradient] = {}
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate(cut.steps):
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
@@ -79,9 +94,17 @@ class CompiledBackward:
             found.update(gradients)
             session.segment_done(number, gradients)
         found.update(session.finish())
-        return [found[i] for i in range(len(self.wanted))]
+        return [None if i in missing else found[i] for i in range(len(self.wanted))]
+
+    def _missing(self, grads: Sequence[Array | None]) -> Set[int]:
+        """The outputs that no cotangent that came reaches."""
+        if all(grad is not None for grad in grads):
+            return NOTHING
+        came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+        return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
 
 
+NOTHING: frozenset[int] = frozenset()
 EMPTY = np.empty(0, np.float32)
 
 
@@ -108,15 +131,33 @@ class BackwardCall:
         return self.backward.run(self.values, grads, self.ticket)
 
 
-def link_backward(
-    joint: Joint, parts: Partition, plan: GradientPlan, executables: Sequence[Executable]
-) -> CompiledBackward:
+def link_backward(joint: Joint, parts: Partition, cut: Cut, recut: Callable[[], Cut]) -> CompiledBackward:
+    """What the tape runs for a compiled call."""
+    forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
+    read, tangents = _inputs(parts)
+    return CompiledBackward(
+        cut,
+        parts.saved,
+        tuple(forward_inputs[node.name] for node in read),
+        tuple(node.meta for node in tangents),
+        joint.gradients,
+        joint.reaches,
+        recut,
+    )
+
+
+def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder]]:
+    """The forward inputs that the backward reads, and its tangents."""
+    inputs = parts.backward.inputs
+    read = [node for node in inputs if node.role not in ("saved", "tangent")]
+    return read, [node for node in inputs if node.role == "tangent"]
+
+
+def link_segments(parts: Partition, plan: GradientPlan, executables: Sequence[Executable]) -> Cut:
     """Fix the places of all values that the segments of `plan` exchange. Raises GraphError if they do not fit."""
     graph = parts.backward
     places = {parts.forward.outputs[i].name: place for place, i in enumerate(parts.saved)}
-    forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
-    read = [node for node in graph.inputs if node.role not in ("saved", "tangent")]
-    tangents = [node for node in graph.inputs if node.role == "tangent"]
+    read, tangents = _inputs(parts)
     for node in (*read, *tangents):
         places[node.name] = len(places)
     steps = []
@@ -126,15 +167,7 @@ def link_backward(
         gradients = tuple((k, index) for k, index in enumerate(segment.outputs) if index is not None)
         steps.append(Step(run, reads, makes, gradients))
     _check_complete(graph, [index for step in steps for _, index in step.gradients])
-    return CompiledBackward(
-        plan,
-        tuple(steps),
-        parts.saved,
-        tuple(forward_inputs[node.name] for node in read),
-        tuple(node.meta for node in tangents),
-        len(places),
-        joint.gradients,
-    )
+    return Cut(plan, tuple(steps), len(places))
 
 
 def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:

@@ -43,6 +43,11 @@ def queue_callback(callback: Callable[[], None]) -> None:
     _passes.running[-1].callbacks.append(callback)
 
 
+def running_backwards() -> Sequence[Backward]:
+    """The backward passes that run in this thread, the innermost last."""
+    return _passes.running
+
+
 class Backward:
     """One backward pass.
 
@@ -165,6 +170,8 @@ class Backward:
         if hooks is not None:
             for hook in list(hooks.accumulated.values()):
                 hook(leaf)
+            if hooks.owner is not None and grad is not HANDLED:
+                hooks.owner(leaf)
 
     def _run_hooks(self, hooks: dict[int, Callable[[Tensor], Tensor | None]], grad: Value) -> Value:
         from compiler_core.tensor.tensor import Tensor

@@ -58,13 +58,17 @@ class Size(tuple[int, ...]):
 
 
 class LeafHooks:
-    """The hooks of a leaf: on its gradient before accumulation, and on itself after it."""
+    """The hooks of a leaf: on its gradient before accumulation, and on itself after it.
 
-    __slots__ = ("accumulated", "grad")
+    owner: called after all of them, unless the gradient was handled: who reduces it over ranks.
+    """
+
+    __slots__ = ("accumulated", "grad", "owner")
 
     def __init__(self) -> None:
         self.grad: dict[int, Callable[[Tensor], Tensor | None]] = {}
         self.accumulated: dict[int, Callable[[Tensor], None]] = {}
+        self.owner: Callable[[Tensor], None] | None = None
 
 
 class ViewLink:

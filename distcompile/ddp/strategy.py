@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from compiler_core import log
@@ -136,7 +136,9 @@ class BucketGradientPlan:
     def segments(self) -> Sequence[Segment]:
         return self._segments
 
-    def begin(self, ticket: object) -> BackwardSession:
+    is_stale = False
+
+    def begin(self, ticket: object, missing: Set[int]) -> BackwardSession:
         strategy = self.strategy
         assert isinstance(ticket, Ticket)
         strategy.open_tickets.discard(ticket)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from compiler_core.graph.ir import Call, Graph, Placeholder
 from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array
+from compiler_core.steps import compile_times
 from compiler_core.tensor.random import manual_seed
 from compiler_core.tensor.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
@@ -64,9 +65,10 @@ class Recorder:
     diary: list[tuple[Any, ...]] = field(default_factory=list)
     segments: Sequence[Segment] = ()
     forwards: int = 0
+    is_stale: bool = False
 
     def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> Recorder:
-        self.parameters = parameters
+        self.parameters, self.is_stale = parameters, False
         self.segments = cut_after_each_gradient(backward, self.scaled)
         self.metas = [node.meta for node in backward.outputs]
         self.offsets = np.cumsum([0, *(meta.numel for meta in self.metas)])
@@ -79,7 +81,7 @@ class Recorder:
         self.forwards += 1
         return self.forwards
 
-    def begin(self, ticket: object) -> Recorder:
+    def begin(self, ticket: object, missing: Set[int]) -> Recorder:
         self.diary.append(("begin", ticket))
         self.flat = np.full(self.offsets[-1], np.nan, np.float32)
         return self
@@ -192,3 +194,52 @@ def test_segments_that_read_what_nothing_makes_are_refused() -> None:
 
     with pytest.raises(GraphError, match="which nothing before it makes"):
         compile(Owner(Reversed()), backend="aot_eager", fullgraph=True)(randn(5, 3))
+
+
+def test_a_plan_that_is_stale_is_made_again_without_the_forward() -> None:
+    strategy = Recorder()
+    owner = Owner(strategy)
+    compiled = compile(owner, backend="codegen", fullgraph=True)
+    x = randn(5, 3)
+    compiled(x).sum().backward()
+    wanted, first = gradients(owner), strategy.segments
+    captures = len([t for t in compile_times() if t.step == "capture"])
+    out = compiled(x)
+    strategy.is_stale = True
+    owner.zero_grad()
+    out.sum().backward()
+    assert strategy.segments is not first
+    assert len([t for t in compile_times() if t.step == "capture"]) == captures
+    for name, value in gradients(owner).items():
+        if value is not None:
+            np.testing.assert_array_equal(value, wanted[name])
+
+
+class TwoHeads(nn.Module):
+    """A shared layer and two heads, one of them piecewise constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.left, self.right = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = self.body(x)
+        return self.left(y), self.right(y).round(), y.detach()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])
+@pytest.mark.parametrize("used", [0, 1])
+def test_parameters_of_an_output_that_the_loss_does_not_use_have_no_gradient(backend: str, used: int) -> None:
+    manual_seed(0)
+    module, x = TwoHeads(), randn(5, 3)
+    module(x)[used].sum().backward()
+    wanted = gradients(module)
+    module.zero_grad()
+    compile(module, backend=backend, fullgraph=True)(x)[used].sum().backward()
+    got = gradients(module)
+    unused = "right" if used == 0 else "left"
+    assert got[f"{unused}.weight"] is None
+    assert {name: value is None for name, value in got.items()} == {name: v is None for name, v in wanted.items()}
+    for name, value in wanted.items():
+        if value is not None:
+            np.testing.assert_allclose(got[name], value, rtol=1e-5)

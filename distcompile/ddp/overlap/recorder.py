@@ -1,7 +1,8 @@
 """The recorder: the last steps' raw times of one DDP instance, in ring buffers that never grow.
 
 In: a span whenever the main thread ends something, a `FlightRecord` when a backward's buckets are all there. Out: on
-demand `StepTimes`, and the spans. Recording is a tuple and an append (a fraction of a microsecond); everything else happens when a report is asked for.
+demand `StepTimes`, and the spans. Recording is a tuple and an append (a fraction of a microsecond); everything else
+happens when a report is asked for.
 Invariant: step n is the n-th synchronised backward since the instance was made, so the same n on all ranks.
 """
 

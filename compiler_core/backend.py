@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias, cast
 import numpy as np
 
 from compiler_core.errors import BackendError
+from compiler_core.events import Events
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.meta import TensorMeta
@@ -29,8 +30,14 @@ from compiler_core.ops.registry import Array, meta_of
 class Executable(Protocol):
     """A compiled graph."""
 
-    def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
-        """Run it. outs[i], if given, is written in place and returned as output i; the others are fresh arrays."""
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        """Run it. outs[i], if given, is written in place and returned as output i; the others are fresh arrays.
+
+        events: where the graph's signals go and who lets its waits pass; None: nobody, and nothing waits. An output
+        that is to be used when it is announced must be given a place.
+        """
 
 
 class Backend(Protocol):
@@ -81,8 +88,12 @@ def _run_checked(
     run: Callable[..., Sequence[Array]],
     inputs: Sequence[Array],
     outs: Sequence[Array | None] | None = None,
+    events: Events | None = None,
 ) -> list[Array]:
-    """Run a user's executable; its results must be what the graph says."""
+    """Run a user's executable; its results must be what the graph says. Its events come before and after it."""
+    for event in range(len(graph.waits)):
+        if events is not None:
+            events.wait(event)
     results = [np.asarray(value) for value in run(*inputs)]
     expected, got = [node.meta for node in graph.outputs], [meta_of(value) for value in results]
     if expected != got:
@@ -91,6 +102,9 @@ def _run_checked(
         if out is not None:
             np.copyto(out, results[k])
             results[k] = out
+    for event in range(len(graph.signals)):
+        if events is not None:
+            events.signal(event)
     return results
 
 

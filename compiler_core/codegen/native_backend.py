@@ -156,7 +156,9 @@ def with_threads(toolchain: Toolchain) -> Toolchain:
 def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
     inputs = tuple(node.meta for node in graph.inputs)
     outputs = tuple(node.meta for node in graph.outputs)
-    return EntryPoint(program.name, inputs, outputs, program.arena_nbytes, messages)
+    announced = tuple(place for event in graph.signals for place in event)
+    awaited = tuple(place for event in graph.waits for place in event)
+    return EntryPoint(program.name, inputs, outputs, program.arena_nbytes, messages, announced, awaited)
 
 
 def _write_constants(path: Path, programs: Sequence[Program]) -> list[list[Any]]:

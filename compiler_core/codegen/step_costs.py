@@ -1,14 +1,15 @@
 """What each step of a program moves and computes, for the profiler's GB/s and GFLOP/s.
 
 In: a `Program`. Out: one `StepCost` a step. Bytes: every operand once in each direction it is accessed in, whatever
-caches do. Floating-point operations: those of library calls (2 m n k), not those of kernels, which bandwidth bounds.
+caches do; events move nothing. Floating-point operations: those of library calls (2 m n k), not those of kernels, which
+bandwidth bounds.
 """
 
 from __future__ import annotations
 
 import math
 
-from compiler_core.loop_ir.ir import KernelCall, LibraryCall, Program, Step
+from compiler_core.loop_ir.ir import KernelCall, LibraryCall, Program, Signal, Step, Wait
 from compiler_core.runtime.profiler import StepCost
 
 
@@ -21,6 +22,8 @@ def _cost(step: Step) -> StepCost:
     note = step.note.splitlines()[0] if step.note else ""
     if isinstance(step, KernelCall):
         return StepCost(step.kernel.name, note, _kernel_nbytes(step), 0)
+    if isinstance(step, Signal | Wait):
+        return StepCost(f"{type(step).__name__.lower()} {step.event}", note, 0, 0)
     count = math.prod(map(int, step.batch))
     label = f"gemm {step.dtype.short} {f'{count}x ' if count > 1 else ''}{step.m}x{step.n}x{step.k}"
     return StepCost(label, note, _gemm_nbytes(step, count), 2 * count * step.m * step.n * step.k)

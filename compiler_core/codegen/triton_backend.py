@@ -19,6 +19,7 @@ from compiler_core import log
 from compiler_core.codegen.triton.load import HostArray, import_triton, load
 from compiler_core.codegen.triton.module import Launch, Module, print_module
 from compiler_core.errors import IndexError_
+from compiler_core.events import Events
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir.interpret import run_program
 from compiler_core.loop_ir.ir import Kernel, Program
@@ -74,6 +75,8 @@ class TritonExecutable:
     graph: Graph
     run_kernel: KernelRunner
 
-    def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
-        results = run_program(self.program, inputs, outs, self.run_kernel)
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        results = run_program(self.program, inputs, outs, self.run_kernel, events)
         return [r.reshape(node.shape) for r, node in zip(results, self.graph.outputs, strict=True)]

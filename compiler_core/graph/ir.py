@@ -1,12 +1,15 @@
 """Graph: the tensor IR. Immutable nodes over ops, in topological order.
 
-    Graph   := graph NAME ( Placeholder* ) { (Constant | Call)* return Node* }
+    Graph   := graph NAME ( Placeholder* ) { (Constant | Call)* Event* return Node* }
+    Event   := wait K: inputs PLACE*           input PLACE (counted from 0) is read only after event K was waited for
+             | signal K: outputs PLACE*        event K is signalled as soon as these outputs are complete
     Node    := Placeholder(name, meta, role, source) | Constant(name, array)
              | Call(name, op, operands, attrs, meta, location)
 
 In: ops applied to nodes (`GraphBuilder.bind`, reached through `ops.bind`). Out: `Graph`.
 Invariants (checked by `verify.py`): names are unique; an operand stands before its user; every `meta` is what the op's
-`infer` says; placeholders stand first, in call order; the outputs are nodes of the graph.
+`infer` says; placeholders stand first, in call order; the outputs are nodes of the graph; an input waits for one event,
+an output is announced by one.
 Nodes compare by identity. Two graphs are equal when their text is (`print.py`, without locations).
 """
 
@@ -95,11 +98,17 @@ class Call(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """A function from arrays to arrays. `nodes` holds all nodes, placeholders first, in topological order."""
+    """A function from arrays to arrays. `nodes` holds all nodes, placeholders first, in topological order.
+
+    signals[k]: the places of the outputs that event k announces; waits[k]: those of the inputs that event k makes
+    readable. A caller that gives no events gets a plain function.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    signals: tuple[tuple[int, ...], ...] = ()
+    waits: tuple[tuple[int, ...], ...] = ()
 
     @property
     def inputs(self) -> tuple[Placeholder, ...]:

@@ -88,15 +88,31 @@ class _Parser:
             self.placeholder()
             self.accept(",")
         self.expect("{")
-        while not self.accept("return"):
+        while self.kind() == "name":
             self.statement()
+        waits, signals = self.events("wait", "inputs"), self.events("signal", "outputs")
+        self.expect("return")
         outputs = []
         while not self.accept("}"):
             outputs.append(self.operand())
             self.accept(",")
         if self.kind() != "end":
             raise self.error("end of text")
-        return Graph(name, tuple(self.nodes.values()), tuple(outputs))
+        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits)
+
+    def events(self, word: str, what: str) -> tuple[tuple[int, ...], ...]:
+        """Lines `word K: what 0, 1, ...`, K counted from 0."""
+        found: list[tuple[int, ...]] = []
+        while self.accept(word):
+            self.expect(str(len(found)))
+            self.expect(":")
+            self.expect(what)
+            places = []
+            while self.kind() == "number":
+                places.append(int(self.next("number")))
+                self.accept(",")
+            found.append(tuple(places))
+        return tuple(found)
 
     def placeholder(self) -> None:
         name, meta = self.declaration()
@@ -119,7 +135,7 @@ class _Parser:
             args.append(self.operand())
             self.accept(",")
         attrs = {}
-        while self.kind() == "word" and self.peek() != "return":
+        while self.kind() == "word" and self.peek() not in ("return", "wait", "signal"):
             key = self.next("word")
             self.expect("=")
             attrs[key] = self.attr()

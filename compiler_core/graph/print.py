@@ -37,6 +37,8 @@ def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -
             lines.append(f"  %{node.name}: {node.meta} = constant {print_array(node.array, elide=elide)}")
         elif isinstance(node, Call):
             lines.append(_with_location(f"  {print_call(node)}", node.location if locations else ""))
+    lines += [f"  wait {k}: inputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.waits)]
+    lines += [f"  signal {k}: outputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.signals)]
     returned = ", ".join(f"%{node.name}" for node in graph.outputs)
     return "\n".join([*lines, f"  return {returned}".rstrip(), "}", ""])
 

@@ -2,7 +2,8 @@
 
 In: a Graph. Out: nothing, or GraphError that names the node. Checked: unique, well-formed names; placeholders first, of
 a known role; operands defined before use and of this graph; every call's meta re-derived from the op's `infer`;
-constants' arrays as their meta says; attributes that print and hash; outputs that are nodes of the graph.
+constants' arrays as their meta says; attributes that print and hash; outputs that are nodes of the graph; events that
+name inputs and outputs, each at most once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,20 @@ def verify(graph: Graph) -> Graph:
     for output in graph.outputs:
         if output not in defined:
             raise _invalid(graph, output, "it is returned, but is not a node of this graph")
+    _check_events(graph, "wait", graph.waits, inputs)
+    _check_events(graph, "signal", graph.signals, len(graph.outputs))
     return graph
+
+
+def _check_events(graph: Graph, word: str, events: tuple[tuple[int, ...], ...], count: int) -> None:
+    """Each event names places below `count`, none of them twice."""
+    places = [place for event in events for place in event]
+    if len(set(places)) != len(places) or not all(0 <= place < count for place in places):
+        raise GraphError(
+            f"graph {graph.name} is not valid: its {word} events name a place twice, or one that is not there",
+            expected=f"each of 0..{count - 1} at most once",
+            got=str(events),
+        )
 
 
 def _check_placeholder(graph: Graph, node: Placeholder, *, first: bool) -> None:

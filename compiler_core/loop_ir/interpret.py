@@ -2,7 +2,8 @@
 
 In: a Program and one array an input. Out: one array an output (`outs[i]`, where given, is written in place and
 returned). Serial and parallel loops run in Python, in order; a vector loop runs once with an array of lanes. Temps
-really live in one arena, which starts out as garbage, so a wrong memory plan shows as a wrong result. Raises
+really live in one arena, which starts out as garbage, so a wrong memory plan shows as a wrong result. An output is
+put where the caller wants it when its event is signalled, else at the end. Raises
 IndexError_ on a failed Check and on a load or store outside its buffer. Limits: slow by design; tests use small sizes.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from compiler_core.dtype import DType, bool_
 from compiler_core.errors import IndexError_, LoweringError
+from compiler_core.events import Events
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.index import compile_index, show_index
@@ -72,6 +74,7 @@ def interpret_program(
     program: ir.Program,
     inputs: Sequence[Array],
     outs: Sequence[Array | None] | None = None,
+    events: Events | None = None,
     *,
     backwards: bool = False,
 ) -> list[Array]:
@@ -79,7 +82,7 @@ def interpret_program(
 
     backwards: run parallel loops from their last iteration to their first, which must not change a bit.
     """
-    return run_program(program, inputs, outs, partial(run_kernel, backwards=backwards))
+    return run_program(program, inputs, outs, partial(run_kernel, backwards=backwards), events)
 
 
 def run_program(
@@ -87,6 +90,7 @@ def run_program(
     inputs: Sequence[Array],
     outs: Sequence[Array | None] | None,
     run: Callable[[ir.Kernel, Sequence[Array]], None],
+    events: Events | None = None,
 ) -> list[Array]:
     """The steps of `program` in order, its kernels by `run`; other arguments as for `interpret_program`."""
     arena = np.full(program.arena_nbytes, GARBAGE, np.uint8)
@@ -95,12 +99,22 @@ def run_program(
     wanted = dict(zip(program.outputs, outs or [None] * len(program.outputs), strict=True))
     for buffer in program.buffers:
         memory[buffer.name] = _buffer_memory(buffer, given, wanted, arena)
+    results: dict[str, Array] = {}
     for step in program.steps:
-        if isinstance(step, ir.KernelCall):
-            run(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
-        else:
-            _run_gemm(step, memory)
-    return [_returned(memory[name], wanted[name]) for name in program.outputs]
+        match step:
+            case ir.KernelCall():
+                run(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
+            case ir.LibraryCall():
+                _run_gemm(step, memory)
+            case ir.Signal(event, names) if events is not None:
+                results |= {name: _returned(memory[name], wanted[name]) for name in names}
+                events.signal(event)
+            case ir.Wait(event, names) if events is not None:
+                events.wait(event)
+                memory |= {name: _buffer_memory(program.buffer(name), given, wanted, arena) for name in names}
+    rest = (name for name in program.outputs if name not in results)
+    results |= {name: _returned(memory[name], wanted[name]) for name in rest}
+    return [results[name] for name in program.outputs]
 
 
 def _returned(memory: Array, out: Array | None) -> Array:

@@ -3,6 +3,8 @@
     Program := program NAME ( Buffer* ) { Step* } inputs BUFFER* outputs BUFFER*
     Buffer  := NAME: dtype[numel] kind                      kind: input | output | temp @ arena offset | constant
     Step    := KernelCall(Kernel, Slot*) | LibraryCall(gemm, ...)          Slot := BUFFER + offset, in elements
+             | signal K (BUFFER*)                          tell the caller that these outputs are complete
+             | wait K (BUFFER*)                            go on when the caller says that these inputs may be read
     Kernel  := kernel NAME ( Param* ) { Stmt* }             Param := NAME: dtype[numel] in | out | inout
     Stmt    := for AXIS in EXTENT kind { Stmt* }            kind: serial | parallel | vector
              | local NAME: dtype[numel]                     scratch array of the enclosing block, uninitialised
@@ -38,6 +40,8 @@ In: nothing. Out: the classes. Invariants (`verify.py` checks them):
 - An accumulator is read as `Var` after the loop that fills it, never inside. An argmax one reads as the index (i64).
 - Two Params may name the same memory only if neither is written, or if one is stored once, by `=`, and each load of the
   other is at that store's index and stands before it (aliasing.py).
+- A `signal` stands after every step that writes what it announces, a `wait` before every step that reads what it
+  waits for; each event is signalled, or waited for, once. A caller that gives no events gets the same steps without.
 - Params are 64-byte aligned up to their slot's offset.
 - Kernels with the same text are the same object, also across the programs of one `lower_and_schedule`.
 Limits: extents are ints today; every extent and numel is typed `Size` so that symbols can enter there.
@@ -227,7 +231,25 @@ class LibraryCall:
     note: str = ""
 
 
-Step: TypeAlias = KernelCall | LibraryCall
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Event `event`: the outputs `buffers` are complete, and nothing writes them any more."""
+
+    event: int
+    buffers: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Event `event`: nothing before has read the inputs `buffers`; what follows may."""
+
+    event: int
+    buffers: tuple[str, ...]
+    note: str = ""
+
+
+Step: TypeAlias = KernelCall | LibraryCall | Signal | Wait
 
 
 @dataclass(frozen=True, slots=True)

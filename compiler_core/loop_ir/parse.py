@@ -214,6 +214,8 @@ def _read_program(name: str, lines: Sequence[str], kernels: dict[str, ir.Kernel]
             steps.append(_read_call(rest, kernels))
         elif word == "gemm":
             steps.append(_read_gemm(rest))
+        elif word in ("signal", "wait"):
+            steps.append(_read_event(word, rest))
         elif word == "inputs":
             inputs = tuple(rest.split())
         elif word == "outputs":
@@ -251,6 +253,17 @@ def _read_call(text: str, kernels: dict[str, ir.Kernel]) -> ir.KernelCall:
     if name not in kernels:
         raise GraphError(f"call of an unknown kernel {name!r}", expected=", ".join(kernels))
     return ir.KernelCall(kernels[name], tuple(_read_slot(slot) for slot in slots.split(", ") if slot))
+
+
+_EVENT = re.compile(r"(\d+) \((.*)\)$")
+
+
+def _read_event(word: str, text: str) -> ir.Step:
+    match = _EVENT.match(text)
+    if match is None:
+        raise GraphError(f"expected `{word} K (BUFFER, ...)`", got=text)
+    names = tuple(name for name in match[2].split(", ") if name)
+    return ir.Signal(int(match[1]), names) if word == "signal" else ir.Wait(int(match[1]), names)
 
 
 _GEMM_FIELD = re.compile(r"(\w+)=(\([^)]*\)|\S+\[.*?\](?= |$)|\S+)")

@@ -8,7 +8,9 @@
     program main
       buffer x: f32[8] input
       buffer y: f32[8] output
+      wait 0 (x)
       call k0(x, y)                       # slots: NAME or NAME+offset
+      signal 0 (y)
       gemm f32 batch=(4,) m=2 n=3 k=5 a=x[(10,), 5, 1] b=w[(15,), 3, 1] c=y[(6,), 3, 1] alpha=1.0 beta=0.0 scale=s
       inputs x
       outputs y
@@ -96,6 +98,8 @@ def print_step(step: ir.Step) -> str:
     """One line."""
     if isinstance(step, ir.KernelCall):
         return f"call {step.kernel.name}({', '.join(map(print_slot, step.slots))})"
+    if isinstance(step, ir.Signal | ir.Wait):
+        return f"{'signal' if isinstance(step, ir.Signal) else 'wait'} {step.event} ({', '.join(step.buffers)})"
     scale = f" scale={print_slot(step.scale)}" if step.scale else ""
     operands = f"a={_print_matrix(step.a)} b={_print_matrix(step.b)} c={_print_matrix(step.c)}"
     sizes = f"batch={step.batch} m={step.m} n={step.n} k={step.k}"

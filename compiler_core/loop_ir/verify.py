@@ -6,7 +6,7 @@ In: Kernel or Program. Out: nothing, or GraphError naming the kernel, the statem
 name is declared before use and once; dtypes of loads, calls, stores and selects agree; no arithmetic on 16-bit floats;
 accumulators are not read while they are filled; vector loops hold only what they may; stores inside parallel and
 vector loops move with the axis; slots fit buffers; params share memory only where that is safe; gemm operands suit
-BLAS and lie inside their buffers; temps lie inside the arena.
+BLAS and lie inside their buffers; temps lie inside the arena; events stand where they may (`placement.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.aliasing import safe_pairs
+from compiler_core.loop_ir.placement import check_events
 from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
 from compiler_core.symbolic.functions import integer_symbol
 
@@ -199,11 +200,14 @@ def verify_program(program: ir.Program) -> None:
             raise GraphError(f"program {program.name}: {buffer.name} lies outside the arena or unaligned")
     for step in program.steps:
         _check_step(step, buffers, program.name)
+    check_events(program)
 
 
 def _check_step(step: ir.Step, buffers: dict[str, ir.Buffer], where: str) -> None:
     if isinstance(step, ir.LibraryCall):
         _check_gemm(step, buffers, where)
+        return
+    if not isinstance(step, ir.KernelCall):
         return
     if len(step.slots) != len(step.kernel.params):
         raise GraphError(

@@ -3,14 +3,15 @@
 In: an `EntryPoint` (what the generated function expects), a loaded shared object, the constants of its graph.
 Out: `NativeExecutable`, the backend's `Executable`.
 
-    int32_t ENTRY(void** args, char* arena, const void* const* lib)      args: inputs, constants, outputs
-    int32_t dc_call(ENTRY, spec, inputs, outputs, arena, lib)            reads array objects, checks, calls ENTRY
+    int32_t ENTRY(void** args, char* arena, const void* const* lib, const dc_events* events)
+                                                                         args: inputs, constants, outputs
+    int32_t dc_call(ENTRY, spec, inputs, outputs, arena, lib, events)    reads array objects, checks, calls ENTRY
 
 Invariants: no array reaches native code before its type, dtype, shape and contiguity were compared with the entry
 point's: in C by `dc_call` (its source is `CALL_HELPER`), in Python where the array does not fit as it is. Outputs that
 the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input;
-only in an element-wise graph may it be the very array.
-Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit.
+only in an element-wise graph may it be the very array. An array that an event is about is never copied.
+Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit; events.FAILED: a wait failed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 from compiler_core.dtype import by_name, of
 from compiler_core.errors import BackendError, DTypeError, IndexError_, ShapeError
+from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.blas import routine_table
@@ -35,7 +37,8 @@ from compiler_core.runtime.profiler import ProfileSource, StepCost
 
 # C++ source of the calling helper, part of every generated shared object. `spec` is what `_make_spec` packs.
 CALL_HELPER = """\
-typedef int32_t (*dc_entry)(void** args, char* arena, const void* const* lib);
+struct dc_events { void* self; void (*signal)(void* self, int64_t k); int32_t (*wait)(void* self, int64_t k); };
+typedef int32_t (*dc_entry)(void** args, char* arena, const void* const* lib, const dc_events* events);
 
 // Reads the addresses out of NumPy's array objects; says which one is not of the expected type, dtype, shape or layout.
 static const int64_t* dc_unpack(char* const* objects, int64_t count, int64_t want, const int64_t* spec,
@@ -59,27 +62,32 @@ static const int64_t* dc_unpack(char* const* objects, int64_t count, int64_t wan
 
 extern "C" __attribute__((visibility("default"))) int32_t dc_call(
     dc_entry entry, const int64_t* spec, char* const* inputs, char* const* outputs, char* arena,
-    const void* const* lib) {
+    const void* const* lib, const dc_events* events) {
   void** args = (void**)__builtin_alloca((spec[9] + spec[10] + 1) * sizeof(void*));
   int64_t misfit = -1, misfit_out = -1;
   const int64_t* rest = dc_unpack(inputs, spec[9], spec[7], spec, spec + 11, args, &misfit);
   dc_unpack(outputs, spec[10], spec[7] | spec[8], spec, rest, args + spec[9], &misfit_out);
   if (misfit >= 0) return (int32_t)(-misfit - 1);
   if (misfit_out >= 0) return (int32_t)(-(spec[9] + misfit_out) - 1);
-  return entry(args, arena, lib);
+  return entry(args, arena, lib, events);
 }
 """
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """What one generated function expects. messages[k]: what to say when check k fails."""
+    """What one generated function expects. messages[k]: what to say when check k fails.
+
+    announced, awaited: the outputs that it signals, the inputs that it waits for.
+    """
 
     symbol: str
     inputs: tuple[TensorMeta, ...]
     outputs: tuple[TensorMeta, ...]
     arena_nbytes: int
     messages: tuple[str, ...] = ()
+    announced: tuple[int, ...] = ()
+    awaited: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,6 +96,8 @@ class EntryPoint:
             "outputs": [_meta_to_json(m) for m in self.outputs],
             "arena_nbytes": self.arena_nbytes,
             "messages": list(self.messages),
+            "announced": list(self.announced),
+            "awaited": list(self.awaited),
         }
 
     @staticmethod
@@ -98,6 +108,8 @@ class EntryPoint:
             tuple(_meta_from_json(m) for m in data["outputs"]),
             data["arena_nbytes"],
             tuple(data["messages"]),
+            tuple(data["announced"]),
+            tuple(data["awaited"]),
         )
 
 
@@ -155,21 +167,32 @@ class NativeExecutable:
         self.library = library or self._own_library  # kept alive as long as its code may run
         function = ctypes.cast(getattr(self.library, self.entry.symbol), ctypes.c_void_p).value or 0
         call = self.library.dc_call
-        call.argtypes = [ctypes.c_void_p] * 6
+        call.argtypes = [ctypes.c_void_p] * 7
         call.restype = ctypes.c_int32
         self._call, self._function = call, function
 
-    def __call__(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
         """Run on `inputs`. outs[i], where given, receives output i and is returned in its place.
 
-        Raises ShapeError or DTypeError for an array unlike the entry point's, IndexError_ for an index out of bounds.
+        events: see `Executable`. Raises ShapeError or DTypeError for an array unlike the entry point's, IndexError_ for
+        an index out of bounds, and what events raise.
         """
+        if events is None:
+            return self._run(inputs, outs, None)
+        with Dispatch(events) as dispatch:
+            return self._run(inputs, outs, dispatch)
+
+    def _run(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, dispatch: Dispatch | None
+    ) -> list[Array]:
         self.calls += 1
         results = self._destinations(outs)
         if len(inputs) != len(self.entry.inputs):
             raise BackendError(f"{self.entry.symbol} takes {len(self.entry.inputs)} inputs, got {len(inputs)}")
         if self._layout is None:
-            return self._call_by_address(inputs, results)
+            return self._call_by_address(inputs, results, dispatch)
         given, places = (*inputs, *self.constants), tuple(results)
         code = self._call(
             self._function,
@@ -178,11 +201,12 @@ class NativeExecutable:
             id(places) + self._items,
             arena_address(self.entry.arena_nbytes),
             self._routines,
+            None if dispatch is None else dispatch.address,
         )
         if code < 0:
-            return self._call_by_address(inputs, results)
+            return self._call_by_address(inputs, results, dispatch)
         if code > 0:
-            self._fail(code)
+            self._fail(code, dispatch)
         return results
 
     def _destinations(self, outs: Sequence[Array | None] | None) -> list[Array]:
@@ -206,7 +230,7 @@ class NativeExecutable:
             words += [id(meta.dtype.numpy), meta.ndim, *meta.shape]
         return (ctypes.c_int64 * len(words))(*words)
 
-    def _call_by_address(self, inputs: Sequence[Array], results: list[Array]) -> list[Array]:
+    def _call_by_address(self, inputs: Sequence[Array], results: list[Array], dispatch: Dispatch | None) -> list[Array]:
         """The careful way, for arrays that `dc_call` turned down: strided, of another type, or plainly wrong."""
         given = [
             _fit(a, m, f"input {k} of {self.entry.symbol}") for k, (a, m) in enumerate(zip(inputs, self.entry.inputs))
@@ -214,18 +238,36 @@ class NativeExecutable:
         for k, (out, meta) in enumerate(zip(results, self.entry.outputs)):
             _check_like(out, meta, f"the place for output {k} of {self.entry.symbol}")
         places = [out if _is_writable_in_place(out) else np.empty(out.shape, out.dtype) for out in results]
+        if dispatch is not None:
+            self._check_events(inputs, given, results, places)
         addresses = [array.ctypes.data for array in (*given, *self.constants, *places)]
-        entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(self._function)
+        entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(self._function)
         args = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
-        code = entry(ctypes.addressof(args), arena_address(self.entry.arena_nbytes), self._routines)
+        events = None if dispatch is None else dispatch.address
+        code = entry(ctypes.addressof(args), arena_address(self.entry.arena_nbytes), self._routines, events)
         if code > 0:
-            self._fail(code)
+            self._fail(code, dispatch)
         for out, place in zip(results, places):
             if out is not place:
                 np.copyto(out, place)
         return results
 
-    def _fail(self, code: int) -> None:
+    def _check_events(
+        self, inputs: Sequence[Array], given: Sequence[Array], results: Sequence[Array], places: Sequence[Array]
+    ) -> None:
+        """What events are about must be where the caller has it: a copy would be made too early, or too late."""
+        copied = [f"input {k}" for k in self.entry.awaited if given[k] is not inputs[k]]
+        copied += [f"output {k}" for k in self.entry.announced if places[k] is not results[k]]
+        if copied:
+            raise BackendError(
+                f"{', '.join(copied)} of {self.entry.symbol} would be copied, but an event is about it",
+                expected="C-contiguous, aligned NumPy arrays",
+            )
+
+    def _fail(self, code: int, dispatch: Dispatch | None) -> None:
+        if code == FAILED and dispatch is not None:
+            dispatch.failed()
+            return  # leaving the dispatch raises
         raise IndexError_(self.entry.messages[code - 1], where=f"compiled graph {self.entry.symbol}")
 
 

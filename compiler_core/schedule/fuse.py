@@ -1,9 +1,12 @@
 """Which definitions share a kernel: greedy merging, most bytes saved first.
 
-In: definitions, the sizes of all values, the graph's outputs. Out: groups in an executable order. Candidates are
+In: definitions, the sizes of all values, how urgent each value is. Out: groups in an executable order. Candidates are
 (producer, consumer) pairs, worth the bytes of the value that need not be written and read again, then pairs that read
 the same large value. Each is merged if `legality.can_fuse` allows it and no path between the two leads through a third
 group. Every decision is logged under "fusion".
+Urgency: values that the first event announces, and what they need, are more urgent than those of the second, and so
+on. More urgent groups run first, so that events come as early as the graph allows. A merge across urgencies is taken
+if it makes the more urgent work wait for nothing but the merged values themselves.
 """
 
 from __future__ import annotations
@@ -16,14 +19,20 @@ from compiler_core.errors import LoweringError
 from compiler_core.lowering import definition as d
 from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, is_optional
 
+Urgency = Mapping[str, int]  # value -> the first event that needs it; a large number if none does
+
 _MIN_SHARED = 1024  # elements: sharing less than this is not worth a wider kernel
 
 
 class Partition:
     """Groups and the reads between them, while they are merged."""
 
-    def __init__(self, infos: Mapping[str, Info]) -> None:
+    def __init__(self, infos: Mapping[str, Info], urgency: Urgency | None = None) -> None:
         self.infos = infos
+        urgency = urgency or {}
+        self.urgency = {
+            k: urgency.get(name, 0) for k, name in enumerate(infos)
+        }  # a group's is its most urgent member's
         self.position = {name: k for k, name in enumerate(infos)}
         self.group_of = {name: k for k, name in enumerate(infos)}
         self.groups: dict[int, Group] = {k: initial_group(info) for k, info in enumerate(infos.values())}
@@ -54,10 +63,17 @@ class Partition:
             return verdict
         if self.has_path(a, b, indirect=True) or self.has_path(b, a, indirect=True):
             return Hazard("cycle", "a third group lies between them")
+        if self._delays(a, b) or self._delays(b, a):
+            return Hazard("event", "an event that announces the one would wait for what the other needs")
         members = tuple(sorted((*self.groups[a].members, *self.groups[b].members), key=self.position.__getitem__))
         self.groups[a] = Group(members, verdict.shape, is_optional(members, verdict.shape, self.infos))
         self._absorb(a, b)
         return verdict
+
+    def _delays(self, a: int, b: int) -> bool:
+        """Whether group b, merged into the more urgent group a, would make it wait for less urgent groups."""
+        limit = self.urgency[a]
+        return limit < self.urgency[b] and any(self.urgency[s] > limit for s in self.sources[b] if s != a)
 
     def _absorb(self, a: int, b: int) -> None:
         for name in self.groups.pop(b).members:
@@ -70,6 +86,7 @@ class Partition:
                     mine[a].add(neighbour)
             mine[a].discard(b)
         self.latest[a] = max(self.latest[a], self.latest.pop(b))
+        self.urgency[a] = min(self.urgency[a], self.urgency.pop(b))
         either = 1 << a | 1 << b
         beyond = (self.after[a] | self.after.pop(b)) & ~either
         self.after[a] = beyond
@@ -82,17 +99,34 @@ def fuse(
     definitions: Mapping[str, d.Definition],
     numel_of: Mapping[str, int],
     itemsize_of: Mapping[str, int],
+    urgency: Urgency | None = None,
     *,
     enabled: bool,
 ) -> list[tuple[Group, dict[str, Info]]]:
     """Groups in executable order, each with the Infos of its members."""
     infos = {name: describe(definition, numel_of) for name, definition in definitions.items()}
-    partition = Partition(infos)
+    partition = Partition(infos, urgency)
     if enabled:
         _merge_chains(partition, numel_of, itemsize_of)
         _merge_siblings(partition, numel_of, itemsize_of)
     ordered = executable_order(partition)
     return [(group, {name: infos[name] for name in group.members}) for group in ordered]
+
+
+def urgency_of(definitions: Mapping[str, d.Definition], events: Sequence[Iterable[str]]) -> dict[str, int]:
+    """The urgency of every definition: the first event that needs it, or their number if none does.
+
+    events: the values that each announces, in the order in which they shall come.
+    """
+    urgency: dict[str, int] = {}
+    for number, names in enumerate(events):
+        todo = [*names]
+        while todo:
+            name = todo.pop()
+            if name in definitions and name not in urgency:
+                urgency[name] = number
+                todo += d.definition_reads(definitions[name])
+    return {name: urgency.get(name, len(events)) for name in definitions}
 
 
 def _merge_chains(partition: Partition, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
@@ -138,21 +172,21 @@ def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard)
 
 
 def executable_order(partition: Partition) -> list[Group]:
-    """Topological order; among the ready ones the group whose last member stands first in the graph.
+    """Topological order; among the ready ones the most urgent, then the group whose last member stands first.
 
     Raises LoweringError if there is none: a merge made a cycle.
     """
     waiting = {k: len(sources) for k, sources in partition.sources.items()}
-    ready = [(partition.latest[k], k) for k, count in waiting.items() if count == 0]
+    ready = [(partition.urgency[k], partition.latest[k], k) for k, count in waiting.items() if count == 0]
     heapq.heapify(ready)
     ordered = []
     while ready:
-        _, k = heapq.heappop(ready)
+        _, _, k = heapq.heappop(ready)
         ordered.append(partition.groups[k])
         for reader in partition.readers[k]:
             waiting[reader] -= 1
             if waiting[reader] == 0:
-                heapq.heappush(ready, (partition.latest[reader], reader))
+                heapq.heappush(ready, (partition.urgency[reader], partition.latest[reader], reader))
     if len(ordered) != len(partition.groups):
         raise LoweringError("fused groups wait for each other", expected=f"{len(partition.groups)} groups in order")
     return ordered

@@ -24,7 +24,7 @@ MAX_COLS = 65536  # row-local scratch lives on the stack, and should in the L2 c
 MAX_MEMBERS = 96
 MAX_STREAMS = 16  # arrays read side by side: more than the L1 cache has ways for, and the prefetcher has slots
 Level = Literal["full", "row"]
-HazardKind = Literal["library", "scatter", "shape", "access", "barrier", "cycle", "size"]
+HazardKind = Literal["library", "scatter", "shape", "access", "barrier", "cycle", "size", "event"]
 
 
 @dataclass(frozen=True, slots=True)

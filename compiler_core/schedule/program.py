@@ -1,7 +1,8 @@
 """Definitions -> Program: fusion, kernels, library calls, buffers, memory.
 
 In: `Defined` of one graph, and the kernel table of the compilation. Out: `ir.Program`. Invariants: inputs and outputs
-keep the graph's order; every output is a buffer of its own, written in place by whoever computes it.
+keep the graph's order; every output is a buffer of its own, written in place by whoever computes it; events stand as
+early (signals) and as late (waits) as the steps allow.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from compiler_core import log
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
-from compiler_core.schedule.fuse import fuse
+from compiler_core.schedule.fuse import fuse, urgency_of
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
@@ -30,13 +32,16 @@ def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
     """The program that computes `defined`."""
     sizes = {name: meta.numel for name, meta in defined.metas.items()}
     itemsizes = {name: meta.dtype.itemsize for name, meta in defined.metas.items()}
-    fused = fuse(defined.definitions, sizes, itemsizes, enabled=config.fusion)
+    signals = {k: tuple(defined.outputs[i] for i in places) for k, places in enumerate(graph.signals)}
+    waits = {k: tuple(graph.inputs[i].name for i in places) for k, places in enumerate(graph.waits)}
+    urgency = urgency_of(defined.definitions, list(signals.values()))
+    fused = fuse(defined.definitions, sizes, itemsizes, urgency, enabled=config.fusion)
     needed = _needed_outside(fused, defined.outputs)
     steps: list[ir.Step] = []
     partials: dict[str, Partial] = {}
     for group, infos in fused:
         steps += _steps(group, infos, needed, defined, table, partials)
-    return _assemble(graph, defined, steps, partials)
+    return _assemble(graph, defined, place_events(steps, signals, waits), partials)
 
 
 def _needed_outside(fused: Fused, outputs: Sequence[str]) -> set[str]:
@@ -107,6 +112,8 @@ def slots_of(step: ir.Step) -> list[ir.Slot]:
     """Everything a step touches."""
     if isinstance(step, ir.KernelCall):
         return list(step.slots)
+    if not isinstance(step, ir.LibraryCall):
+        return []
     return [step.a.slot, step.b.slot, step.c.slot, *([step.scale] if step.scale else [])]
 
 

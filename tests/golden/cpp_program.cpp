@@ -1,6 +1,6 @@
 DC_STEPS(two_step, 3);
 extern "C" __attribute__((visibility("default")))
-int32_t two_step(void** args, char* arena, const void* const* lib) {
+int32_t two_step(void** args, char* arena, const void* const* lib, const dc_events* events) {
   const float* const x = (const float*)args[0];  // f32[8]
   const float* const c = (const float*)args[1];  // f32[6]
   float* const y = (float*)args[2];  // f32[6]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler_core.loop_ir.ir import KernelCall, Matrix, Program, Slot, Step
+from compiler_core.loop_ir.ir import KernelCall, Matrix, Program, Signal, Slot, Step, Wait
 
 _KEYWORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
@@ -19,7 +19,7 @@ reinterpret_cast requires return short signed sizeof static static_assert static
 this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
 while xor xor_eq
 """
-_OURS = "args arena lib status now int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
+_OURS = "args arena lib events status now int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
 _RESERVED = frozenset((_KEYWORDS + _OURS).split())
 
 
@@ -64,5 +64,7 @@ def _rename_step(step: Step, names: dict[str, str]) -> Step:
 
     if isinstance(step, KernelCall):
         return replace(step, slots=tuple(map(slot, step.slots)))
+    if isinstance(step, Signal | Wait):
+        return replace(step, buffers=tuple(names[name] for name in step.buffers))
     scale = slot(step.scale) if step.scale is not None else None
     return replace(step, a=matrix(step.a), b=matrix(step.b), c=matrix(step.c), scale=scale)

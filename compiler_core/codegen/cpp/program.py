@@ -6,7 +6,7 @@ In: the `Program`s of one compilation. Out: `Source`: the text of each unit, and
     unit "more"   prelude, the other kernels: only if there are enough to be worth a second compiler process
 Invariants: kernels that are the same object become one function; a message has one number in the whole source; the text
 depends on the programs alone, so equal programs give equal source.
-With DC_PROFILE defined, every step adds its time to `ENTRY_seconds[step]`.
+With DC_PROFILE defined, every step adds its time to `ENTRY_seconds[step]`; events are steps too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.statements import KernelPrinter, signature
 from compiler_core.codegen.cpp.types import storage_type
-from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, LibraryCall, Program, Slot
+from compiler_core.events import FAILED
+from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, LibraryCall, Program, Signal, Slot, Step, Wait
 from compiler_core.runtime.executor import CALL_HELPER
 
 SPLIT_LINES = 150  # kernel lines above which a second unit pays
@@ -114,17 +115,28 @@ class SourcePrinter:
         program = with_identifiers(program)
         yield f"DC_STEPS({program.name}, {max(len(program.steps), 1)});"
         yield 'extern "C" __attribute__((visibility("default")))'
-        yield f"int32_t {program.name}(void** args, char* arena, const void* const* lib) {{"
+        yield f"int32_t {program.name}(void** args, char* arena, const void* const* lib, const dc_events* events) {{"
         yield from map(_buffer_line, _placed_buffers(program))
         yield "  DC_BEGIN"
         for number, step in enumerate(program.steps):  # the kernels in them are the same objects still
             if step.note:
                 yield f"  // {step.note.splitlines()[0]}"
-            yield from self._kernel_call(step) if isinstance(step, KernelCall) else gemm_call(step)
+            yield from self._step(step)
             yield f"  DC_TICK({program.name}, {number})"
         yield "  return 0;"
         yield "}"
         yield ""
+
+    def _step(self, step: Step) -> Iterator[str]:
+        match step:
+            case KernelCall():
+                yield from self._kernel_call(step)
+            case LibraryCall():
+                yield from gemm_call(step)
+            case Signal(event, names):
+                yield f"  if (events) events->signal(events->self, {event});  // {', '.join(names)}"
+            case Wait(event, names):
+                yield f"  if (events && events->wait(events->self, {event})) return {FAILED};  // {', '.join(names)}"
 
     def _kernel_call(self, step: KernelCall) -> Iterator[str]:
         printed = self.printed[id(step.kernel)]

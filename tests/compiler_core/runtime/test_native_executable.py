@@ -28,23 +28,23 @@ typedef __INT32_TYPE__ int32_t; typedef __INT64_TYPE__ int64_t; typedef __UINT64
     + """
 #define EXPORT extern "C" __attribute__((visibility("default")))
 // out = a + 2 b; out2 = the constant c
-EXPORT int32_t combine(void** args, char* arena, const void* const* lib) {
+EXPORT int32_t combine(void** args, char* arena, const void* const* lib, const dc_events* events) {
   const float* a = (const float*)args[0];
   const float* b = (const float*)args[1]; const float* c = (const float*)args[2];
   float* out = (float*)args[3]; float* out2 = (float*)args[4];
   for (int i = 0; i < 6; ++i) { out[i] = a[i] + 2 * b[i]; out2[i] = c[i]; arena[i] = 0; }
   return 0;
 }
-EXPORT int32_t fail(void** args, char* arena, const void* const* lib) { return 2; }
-EXPORT int32_t many(void** args, char* arena, const void* const* lib) {
+EXPORT int32_t fail(void** args, char* arena, const void* const* lib, const dc_events* events) { return 2; }
+EXPORT int32_t many(void** args, char* arena, const void* const* lib, const dc_events* events) {
   ((float*)args[60])[0] = *(float*)args[59];
   return 0;
 }
-EXPORT int32_t halves(void** args, char* arena, const void* const* lib) {
+EXPORT int32_t halves(void** args, char* arena, const void* const* lib, const dc_events* events) {
   for (int i = 0; i < 3; ++i) ((short*)args[1])[i] = ((short*)args[0])[2 - i];
   return 0;
 }
-EXPORT int32_t wait_for(void** args, char* arena, const void* const* lib) {
+EXPORT int32_t wait_for(void** args, char* arena, const void* const* lib, const dc_events* events) {
   while (*(volatile float*)args[0] == 0) {}
   return 0;
 }

@@ -3,15 +3,17 @@
 In: NumPy arrays and picklable objects. Out: reduced, broadcast, gathered ones. MPI is loaded only by `collectives.mpi`.
 """
 
-from collectives.call import ReduceOp
+from collectives.call import ReduceOp, Stamp
 from collectives.communicator import Communicator
 from collectives.connect import connect, was_launched_by_mpi
 from collectives.threaded import ThreadedWorld, run_ranks
-from collectives.work import Work, WorkTimes
+from collectives.work import Gate, Work, WorkTimes
 
 __all__ = [
     "Communicator",
+    "Gate",
     "ReduceOp",
+    "Stamp",
     "ThreadedWorld",
     "Work",
     "WorkTimes",

@@ -1,16 +1,20 @@
-"""`Call` and `Task`: one collective as data: what all ranks must ask for alike, and this rank's buffers for it.
+"""`Call`, `Stamp` and `Task`: one collective as data, before any transport sees it.
 
-In: kind, reduction, dtype, count, root, wire dtype. Out: a line of text for messages, and a tuple of integers for the
-roll call. Invariant: two ranks take part in one collective only if their Calls are equal.
+In: kind, reduction, dtype, count, root, wire dtype; and whose collective it is. Out: a line of text for messages, and a
+tuple of integers for the roll call. Invariant: two ranks take part in one collective only if their Calls and Stamps are
+equal; `Task` adds this rank's buffers and wishes.
 `wire`: the 16-bit float that an all-reduce of wider floats travels as ("": its own dtype); the sum is taken in float32.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collectives.work import Gate
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 ReduceOp: TypeAlias = Literal["sum", "avg", "max", "min", "prod", "band", "bor", "bxor"]
@@ -29,6 +33,8 @@ Kind: TypeAlias = Literal[
     "scatter",
     "all_to_all",
     "all_to_all_uneven",
+    "connect",
+    "gate",
 ]
 Splits: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -41,11 +47,15 @@ DTYPES: tuple[str, ...] = (
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8",
     "uint64", "uint32", "uint16", "uint8", "bool",
 )  # fmt: skip
+GATE_WORDS = 12  # the most int64 words that a gate carries
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What all ranks must ask for alike. count: elements of the smaller buffer; in an all-to-all, for each pair."""
+    """What all ranks must ask for alike. count: elements of the smaller buffer; in an all-to-all, for each pair.
+
+    Of a gate, count is the number of its words, and root how many of them must agree.
+    """
 
     kind: Kind
     op: ReduceOp = "sum"
@@ -66,6 +76,8 @@ class Call:
             return f"{self.kind}({array})"
         if self.kind == "all_to_all_uneven":
             return f"{self.kind}({self.dtype})"
+        if self.kind == "gate":
+            return f"{self.kind}({self.count} words)"
         return f"{self.kind}()"
 
     def encode(self) -> tuple[int, ...]:
@@ -85,11 +97,37 @@ class Call:
 CALL_LENGTH = len(Call("barrier").encode())
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Whose collective this is: plan hash, step and bucket, int64 each. All zero: it has no such place."""
+
+    plan: int = 0
+    step: int = 0
+    bucket: int = 0
+
+    def __bool__(self) -> bool:
+        return (self.plan, self.step, self.bucket) != (0, 0, 0)
+
+    def __str__(self) -> str:
+        if not self:
+            return "no step of a plan"
+        return f"step {self.step}, bucket {self.bucket} of plan {self.plan % (1 << 64):016x}"
+
+    def encode(self) -> tuple[int, int, int]:
+        """As integers, for the wire."""
+        return self.plan, self.step, self.bucket
+
+
+NO_STAMP = Stamp()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """A call with this rank's flat buffers: `source` is read, `target` written; they may be one array.
 
     splits: of an uneven all-to-all, elements that go to, and come from, each rank.
+    gate: the task is skipped, on all ranks, if that gate did not pass. held: it starts only after `Work.release`.
+    needed (broadcast): data move only if some rank says so. words: what a gate tells the other ranks.
     """
 
     call: Call
@@ -97,6 +135,16 @@ class Task:
     target: Array
     label: str = ""
     splits: Splits | None = None
+    stamp: Stamp = NO_STAMP
+    gate: Gate | None = None
+    held: bool = False
+    needed: bool = True
+    words: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.label}: {self.call}" if self.label else str(self.call)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the larger buffer, in bytes."""
+        return max(self.source.nbytes, self.target.nbytes)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS, Array, Call, Kind, ReduceOp, Task
+from collectives.call import BITWISE_OPS, DTYPES, GATE_WORDS, REDUCE_OPS, Array, Call, Kind, ReduceOp, Task
 from collectives.errors import CollectiveArgumentError
 
 EMPTY = np.empty(0, np.uint8)
@@ -127,3 +127,17 @@ def uneven_all_to_all_task(
             )
     call = Call("all_to_all_uneven", dtype=read.dtype.name)
     return Task(call, read, written, splits=(tuple(sent), tuple(received)))
+
+
+def check_gate(words: Sequence[int], agree: int, where: str) -> None:
+    """A gate's words must be few, fit 64 bits, and the first `agree` of them must exist."""
+    if not (len(words) <= GATE_WORDS and 0 <= agree <= len(words)):
+        raise CollectiveArgumentError(
+            f"a gate carries up to {GATE_WORDS} words, of which the first `agree` are compared",
+            where=where,
+            got=f"{len(words)} words, agree={agree}",
+        )
+    if any(not -(1 << 63) <= word < 1 << 63 for word in words):
+        raise CollectiveArgumentError(
+            "a gate's words are integers of 64 bits, with a sign", where=where, got=str(list(words))
+        )

@@ -2,8 +2,9 @@
 
 In: NumPy arrays, C-contiguous, of the same dtype and size on every rank. Out: the same arrays, changed in place; or a
 `Work` for the `*_async` forms, whose arrays must be left alone until `wait()` returns.
-Invariants: calls match by order, as in MPI; each call is announced as a `Call`, compared across ranks before data
-moves, so a mismatch is a named error and no hang. A reduction gives bitwise the same result on every rank.
+Invariants: calls match by order, as in MPI; each call is announced as a `Call` with a `Stamp` (plan, step, bucket),
+compared across ranks before data move, so a mismatch is a named error and no hang. A reduction gives bitwise the same
+result on every rank.
 Object exchange and messages between two ranks go over channels of their own: they may be called while bucket
 collectives are in flight. `subgroup` makes a full communicator of some of the ranks.
 """
@@ -18,9 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collectives import checks
-from collectives.call import Array, Call, Kind, ReduceOp, Task, Wire
+from collectives.call import NO_STAMP, Array, Call, Kind, ReduceOp, Stamp, Task, Wire
 from collectives.errors import CollectiveMismatchError
-from collectives.work import DEFAULT_TIMEOUT_S, Work
+from collectives.work import DEFAULT_TIMEOUT_S, Gate, Work
 
 T = TypeVar("T")
 
@@ -80,16 +81,29 @@ class Communicator(ABC):
 
     # -- collectives on arrays
 
-    def all_reduce_async(self, array: Array, op: ReduceOp = "sum", *, label: str = "", wire: Wire = "") -> Work:
+    def all_reduce_async(
+        self,
+        array: Array,
+        op: ReduceOp = "sum",
+        *,
+        label: str = "",
+        wire: Wire = "",
+        stamp: Stamp = NO_STAMP,
+        gate: Gate | None = None,
+        held: bool = False,
+    ) -> Work:
         """Replace `array` by the reduction of all ranks' arrays, in the background.
 
         wire: the 16-bit float that a wider array travels as. Every source is rounded to it, reduced in float32 in rank
         order, and the result rounded to it once: the same bits on every rank.
+        stamp: compared across ranks, and named if they differ. gate: skipped on all ranks if it does not pass.
+        held: takes its place in the order, but starts only after `Work.release`.
         """
         flat = self._flat(array, writes=True)
         checks.check_reduction(op, flat, self._where())
         checks.check_wire(wire, flat, self._where())
-        return self.launch(Task(Call("all_reduce", op, flat.dtype.name, flat.size, wire=wire), flat, flat, label))
+        call = Call("all_reduce", op, flat.dtype.name, flat.size, wire=wire)
+        return self.launch(Task(call, flat, flat, label, None, stamp, gate, held))
 
     def all_reduce(
         self, array: Array, op: ReduceOp = "sum", *, label: str = "", wire: Wire = "", timeout_s: float | None = None
@@ -104,13 +118,24 @@ class Communicator(ABC):
         self._check_root(root)
         return self.launch(Task(Call("reduce", op, flat.dtype.name, flat.size, root), flat, flat, label))
 
-    def broadcast_async(self, array: Array, *, root: int = 0, label: str = "") -> Work:
-        """Replace `array` by rank `root`'s, in the background."""
+    def broadcast_async(
+        self,
+        array: Array,
+        *,
+        root: int = 0,
+        label: str = "",
+        needed: bool = True,
+        stamp: Stamp = NO_STAMP,
+        gate: Gate | None = None,
+    ) -> Work:
+        """Replace `array` by rank `root`'s, in the background.
+
+        needed: data move only if some rank says so; otherwise the Work ends as `skipped` on all ranks.
+        """
         flat = self._flat(array, writes=True)
         self._check_root(root)
-        return self.launch(
-            Task(Call("broadcast", dtype=flat.dtype.name, count=flat.size, root=root), flat, flat, label)
-        )
+        call = Call("broadcast", dtype=flat.dtype.name, count=flat.size, root=root)
+        return self.launch(Task(call, flat, flat, label, None, stamp, gate, needed=needed))
 
     def broadcast(self, array: Array, *, root: int = 0, label: str = "", timeout_s: float | None = None) -> None:
         """Replace `array` by rank `root`'s."""
@@ -169,6 +194,16 @@ class Communicator(ABC):
     def barrier(self, *, label: str = "", timeout_s: float | None = None) -> None:
         """Return when all ranks are here."""
         self.barrier_async(label=label).wait(timeout_s)
+
+    def open_gate(self, words: Sequence[int], agree: int, label: str = "", *, stamp: Stamp = NO_STAMP) -> Gate:
+        """Tell all ranks up to 12 int64 `words`, in the background. It passes if the first `agree` are equal on all.
+
+        agree must be the same on all ranks, as must the number of words. See `Gate`.
+        """
+        checks.check_gate(words, agree, self._where())
+        call = Call("gate", count=len(words), root=agree)
+        task = Task(call, checks.EMPTY, checks.EMPTY, label, None, stamp, words=tuple(words))
+        return Gate(self.launch(task), agree)
 
     # -- messages between two ranks
 

@@ -1,7 +1,8 @@
 """Roll call: all ranks tell each other which collective they enter, before any data moves.
 
-In: this rank's `Call` and its number in the sequence. Out: return when every rank entered the same one.
-Method: one 88-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
+In: this rank's `Call` and `Stamp`, its number in the sequence, and what it adds. Out: what each rank added, once every
+rank entered the same collective.
+Method: one 256-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
 that an MPI collective alone does not give: a rank that waits for a late one *sleeps* (an MPI wait burns its core); a
 time-out names the ranks that are missing; and ranks that enter different collectives get a named error on all sides.
 Limit: the cost grows with the number of ranks (about 2 us a rank); past a few hundred a tree would be better.
@@ -12,26 +13,27 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from collectives.call import CALL_LENGTH, Call
-from collectives.errors import CollectiveMismatchError, CollectiveTimeoutError, RankFailedError, SlowRanksWarning
-from collectives.threaded import mismatch_error
+from collectives.call import CALL_LENGTH, GATE_WORDS, NO_STAMP, Array, Call, Stamp
+from collectives.errors import CollectiveTimeoutError, RankFailedError, SlowRanksWarning
+from collectives.mismatch import mismatch_error
 
 TAG = 7001
-CALL = slice(1, 1 + CALL_LENGTH)  # of a message: its Call; before it the sequence number, after it what the rank adds
-CODE_LENGTH = 1 + CALL_LENGTH + 4
+# a message, in int64 words: the sequence number; Call and Stamp, which are compared; what the rank adds
+NEEDED = 1 + CALL_LENGTH + 3
+CALL, STAMP, COMPARED = slice(1, 1 + CALL_LENGTH), slice(1 + CALL_LENGTH, NEEDED), slice(1, NEEDED)
+# what is added: whether data are needed, where the buffer lies in shared memory, a gate's words
+PLACE, WORDS = slice(NEEDED + 1, NEEDED + 5), slice(NEEDED + 5, NEEDED + 5 + GATE_WORDS)
+LENGTH = 32
 WARN_AFTER_S = 60.0
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
 LONGEST_SLEEP_S = 500e-6  # between two looks; if somebody waits, the second of these;
 LONGEST_AWAITED_SLEEP_S = 100e-6
 SLEEP_SHARE = 0.01  # or this share of the time waited so far, if that is more
-
-
-Extra = tuple[int, int, int, int]
 
 
 class Backoff:
@@ -83,8 +85,8 @@ class RollCall:
         self.mpi, self.rank, self.world_size = mpi, comm.Get_rank(), comm.Get_size()
         self.peers = [r for r in range(self.world_size) if r != self.rank]
         self.sequence = 0
-        self.mine = np.zeros(CODE_LENGTH, np.int64)
-        self.theirs = np.zeros((self.world_size, CODE_LENGTH), np.int64)
+        self.mine = np.zeros(LENGTH, np.int64)
+        self.theirs = np.zeros((self.world_size, LENGTH), np.int64)
         self.receives = [comm.Recv_init(self.theirs[peer], source=peer, tag=TAG) for peer in self.peers]
         self.sends = [comm.Send_init(self.mine, dest=peer, tag=TAG) for peer in self.peers]
         self.is_receiving = False
@@ -101,15 +103,18 @@ class RollCall:
         timeout_s: float,
         is_awaited: Callable[[], bool],
         tell: Callable[[str], None],
-        extra: Extra = (0, 0, 0, 0),
-    ) -> list[Extra]:
-        """Return when every rank entered `call`: each rank's `extra` integers, by rank.
+        stamp: Stamp = NO_STAMP,
+        added: Sequence[int] = (),
+    ) -> Array:
+        """Return when every rank entered `call`: all ranks' messages, i64[world, LENGTH], by rank.
 
-        tell: receives, once the wait gets long, what is waited for.
+        added: this rank's words from NEEDED on. tell: receives, once the wait gets long, what is waited for.
         Raises CollectiveMismatchError, RankFailedError (a rank closed) or CollectiveTimeoutError.
         """
         self.sequence += 1
-        self.mine[:] = (self.sequence, *call.encode(), *extra)
+        self.mine[:] = 0
+        words = (self.sequence, *call.encode(), *stamp.encode(), *added)
+        self.mine[: len(words)] = words
         self.theirs[self.rank] = self.mine
         requests = [*self.receives, *self.sends]
         self.mpi.Prequest.Startall(requests)
@@ -121,31 +126,8 @@ class RollCall:
             tell(f"waiting for rank(s) {missing}")
             patience.check(missing)
         self.is_receiving = False
-        self._compare(call, what)
-        return [(a, b, c, d) for a, b, c, d in self.theirs[:, CALL.stop :].tolist()]
-
-    def _compare(self, call: Call, what: str) -> None:
-        if (self.theirs[:, CALL] == self.mine[CALL]).all():
-            return
-        calls = [self._decoded(row) for row in self.theirs]
-        gone = [rank for rank, other in enumerate(calls) if other.kind == "close" and call.kind != "close"]
-        if gone:
-            raise RankFailedError(
-                f"rank(s) {gone} ended while rank {self.rank} entered {what}",
-                where=f"rank {self.rank}",
-                remedy="make all ranks do the same number of steps; see the output of the ranks that ended",
-            )
-        raise self._mismatch(calls, what)
-
-    def _mismatch(self, calls: list[Call], what: str) -> CollectiveMismatchError:
-        texts = [str(call) for call in calls]
-        error = mismatch_error(calls, texts)
-        error.add_note(f"this rank, {self.rank}, entered {what}")
-        return error
-
-    @staticmethod
-    def _decoded(row: Any) -> Call:
-        return Call.decode(tuple(int(value) for value in row[CALL]))
+        check_rows(self.theirs, self.rank, call, what)
+        return self.theirs.copy()
 
     def free(self) -> None:
         """Release the requests; ones still waiting (after an error) are cancelled."""
@@ -155,3 +137,27 @@ class RollCall:
             return
         for request in (*self.receives, *self.sends):
             request.Free()
+
+
+def check_rows(rows: Array, rank: int, call: Call, what: str) -> None:
+    """Compare all ranks' messages. what: this rank's call, for the error.
+
+    Raises RankFailedError if a rank closed the communicator, CollectiveMismatchError if they differ.
+    """
+    if (rows[:, COMPARED] == rows[rank, COMPARED]).all():
+        return
+    entries = [_entry(row.tolist()) for row in rows]
+    gone = [r for r, (other, _) in enumerate(entries) if other.kind == "close" and call.kind != "close"]
+    if gone:
+        raise RankFailedError(
+            f"rank(s) {gone} ended while rank {rank} entered {what}",
+            where=f"rank {rank}",
+            remedy="make all ranks do the same number of steps; see the output of the ranks that ended",
+        )
+    error = mismatch_error(entries)
+    error.add_note(f"this rank, {rank}, entered {what}")
+    raise error
+
+
+def _entry(words: list[int]) -> tuple[Call, Stamp]:
+    return Call.decode(tuple(words[CALL])), Stamp(*words[STAMP])

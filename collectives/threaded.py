@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from collectives.call import Array, Call, Task
+from collectives.call import NO_STAMP, Array, Call, Task
 from collectives.communicator import Communicator
 from collectives.errors import (
     ClosedError,
     CollectiveError,
-    CollectiveMismatchError,
     CollectiveTimeoutError,
     RankFailedError,
 )
 from collectives.mailbox import Letter, Mailbox
+from collectives.mismatch import mismatch_error
 from collectives.reduce import perform
 from collectives.work import DEFAULT_TIMEOUT_S, Work
 
@@ -76,31 +76,46 @@ class ThreadedWorld:
         with self.changed:
             self.check_usable(rank)
             self.waiting[rank].append((task, work))
-            while all(self.waiting):
-                self._match([queue.popleft() for queue in self.waiting])
+            self._advance()
+
+    def released(self) -> None:
+        """A held task was released, or given up: run what is complete now."""
+        with self.changed:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Match the ranks' first tasks for as long as every rank has one that may start."""
+        while True:
             for queue in self.waiting:
-                for _, pending in queue:
-                    pending.phase = f"waiting for rank(s) {[r for r, q in enumerate(self.waiting) if not q]}"
+                while queue and _is_void(*queue[0]):
+                    queue.popleft()[1].finish(skipped=True)
+            if any(not queue or queue[0][1].is_held for queue in self.waiting):
+                break
+            self._match([queue.popleft() for queue in self.waiting])
+        absent = [r for r, queue in enumerate(self.waiting) if not queue or queue[0][1].is_held]
+        for queue in self.waiting:
+            for _, pending in queue:
+                if not pending.is_held:
+                    pending.phase = f"waiting for rank(s) {absent}"
 
     def _match(self, arrived: list[tuple[Task, Work]]) -> None:
-        calls = [task.call for task, _ in arrived]
-        if len(set(calls)) > 1:
-            error = mismatch_error(calls, [str(task) for task, _ in arrived])
-            for _, work in arrived:
-                work.finish(error)
-            self.fail(error)
-            return
-        for _, work in arrived:
-            work.start()
+        tasks = [task for task, _ in arrived]
+        is_needed = any(task.needed for task in tasks)
         try:
-            perform([task for task, _ in arrived])
+            if len({(task.call, task.stamp) for task in tasks}) > 1:
+                raise mismatch_error([(task.call, task.stamp) for task in tasks], [str(task) for task in tasks])
+            for _, work in arrived:
+                work.start()
+                work.rows = tuple(task.words for task in tasks)
+            if is_needed:
+                perform(tasks)
         except CollectiveError as error:
             for _, work in arrived:
                 work.finish(error)
             self.fail(error)
             return
         for _, work in arrived:
-            work.finish()
+            work.finish(skipped=not is_needed)
 
     def check_usable(self, rank: int) -> None:
         if self.failure is not None:
@@ -121,7 +136,9 @@ class ThreadedWorld:
             entry = self.exchanges.setdefault(sequence, _Exchange(call))
             if entry.call != call:
                 error = mismatch_error(
-                    [entry.call, call], [str(entry.call), str(call)], ranks=[next(iter(entry.values)), rank]
+                    [(entry.call, NO_STAMP), (call, NO_STAMP)],
+                    [str(entry.call), str(call)],
+                    ranks=[next(iter(entry.values)), rank],
                 )
                 self.fail(error)
                 raise error
@@ -163,18 +180,9 @@ class ThreadedWorld:
             self.changed.notify_all()
 
 
-def mismatch_error(calls: list[Call], texts: list[str], *, ranks: list[int] | None = None) -> CollectiveMismatchError:
-    """The error for ranks that met in different calls: names each call and the ranks that made it."""
-    sides: dict[str, list[int]] = {}
-    for rank, call, text in zip(ranks or range(len(calls)), calls, texts):
-        sides.setdefault(text if text else str(call), []).append(rank)
-    listed = "; ".join(f"{text} on rank(s) {members}" for text, members in sides.items())
-    return CollectiveMismatchError(
-        "ranks met in different collectives",
-        expected="the same collective, dtype and size on every rank, in the same order",
-        got=listed,
-        remedy="look for rank-dependent control flow before this call",
-    )
+def _is_void(task: Task, work: Work) -> bool:
+    """Whether the first task of a queue is not to be run at all: its gate did not pass, or it was given up."""
+    return work.is_cancelled or (task.gate is not None and task.gate.passed is False)
 
 
 class ThreadedCommunicator(Communicator):
@@ -188,9 +196,8 @@ class ThreadedCommunicator(Communicator):
         self._subgroups = 0
 
     def launch(self, task: Task) -> Work:
-        work = Work(
-            str(task), rank=self.rank, nbytes=max(task.source.nbytes, task.target.nbytes), timeout_s=self.timeout_s
-        )
+        work = Work(str(task), rank=self.rank, nbytes=task.nbytes, timeout_s=self.timeout_s, held=task.held)
+        work.on_release = self.world.released
         self.world.deposit(self.rank, task, work)
         return work
 

@@ -1,9 +1,11 @@
-"""`Work`: the handle on a collective in flight, with the times of its life.
+"""`Work`: the handle on a collective in flight, with the times of its life; `Gate`: agreement in launch order.
 
-In: a transport, which moves it queued -> gathering -> running -> done. Out: `wait`, `is_done`, `times`.
-Times are `time.perf_counter()` seconds of this process: launched (handed over), started (all ranks present, data
-move), ended. Invariants: launched <= started <= ended; a Work ends once, with or without an error; every wait has a
-time limit.
+In: a transport, which moves it queued -> gathering -> running -> done. Out: `wait`, `is_done`, `skipped`, `times`.
+A Work that was launched *held* starts only once it is released; `cancel` gives it up instead. A Work behind a gate that
+did not pass ends as skipped, on all ranks, without any data moved.
+Times are `time.perf_counter()` seconds of this process: launched (handed over), released (NaN unless held), started
+(all ranks present, data move), ended. Invariants: launched <= started <= ended; a Work ends once, with or without an
+error; every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -11,38 +13,50 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError
 
 DEFAULT_TIMEOUT_S = 1800.0  # torch.distributed's default for CPU groups
+Rows = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTimes:
-    """When a collective was launched, started moving data, and ended: perf_counter seconds; NaN: not yet."""
+    """When a collective was launched, started moving data, ended, and was released: perf_counter s; NaN: not yet.
+
+    One that was skipped started when it ended; released_s stays NaN for one that was never held.
+    """
 
     launched_s: float
     started_s: float
     ended_s: float
+    released_s: float = math.nan
 
 
 class Work:
     """One collective in flight on one rank. `what` describes it in messages; `nbytes` is the buffer's size."""
 
-    def __init__(self, what: str, *, rank: int, nbytes: int, timeout_s: float) -> None:
+    def __init__(self, what: str, *, rank: int, nbytes: int, timeout_s: float, held: bool = False) -> None:
         self.what, self.rank, self.nbytes, self.timeout_s = what, rank, nbytes, timeout_s
-        self.phase = "queued behind earlier collectives"
+        self.phase = "held until it is released" if held else "queued behind earlier collectives"
         self.peer: int | None = None  # of a message between two ranks: the other one, once it is known
         self.is_awaited = False  # someone sits in wait(): the transport may then spend the core on being quick
+        self.is_held = held
+        self.is_cancelled = False
+        self.skipped = False
+        self.rows: Rows = ()  # of a gate: what each rank said
+        self._released = threading.Event()
+        self.on_release: Callable[[], None] = self._released.set  # what the transport does then
         self._launched_s = time.perf_counter()
-        self._started_s = self._ended_s = math.nan
+        self._started_s = self._ended_s = self._released_s = math.nan
         self._error: CollectiveError | None = None
         self._ended = threading.Event()
 
     @property
     def times(self) -> WorkTimes:
-        return WorkTimes(self._launched_s, self._started_s, self._ended_s)
+        return WorkTimes(self._launched_s, self._started_s, self._ended_s, self._released_s)
 
     def is_done(self) -> bool:
         """Whether it ended, well or not. Never blocks."""
@@ -62,6 +76,23 @@ class Work:
         if self._error is not None:
             raise self._error
 
+    def release(self) -> None:
+        """Let a held collective start as soon as the earlier ones have ended. Once is enough; more does nothing."""
+        if self.is_held:
+            self._released_s = time.perf_counter()
+            self.is_held = False
+            self.phase = "queued behind earlier collectives"
+            self.on_release()
+
+    def cancel(self) -> None:
+        """Give a held collective up: it ends here as skipped, and was never started.
+
+        The other ranks, if they release theirs, meet this rank's next call instead and get a mismatch that names both.
+        """
+        if self.is_held:
+            self.is_cancelled = True
+            self.release()
+
     def timeout_error(self, limit_s: float) -> CollectiveTimeoutError:
         """The error that says how far this collective came in `limit_s` seconds."""
         return CollectiveTimeoutError(
@@ -72,14 +103,41 @@ class Work:
             "raise timeout_s if they are only slow",
         )
 
+    def await_release(self) -> None:
+        """Transport only: return when this Work is not held (any more)."""
+        if self.is_held:
+            self._released.wait()
+
     def start(self) -> None:
         """Transport only: all ranks are present, data begins to move."""
         self.phase, self._started_s = "moving data", time.perf_counter()
 
-    def finish(self, error: CollectiveError | None = None) -> None:
+    def finish(self, error: CollectiveError | None = None, *, skipped: bool = False) -> None:
         """Transport only: it ended; `error` is raised in wait()."""
-        self._error, self._ended_s = error, time.perf_counter()
+        self._error, self._ended_s, self.skipped = error, time.perf_counter(), skipped
         if math.isnan(self._started_s):
             self._started_s = self._ended_s
-        self.phase = "done" if error is None else "failed"
+        self.phase = "failed" if error is not None else "skipped" if skipped else "done"
         self._ended.set()
+
+
+class Gate:
+    """An asynchronous all-gather of a few words, in launch order with the collectives that depend on it.
+
+    It passes if the first `agree` words are equal on all ranks. Work launched with `gate=` this gate is skipped on
+    all ranks if it does not.
+    """
+
+    def __init__(self, work: Work, agree: int) -> None:
+        self.work, self.agree = work, agree
+
+    def wait(self, timeout_s: float | None = None) -> Rows:
+        """All ranks' words, by rank. Blocks; raises what `Work.wait` raises."""
+        self.work.wait(timeout_s)
+        return self.work.rows
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the ranks agreed; None while it is not known (or never will be: `wait` raises)."""
+        rows = self.work.rows
+        return len({row[: self.agree] for row in rows}) == 1 if rows else None

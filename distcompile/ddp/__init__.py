@@ -4,6 +4,6 @@ In: a module and a communicator. Out: `DistributedDataParallel`. `ddp.py` is the
 """
 
 from distcompile.ddp.ddp import DistributedDataParallel
-from distcompile.ddp.overlap import OverlapReport
+from distcompile.ddp.overlap import JobReport, OverlapReport
 
-__all__ = ["DistributedDataParallel", "OverlapReport"]
+__all__ = ["DistributedDataParallel", "JobReport", "OverlapReport"]

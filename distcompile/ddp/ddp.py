@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal, overload
 
 from collectives import Communicator
 from compiler_core import log
@@ -31,7 +31,7 @@ from distcompile.ddp.eager import EagerReducer
 from distcompile.ddp.errors import NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.model_state import BufferSync, Census, broadcast_tensors, check_same_model
-from distcompile.ddp.overlap import OverlapReport, make_report
+from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import NotSupportedError
 from distcompile.nn.module import Module
@@ -211,9 +211,20 @@ class DistributedDataParallel(Module):
         """The compiled backward's plan once there is one, else the eager one's."""
         return self._strategy.plan_made or self._eager.plan
 
-    def overlap_report(self) -> OverlapReport:
-        """Per bucket bytes, ready, launch, start, end, wait; exposed time and why. Medians of the last 32 steps."""
-        return make_report(self.process_group.rank, self._books.recorder.steps())
+    @overload
+    def overlap_report(self, all_ranks: Literal[False] = False) -> OverlapReport: ...
+    @overload
+    def overlap_report(self, all_ranks: Literal[True]) -> JobReport: ...
+    def overlap_report(self, all_ranks: bool = False) -> OverlapReport | JobReport:
+        """Per bucket bytes, ready, launch, start, end, wait; exposed time and why. Medians of the last 32 steps.
+
+        all_ranks: of every rank, on one clock, with `to_perfetto`, `to_html`, `to_json`, `plot`; collective.
+        """
+        recorder = self._books.recorder
+        if not all_ranks:
+            return make_report(self.process_group.rank, recorder.steps())
+        spans = [*recorder.spans(), *optimizer_spans(self._books.parameters.values())]
+        return gather_report(self.process_group, recorder.steps(), spans)
 
 
 def default_communicator() -> Communicator:

@@ -92,6 +92,10 @@ def test_the_compiled_backward_overlaps_from_the_first_step(world: Communicator)
     assert first.launch_ms < last.ready_ms  # on its way while later segments computed
     hashes = world.all_gather_object(ddp.bucket_plan.hash)
     assert len(set(hashes)) == 1
+    job = ddp.overlap_report(all_ranks=True)  # ranks of one host share a clock: the truth is known
+    assert len({world.broadcast_object(job.to_json()), job.to_json()}) == 1
+    assert all(abs(rank.clock.offset_s) <= rank.clock.uncertainty_s for rank in job.ranks)
+    assert [len(rank.steps) for rank in job.ranks] == [1] * world.world_size
 
 
 def test_parity_holds_on_all_ranks(world: Communicator) -> None:

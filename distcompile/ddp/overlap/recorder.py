@@ -1,7 +1,7 @@
 """The recorder: the last steps' raw times of one DDP instance, in ring buffers that never grow.
 
 In: a span whenever the main thread ends something, a `FlightRecord` when a backward's buckets are all there. Out: on
-demand `StepTimes`, and the spans. Recording is a tuple and an append (a fraction of a microsecond); everything else
+demand `StepTimes`, and the spans. Recording is a tuple and an append, a fraction of a microsecond; everything else
 happens when a report is asked for.
 Invariant: step n is the n-th synchronised backward since the instance was made, so the same n on all ranks.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.overlap.times import BucketTimes, Interval, Kind, Span, StepTimes, segment_ends
+from distcompile.optim.optimizer import RECENT_STEPS
 
 RECORDED_STEPS = 32
 RECORDED_SPANS = 2048
@@ -111,3 +113,14 @@ def _row(record: FlightRecord, k: int, times: TimesOfWork, wait: Interval) -> Bu
         ended_s=times.ended_s,
         waited_s=wait[1] - wait[0],
     )
+
+
+def optimizer_spans(parameters: Iterable[Tensor]) -> list[Span]:
+    """The recent steps of optimizers that hold one of these parameters."""
+    ours = {id(parameter) for parameter in parameters}
+    spans = []
+    for reference, began_s, ended_s in list(RECENT_STEPS):
+        optimizer = reference()
+        if optimizer is not None and any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
+            spans.append(Span("optimizer", 0, began_s, ended_s))
+    return spans

@@ -88,12 +88,17 @@ class OverlapReport:
         plot_overlap(self, Path(path))
 
     def __str__(self) -> str:
-        from rich.console import Console
+        return shown(self.table())
 
-        console = Console(width=140, no_color=True)
-        with console.capture() as capture:
-            console.print(self.table())
-        return capture.get()
+
+def shown(table: Table) -> str:
+    """A table as plain text."""
+    from rich.console import Console
+
+    console = Console(width=140, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
 
 
 def make_report(rank: int, steps: Sequence[StepTimes]) -> OverlapReport:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+SLOWER_RANK = "waited for a slower rank"
 NEGLIGIBLE_S = 50e-6  # a wait this short is a thread switch, not communication
 
 Kind: TypeAlias = Literal["forward", "backward", "segment", "wait", "update", "optimizer"]
@@ -102,7 +103,7 @@ def why_not_overlapped(step: StepTimes, k: int) -> str:
     late_s = row.started_s - max(row.launched_s, previous_s)
     moving_s = row.ended_s - row.started_s
     if late_s > max(moving_s, NEGLIGIBLE_S):
-        return "waited for a slower rank"
+        return SLOWER_RANK
     waited_s = step.waited[0][0] if step.waited else step.done_s
     if row.ready_s >= waited_s - NEGLIGIBLE_S:
         return "ready when the backward ended: nothing left to compute"

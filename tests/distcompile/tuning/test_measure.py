@@ -1,0 +1,97 @@
+"""Measurements agree on all ranks and have the size of what they measure; segment times are shared out as computed."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from collectives import Communicator
+from collectives.threaded import run_ranks
+from compiler_core.dtype import float32
+from compiler_core.graph.parse import parse_graph
+from distcompile.ddp.bucket_plan import ReadyParameter
+from distcompile.ddp.overlap.times import BucketTimes, StepTimes
+from distcompile.tuning.cost import linear
+from distcompile.tuning.measure import host_signature, measure_contention, measure_costs, sizes_up_to
+from distcompile.tuning.problem import Contention
+from distcompile.tuning.profile import lengths_alone, median_ends, spread_over_segments, static_costs_s
+
+
+def test_sizes_reach_what_is_to_be_moved() -> None:
+    assert sizes_up_to(100)[-1] == 4096
+    assert sizes_up_to(3_000_000)[-1] == 3_000_000
+    assert sizes_up_to(1 << 30)[-1] == 64 << 20
+    assert sizes_up_to(80 << 20) == sorted(set(sizes_up_to(80 << 20)))
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_all_ranks_have_the_same_fit_and_contention(ranks: int) -> None:
+    def body(communicator: Communicator) -> tuple[object, object, str]:
+        fit = measure_costs(communicator, 1 << 16, budget_s=0.05)
+        contention = measure_contention(communicator, fit, 1 << 16, budget_s=0.1, rounds=1)
+        return fit, contention, host_signature(communicator)
+
+    results = run_ranks(ranks, body)
+    assert all(result == results[0] for result in results)
+    fit, contention, hosts = results[0]
+    assert hosts == str(ranks)
+    assert 0 < fit.seconds(1 << 16) < 1  # type: ignore[attr-defined]
+    assert contention.compute >= 1  # type: ignore[attr-defined]
+    assert contention.communication >= 1  # type: ignore[attr-defined]
+
+
+def test_a_slow_channel_is_measured_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each all-reduce of 4 bytes a nanosecond on top of a millisecond."""
+
+    def slow(*arguments: object) -> None:
+        task = arguments[0]
+        first = task[0] if isinstance(task, list) else task
+        call = getattr(first, "call", first)
+        if call.kind == "all_reduce":  # type: ignore[attr-defined]
+            time.sleep(1e-3 + 1e-9 * 4 * call.count)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("collectives.threaded.perform", slow)
+    fit = run_ranks(2, lambda c: measure_costs(c, 4 << 20, budget_s=0.3))[0]
+    assert fit.startup_s == pytest.approx(1.1e-3, rel=0.4)
+    assert fit.bytes_per_s == pytest.approx(1e9, rel=0.4)
+
+
+def test_static_costs_follow_the_closure() -> None:
+    graph = parse_graph(
+        """graph g(%x: f32[64, 64] input 'x', %w: f32[64, 64] parameter 'w') {
+  %a: f32[64, 64] = matmul(%x, %w)
+  %b: f32[64, 64] = permute(%a) dims=(1, 0)
+  %c: f32[64, 64] = mul(%a, %x)
+  %d: f32[64, 64] = tanh(%c)
+  return %a, %b, %c, %d
+}"""
+    )
+    gradients = [ReadyParameter(n, (64, 64), float32, place) for n, place in (("a", 2), ("b", 3), ("c", 4))]
+    a, b, c, tail = static_costs_s(graph, gradients)
+    assert a > c > 0
+    assert b == 0  # a view: ready together with a
+    assert tail > 0
+    ready = spread_over_segments([a, b, c, tail], [0, 0, 0], [3.0], 4.0)
+    assert ready[0] == ready[1] == pytest.approx(3.0 * a / (a + c))
+    assert ready[2] == 3.0
+
+
+def test_ready_times_meet_the_measured_segment_ends() -> None:
+    ready = spread_over_segments([1.0, 3.0, 2.0, 0.0, 5.0], [0, 0, 1, 1], [8.0, 10.0], 12.0)
+    assert ready == [2.0, 8.0, 10.0, 10.0]
+
+
+def test_what_communication_took_from_a_segment_is_given_back() -> None:
+    bucket = BucketTimes(0, 0, 1, 64, 1.0, 1.0, 1.0, 2.0, 0.0)
+    step = StepTimes(0, 0.0, 4.0, 4.0, (bucket,), segment_ends_s=(1.0, 3.0))
+    assert lengths_alone(step, Contention()) == [1.0, 2.0, 1.0]
+    assert lengths_alone(step, Contention(compute=2.0)) == [1.0, 1.5, 1.0]
+    assert median_ends([[1.0, 2.0], [3.0, 2.0], [2.0, 9.0]]) == [2.0, 4.0]
+
+
+def test_one_rank_alone_needs_no_one() -> None:
+    fit = run_ranks(1, lambda c: measure_costs(c, 1 << 12, budget_s=0.01))[0]
+    assert np.isfinite(fit.seconds(1 << 20))
+    assert linear(1.0, 0.0).seconds(5) == 1.0

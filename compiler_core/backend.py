@@ -41,10 +41,12 @@ class Executable(Protocol):
 
 
 class Backend(Protocol):
-    """A way to run graphs."""
+    """A way to run graphs. `announces`: whether a graph's signals come while it runs, not all at its end."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def announces(self) -> bool: ...
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]: ...
 
 
@@ -53,6 +55,7 @@ class InterpreterBackend:
     """Runs graphs with the interpreter. On Tensors it leaves differentiation to the tape: that is backend "eager"."""
 
     name: str
+    announces = True
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         return [partial(interpret, graph) for graph in graphs]
@@ -66,6 +69,7 @@ class CallableBackend:
     """A user's function as a backend."""
 
     function: GraphCompiler
+    announces = False
 
     @property
     def name(self) -> str:

@@ -65,6 +65,12 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
+def _boundary(text: str) -> str:
+    if text not in ("notification", "cut"):
+        raise ValueError("expected notification or cut")
+    return text
+
+
 def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "distcompile"
 
@@ -108,6 +114,13 @@ class Config:
     cxx = Knob("DISTCOMPILE_CXX", str, "", "C++ compiler; empty: $CXX, then c++, g++, clang++", affects_codegen=True)
     cxx_flags = Knob("DISTCOMPILE_CXX_FLAGS", str, "", "flags appended to the C++ compiler's", affects_codegen=True)
     fusion = Knob("DISTCOMPILE_FUSION", _flag, True, "0: one kernel per graph node", affects_codegen=True)
+    boundary = Knob(
+        "DISTCOMPILE_BOUNDARY",
+        _boundary,
+        "notification",
+        "how a compiled backward tells that a bucket is complete: notification (inside one artefact) or cut",
+        affects_codegen=False,
+    )
     num_threads = Knob("OMP_NUM_THREADS", int, 1, "threads of a generated kernel", affects_codegen=False)
 
     def __init__(self) -> None:

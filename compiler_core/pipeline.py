@@ -80,7 +80,7 @@ def compile_captured(request: Request, backend: Backend) -> Compiled:
         return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
     joint = differentiate(graph, request)
     parts = split(joint)
-    plan = plan_gradients(request, joint, parts)
+    plan = plan_gradients(request, joint, parts, backend)
     graphs = [parts.forward, *(segment.graph for segment in plan.segments)]
     forward, *segments = run_backend(backend, graphs, name)
     recut = partial(cut_again, request, joint, parts, backend)
@@ -91,7 +91,7 @@ def compile_captured(request: Request, backend: Backend) -> Compiled:
 
 def cut_again(request: Request, joint: Joint, parts: Partition, backend: Backend) -> Cut:
     """The backward's segments by what its owner plans now; the forward stays."""
-    plan = plan_gradients(request, joint, parts)
+    plan = plan_gradients(request, joint, parts, backend)
     name = f"{joint.graph.name}_cut_again"
     return link_segments(parts, plan, run_backend(backend, [segment.graph for segment in plan.segments], name))
 
@@ -143,12 +143,13 @@ def split(joint: Joint) -> Partition:
     return parts
 
 
-def plan_gradients(request: Request, joint: Joint, parts: Partition) -> GradientPlan:
+def plan_gradients(request: Request, joint: Joint, parts: Partition, backend: Backend) -> GradientPlan:
     """Backward graph -> segments, by whoever owns the gradients."""
     name = joint.graph.name
     with timed(name, "plan"):
-        plan = request.strategy.plan(parts.forward, parts.backward, request.parameters(joint.gradients))
-    if len(plan.segments) > 1:
+        parameters = request.parameters(joint.gradients)
+        plan = request.strategy.plan(parts.forward, parts.backward, parameters, backend.announces)
+    if len(plan.segments) > 1 or plan.segments[0].graph.signals:
         for number, segment in enumerate(plan.segments):
             record_graph(name, "plan", segment.graph, part=f"segment{number}", artefact="ddp")
     return plan

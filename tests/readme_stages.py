@@ -37,7 +37,7 @@ def compile_tiny(dump: Path) -> None:
         model = DistributedDataParallel(Tiny(), bucket_cap_mb=1e-6, process_group=group)
         distcompile.compile(model, fullgraph=True)(distcompile.ones(3, 4)).sum().backward()
 
-    with config.patch(dump_dir=str(dump), cache_dir=dump / "cache"):
+    with config.patch(dump_dir=str(dump), cache_dir=dump / "cache", boundary="cut"):  # two segments, to show both
         run_ranks(2, step)
 
 

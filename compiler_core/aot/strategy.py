@@ -10,7 +10,7 @@ Protocol of one training step, in order:
     strategy.forward_ran(ticket)                        when the forward's outputs are there
     session = plan.begin(ticket, missing)               when the tape reaches the compiled call
     session.scale(); session.destination(i) ...         before each segment k, for its gradient outputs
-    session.segment_done(k, {i: gradient, ...})         right after segment k
+    session.segment_done(k, {i: gradient, ...})         right after segment k, or from inside it (see Segment)
     session.finish() -> {i: Array | HANDLED | None}     after the last; replaces what the tape receives for output i
 Invariant: every output of the backward graph is an output of exactly one segment.
 """
@@ -60,6 +60,10 @@ class Segment:
         f64[].
     outputs: for each output of `graph`, the backward output that it is, or None for a value that later segments read.
         A backward output that a later segment reads too needs no second entry.
+
+    A segment whose graph has signals is as many parts as signals: the session is told of each part, by its number among
+    all parts, from inside the native call, in the thread that made it. What it raises then comes out of the backward.
+    Gradients that no signal announces are handed over at the end.
     """
 
     graph: Graph
@@ -76,7 +80,7 @@ class BackwardSession(Protocol):
         """The number fed to placeholders of role "scale", e.g. 1/world_size."""
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
-        """Segment `segment` has run and made these gradients (output index -> array)."""
+        """Segment (or part) `segment` has run and made these gradients (output index -> array)."""
 
     def finish(self) -> Mapping[int, Gradient]:
         """After the last segment: what the tape receives instead, for the outputs named. The others go as computed."""
@@ -103,8 +107,13 @@ class GradientPlan(Protocol):
 class GradientStrategy(Protocol):
     """Announced by a module through `__gradient_strategy__()`."""
 
-    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> GradientPlan:
-        """Decide the cuts, once, at compile time. `parameters` are in registration order, one entry a tensor."""
+    def plan(
+        self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+    ) -> GradientPlan:
+        """Decide the cuts, once, at compile time. `parameters` are in registration order, one entry a tensor.
+
+        announces: whether a segment's signals come while it runs; if not, they come after it.
+        """
 
     def on_forward(self) -> object:
         """Called before every compiled forward; what it returns comes back in `begin` (e.g. whether to synchronise)."""
@@ -116,7 +125,9 @@ class GradientStrategy(Protocol):
 class LocalGradients:
     """The strategy of a module without one: the backward whole, every gradient to the tape."""
 
-    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> GradientPlan:
+    def plan(
+        self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+    ) -> GradientPlan:
         return LocalPlan((Segment(backward, tuple(range(len(backward.outputs)))),))
 
     def on_forward(self) -> object:

@@ -11,23 +11,26 @@ refused by the tape (`record_function`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
-from compiler_core.aot.strategy import Gradient, GradientPlan
+from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, Segment
 from compiler_core.backend import Executable
 from compiler_core.dtype import float32
 from compiler_core.errors import AutogradError, GraphError
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
+from compiler_core.runtime.memory import OutputPool
 from compiler_core.tensor.cell import Cell
 
 SCALE = -1  # the place of the session's scale in float32; SCALE - 1 in float64
+_pooling = Lock()  # ranks may be threads that share a compiled function
 SCALE_DTYPES = {SCALE: np.float32, SCALE - 1: np.float64}
 
 
@@ -36,12 +39,33 @@ class Step:
     """One segment of a backward.
 
     reads: places of its inputs. makes: places of its outputs. gradients: (its output, output index of the backward).
+    first: the number of its first part. parts: of each part that it announces, its gradients; empty if it is one part.
+    pools: where gradients go that are announced, but have no place of their own, by output.
     """
 
     run: Executable
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     gradients: tuple[tuple[int, int], ...]
+    first: int
+    parts: tuple[tuple[tuple[int, int], ...], ...] = ()
+    pools: Mapping[int, OutputPool] = field(default_factory=dict)
+
+
+class PartEvents:
+    """Turns the signals of one running segment into news for the session. outs: where its outputs go."""
+
+    __slots__ = ("outs", "session", "step")
+
+    def __init__(self, step: Step, session: BackwardSession, outs: Sequence[Array | None]) -> None:
+        self.step, self.session, self.outs = step, session, outs
+
+    def signal(self, event: int) -> None:
+        gradients = {index: out for k, index in self.step.parts[event] if (out := self.outs[k]) is not None}
+        self.session.segment_done(self.step.first + event, gradients)
+
+    def wait(self, event: int) -> None:
+        raise GraphError(f"a backward waits for event {event}: only forwards may")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +106,22 @@ class CompiledBackward:
         missing = self._missing(grads)
         session = cut.plan.begin(ticket, missing)
         found: dict[int, Gradient] = {}
-        for number, step in enumerate(cut.steps):
+        for step in cut.steps:
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
                 outs[k] = session.destination(index)
-            results = step.run(reads, outs)
+            with _pooling:
+                for k, pool in step.pools.items():
+                    if outs[k] is None:
+                        outs[k] = pool.take()
+            results = step.run(reads, outs, PartEvents(step, session, outs) if step.parts else None)
             for place, result in zip(step.makes, results):
                 places[place] = result
             gradients = {index: results[k] for k, index in step.gradients}
             found.update(gradients)
-            session.segment_done(number, gradients)
+            if not step.parts:
+                session.segment_done(step.first, gradients)
         found.update(session.finish())
         return [None if i in missing else found[i] for i in range(len(self.wanted))]
 
@@ -160,14 +189,26 @@ def link_segments(parts: Partition, plan: GradientPlan, executables: Sequence[Ex
     read, tangents = _inputs(parts)
     for node in (*read, *tangents):
         places[node.name] = len(places)
-    steps = []
+    steps: list[Step] = []
+    number = 0
     for segment, run in zip(plan.segments, executables, strict=True):
         reads = tuple(_place(node, places, segment.graph) for node in segment.graph.inputs)
         makes = tuple(places.setdefault(node.name, len(places)) for node in segment.graph.outputs)
         gradients = tuple((k, index) for k, index in enumerate(segment.outputs) if index is not None)
-        steps.append(Step(run, reads, makes, gradients))
+        announced = _parts(segment)
+        pools = {k: OutputPool(segment.graph.outputs[k].meta) for part in announced for k, _ in part}
+        steps.append(Step(run, reads, makes, gradients, number, announced, pools))
+        number += max(1, len(announced))
     _check_complete(graph, [index for step in steps for _, index in step.gradients])
     return Cut(plan, tuple(steps), len(places))
+
+
+def _parts(segment: Segment) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Of each part that the segment announces: (its output, output index of the backward)."""
+    outputs = segment.outputs
+    return tuple(
+        tuple((k, index) for k in signal if (index := outputs[k]) is not None) for signal in segment.graph.signals
+    )
 
 
 def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:

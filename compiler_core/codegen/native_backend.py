@@ -48,6 +48,7 @@ class NativeBackend:
     """Backend "codegen". Stateless: what it makes is kept in the artefact cache."""
 
     name = "codegen"
+    announces = True
 
     def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""

@@ -32,6 +32,7 @@ class TritonBackend:
     """Backend "triton"."""
 
     name = "triton"
+    announces = True
 
     def compile(self, graphs: Sequence[Graph], name: str) -> list[TritonExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""

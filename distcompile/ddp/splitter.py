@@ -6,6 +6,8 @@ Method: segment k holds what bucket k's gradients need and no earlier segment co
 completes as early as the graph allows; what other outputs need comes last. Buckets that need no computation of their
 own share the segment before them. A value that crosses a cut is an output of one segment and a placeholder (same name)
 of the next; values that cost nothing to derive again (views, constants) are repeated instead of crossing.
+A boundary is a cut, or a notification: `whole` makes one segment that signals where `split` would have cut, which keeps
+fusion across the boundary.
 Invariants: the segments compute exactly the backward's outputs; each planned gradient is multiplied by `scale`
 (1/world_size) in the segment that computes it, so that the average costs no pass over memory.
 """
@@ -13,7 +15,7 @@ Invariants: the segments compute exactly the backward's outputs; each planned gr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler_core import dtype as dtypes
 from compiler_core.aot.strategy import Segment
@@ -90,6 +92,11 @@ def split(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with
     return _Split(backward, plan, outputs, with_scale=with_scale).run()
 
 
+def whole(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with_scale: bool) -> list[Segment]:
+    """`backward` in one segment that announces its parts: those that `split` would make segments of."""
+    return [_Split(backward, plan, outputs, with_scale=with_scale).whole()]
+
+
 @dataclass(slots=True)
 class _Part:
     """A segment being made: the nodes it computes itself, and the backward outputs it owns."""
@@ -111,6 +118,15 @@ class _Split:
         parts = self._parts()
         crossing = self._crossing(parts)
         return [self._segment(k, part, crossing[k]) for k, part in enumerate(parts)]
+
+    def whole(self) -> Segment:
+        """All parts as one, with a signal for each that completes buckets."""
+        parts = self._parts()
+        segment = self._segment(0, _Part(set().union(*(p.own for p in parts)), [i for p in parts for i in p.owned]), ())
+        place = {index: k for k, index in enumerate(segment.outputs)}
+        signals = [tuple(place[i] for i in part.owned if i in self.segment_of) for part in parts]
+        graph = replace(segment.graph, signals=tuple(signal for signal in signals if signal))
+        return Segment(graph, segment.outputs)
 
     def _parts(self) -> list[_Part]:
         """Which nodes and which outputs each segment has."""

@@ -27,6 +27,7 @@ from compiler_core.aot.strategy import (
     ParameterInfo,
     Segment,
 )
+from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import queue_callback
@@ -36,7 +37,7 @@ from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.flight import Flight
 from distcompile.ddp.ledger import shorten, unused_error
-from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split
+from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
 
 class Ticket:
@@ -55,6 +56,7 @@ class BucketStrategy:
     def __init__(self, books: Books, before_forward: Callable[[], None]) -> None:
         self.books, self.before_forward = books, before_forward
         self.plan_made: BucketPlan | None = None
+        self.boundary = ""  # how the last compiled backward tells that a bucket is complete: "notification" or "cut"
         self.open_tickets: weakref.WeakSet[Ticket] = weakref.WeakSet()
 
     def on_forward(self) -> Ticket:
@@ -67,7 +69,9 @@ class BucketStrategy:
         assert isinstance(ticket, Ticket)
         self.books.recorder.span("forward", 0, ticket.began_s, time.perf_counter())
 
-    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> GradientPlan:
+    def plan(
+        self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+    ) -> GradientPlan:
         names = self._names(parameters)
         outputs = {names[p.name]: p.output_index for p in parameters if p.output_index is not None and p.name in names}
         unused = [name for name in self.books.parameters if name not in outputs]
@@ -76,7 +80,9 @@ class BucketStrategy:
         cut = plan.with_segments([0] * len(plan.buckets)) if is_alone else plan
         if not is_alone:
             cut = plan.with_segments(assign_segments(backward, plan, outputs))
-        segments = split(backward, cut, outputs, with_scale=not is_alone)
+        self.boundary = "notification" if announces and config.boundary == "notification" else "cut"
+        divide = whole if self.boundary == "notification" and not is_alone else split
+        segments = divide(backward, cut, outputs, with_scale=not is_alone)
         return BucketGradientPlan(self, cut, tuple(segments), outputs, unused)
 
     def _names(self, parameters: Sequence[ParameterInfo]) -> dict[str, str]:

@@ -67,7 +67,7 @@ class Recorder:
     forwards: int = 0
     is_stale: bool = False
 
-    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> Recorder:
+    def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> Recorder:
         self.parameters, self.is_stale = parameters, False
         self.segments = cut_after_each_gradient(backward, self.scaled)
         self.metas = [node.meta for node in backward.outputs]
@@ -176,8 +176,10 @@ def test_parameters_are_told_with_their_gradients() -> None:
 
 def test_plans_that_lose_a_gradient_are_refused() -> None:
     class Forgetful(Recorder):
-        def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> Recorder:
-            super().plan(forward, backward, parameters)
+        def plan(
+            self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+        ) -> Recorder:
+            super().plan(forward, backward, parameters, announces)
             self.segments = self.segments[:-1]
             return self
 
@@ -187,8 +189,10 @@ def test_plans_that_lose_a_gradient_are_refused() -> None:
 
 def test_segments_that_read_what_nothing_makes_are_refused() -> None:
     class Reversed(Recorder):
-        def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo]) -> Recorder:
-            super().plan(forward, backward, parameters)
+        def plan(
+            self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+        ) -> Recorder:
+            super().plan(forward, backward, parameters, announces)
             self.segments = self.segments[::-1]
             return self
 

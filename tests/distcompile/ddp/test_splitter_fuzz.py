@@ -19,7 +19,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from distcompile.ddp.bucket_plan import Caps
-from distcompile.ddp.splitter import plan_backward, split
+from distcompile.ddp.splitter import plan_backward, split, whole
 
 SQUARE = TensorMeta((3, 3), dtypes.float64)
 UNARY = (prims.sin, prims.tanh, prims.neg, lambda x: prims.permute(x, (1, 0)), lambda x: prims.reshape(x, (3, 3)))
@@ -85,10 +85,10 @@ def test_segments_compute_what_the_whole_computes(recipe: Recipe) -> None:
     segments = split(graph, plan, outputs, with_scale=True)
     rng = np.random.default_rng(0)
     inputs = {p.name: rng.uniform(-1, 1, (3, 3)) for p in graph.inputs}
-    whole = interpret(graph, [inputs[p.name] for p in graph.inputs])
+    expected_all = interpret(graph, [inputs[p.name] for p in graph.inputs])
     found = run_segments(segments, inputs, 0.5)
-    assert sorted(found) == list(range(len(whole))), print_graph(graph)
-    for index, expected in enumerate(whole):
+    assert sorted(found) == list(range(len(expected_all))), print_graph(graph)
+    for index, expected in enumerate(expected_all):
         factor = 0.5 if index in outputs.values() else 1.0
         np.testing.assert_array_equal(found[index], expected * factor, err_msg=print_graph(graph))
 
@@ -101,3 +101,23 @@ def test_expensive_nodes_are_computed_once(recipe: Recipe) -> None:
     segments = split(graph, plan_backward(graph, outputs, Caps(1, 1)), outputs, with_scale=False)
     computed = [n.name for s in segments for n in s.graph.calls if n.op.name in ("matmul", "sin", "tanh", "add", "mul")]
     assert len(computed) == len(set(computed))
+
+
+@settings(max_examples=200, deadline=None)
+@given(recipes)
+def test_one_segment_that_announces_computes_the_same(recipe: Recipe) -> None:
+    graph = build(recipe)
+    outputs = {f"p{i}": i for i, is_parameter in enumerate(recipe.parameters) if is_parameter}
+    plan = plan_backward(graph, outputs, Caps(recipe.cap, recipe.cap))
+    rng = np.random.default_rng(0)
+    inputs = {p.name: rng.uniform(-1, 1, (3, 3)) for p in graph.inputs}
+    (segment,) = whole(graph, plan, outputs, with_scale=True)
+    found = run_segments([segment], dict(inputs), 0.5)
+    cut = run_segments(split(graph, plan, outputs, with_scale=True), dict(inputs), 0.5)
+    assert found.keys() == cut.keys()
+    for index, expected in cut.items():
+        np.testing.assert_array_equal(found[index], expected, err_msg=print_graph(graph))
+    announced = [[segment.outputs[place] for place in signal] for signal in segment.graph.signals]
+    for number, indices in enumerate(announced):
+        names = {name for bucket in plan.buckets if bucket.segment == number for name in bucket.names}
+        assert {outputs[name] for name in names} == set(indices)

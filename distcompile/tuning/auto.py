@@ -27,6 +27,7 @@ from distcompile.tuning.observe import (
     costs_of,
     groups_of,
     joint_problem,
+    marked,
     plan_of,
     sighting_of_steps,
 )
@@ -118,7 +119,8 @@ class AutoTuner:
         else:
             fit, contention = problem.fit, problem.contention
         steps = subject.steps()[-WATCHED:]
-        mine = sighting_of_steps(subject.plan, steps, parameters, costs_s, contention)
+        plan = marked(subject.plan, steps[-1], graph is not None)
+        mine = sighting_of_steps(plan, steps, parameters, costs_s, contention)
         gamma_s = self.gamma_s if graph is not None else 0.0
         return mine, joint_problem(subject.communicator, mine, fit, contention, gamma_s)[0]
 

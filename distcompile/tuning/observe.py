@@ -55,6 +55,13 @@ def costs_of(parameters: Sequence[ReadyParameter], backward: Graph | None) -> li
     return static_costs_s(backward, parameters)
 
 
+def marked(plan: BucketPlan, step: StepTimes, is_compiled: bool) -> BucketPlan:
+    """The plan with the segment of each bucket as `step` saw it. Eager, each bucket is a segment of its own."""
+    seen = {row.bucket: row.segment for row in step.buckets}
+    count = range(len(plan.buckets))
+    return plan.with_segments([seen.get(k, 0) for k in count] if is_compiled else list(count))
+
+
 def segments_of(plan: BucketPlan, parameters: Sequence[ReadyParameter]) -> list[int]:
     """The number of the mark (distinct segment, in order) by which each gradient is surely ready; never falling."""
     numbers = {segment: k for k, segment in enumerate(sorted({b.segment for b in plan.buckets}))}

@@ -15,8 +15,8 @@ from distcompile.ddp.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
 from distcompile.tuning.cost import linear
 from distcompile.tuning.measure import host_signature, measure_contention, measure_costs, sizes_up_to
-from distcompile.tuning.problem import Contention
 from distcompile.tuning.observe import lengths_alone
+from distcompile.tuning.problem import Contention
 from distcompile.tuning.profile import median_ends, spread_over_segments, static_costs_s
 
 

@@ -19,7 +19,7 @@ def pin() -> None:
     """Bind this process to one core, by its rank on this host; before anything counts its cores. Both sides alike."""
     local_rank = int(os.environ.get("LOCAL_RANK", os.environ.get("MPI_LOCALRANKID", "0")))
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > 1:  # distcompile-run has bound its ranks already
+    if len(cores) > 1 and "BENCH_NOPIN" not in os.environ:  # distcompile-run has bound its ranks already
         os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from collectives.call import CALL_LENGTH, GATE_WORDS, NO_STAMP, Array, Call, Stamp
 from collectives.errors import CollectiveTimeoutError, RankFailedError, SlowRanksWarning
 from collectives.mismatch import mismatch_error
+from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
 
 TAG = 7001
 # a message, in int64 words: the sequence number; Call and Stamp, which are compared; what the rank adds
@@ -33,6 +34,7 @@ WARN_AFTER_S = 60.0
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
 LONGEST_SLEEP_S = 500e-6  # between two looks; if somebody waits, the second of these;
 LONGEST_AWAITED_SLEEP_S = 100e-6
+SEE_THAT_RANK = "see the output of that rank; this one only needed it"
 SLEEP_SHARE = 0.01  # or this share of the time waited so far, if that is more
 
 
@@ -56,26 +58,63 @@ class Backoff:
 
 
 class Patience:
-    """When a wait is worth a warning, and when it is over. what: the collective, for messages."""
+    """When a wait is worth a warning, and when it is over. what: the collective, for messages.
 
-    def __init__(self, what: str, rank: int, timeout_s: float) -> None:
-        self.what, self.rank, self.timeout_s = what, rank, timeout_s
+    world: the number in the world of each rank of the group, by which the observer knows ranks.
+    """
+
+    def __init__(self, what: str, rank: int, timeout_s: float, world: Sequence[int]) -> None:
+        self.what, self.rank, self.timeout_s, self.world = what, rank, timeout_s, world
+        self.limit_s = timeout_s
         self.began_s, self.warned = time.perf_counter(), False
+        self.observer, self.told, self.asked_s = current(), [-1], 0.0
 
     def check(self, missing: list[int]) -> None:
-        """Warn once after WARN_AFTER_S. Raises CollectiveTimeoutError after the time limit."""
+        """Tell and ask the observer; warn once after WARN_AFTER_S.
+
+        Raises RankFailedError when a missing rank is known to be gone, and CollectiveTimeoutError after the time limit,
+        unless a rank is still compiling.
+        """
         waited_s = time.perf_counter() - self.began_s
-        if waited_s > self.timeout_s:
-            raise CollectiveTimeoutError(
-                f"{self.what}: not all ranks came within {self.timeout_s:g} s",
+        if waited_s < LONG_WAIT_S:
+            return
+        ranks = [self.world[r] for r in missing]
+        if ranks != self.told:
+            self.told = ranks
+            self.observer.waiting(self.what, ranks)
+        if waited_s - self.asked_s < ASK_EVERY_S and waited_s < self.limit_s:
+            return
+        self.asked_s = waited_s
+        gone = self.observer.gone(ranks)
+        if gone:
+            raise RankFailedError(
+                f"{self.what}: rank(s) {missing} will not come",
                 where=f"rank {self.rank}",
-                got=f"rank(s) {missing} missing",
-                remedy="those ranks are still computing or compiling, in another collective, or gone",
+                got=gone,
+                remedy=SEE_THAT_RANK,
             )
+        if waited_s > self.limit_s:
+            if not self.observer.excuses(ranks, self.timeout_s):
+                raise self._timeout_error(missing, ranks)
+            self.limit_s = waited_s + EXCUSED_S
         if waited_s > WARN_AFTER_S and not self.warned:
             self.warned = True
             text = f"rank {self.rank} has waited {waited_s:.0f} s for rank(s) {missing} in {self.what}"
-            warnings.warn(text, SlowRanksWarning, stacklevel=2)
+            warnings.warn("; ".join(filter(None, (text, self.observer.doing(ranks)))), SlowRanksWarning, stacklevel=2)
+
+    def _timeout_error(self, missing: list[int], ranks: list[int]) -> CollectiveTimeoutError:
+        doing = self.observer.timed_out(self.what, ranks)
+        return CollectiveTimeoutError(
+            f"{self.what}: not all ranks came within {self.timeout_s:g} s",
+            where=f"rank {self.rank}",
+            got="; ".join(filter(None, (f"rank(s) {missing} missing", doing))),
+            remedy="those ranks are still computing, in another collective, or gone",
+        )
+
+    def end(self) -> None:
+        """The wait is over, well or not."""
+        if self.told != [-1]:
+            self.observer.settled()
 
 
 class RollCall:
@@ -84,6 +123,8 @@ class RollCall:
     def __init__(self, comm: Any, mpi: Any) -> None:
         self.mpi, self.rank, self.world_size = mpi, comm.Get_rank(), comm.Get_size()
         self.peers = [r for r in range(self.world_size) if r != self.rank]
+        everyone = comm.Get_group()
+        self.world = mpi.Group.Translate_ranks(everyone, list(range(self.world_size)), mpi.COMM_WORLD.Get_group())
         self.sequence = 0
         self.mine = np.zeros(LENGTH, np.int64)
         self.theirs = np.zeros((self.world_size, LENGTH), np.int64)
@@ -119,12 +160,15 @@ class RollCall:
         requests = [*self.receives, *self.sends]
         self.mpi.Prequest.Startall(requests)
         self.is_receiving = True
-        backoff, patience = Backoff(is_awaited), Patience(what, self.rank, timeout_s)
-        while not self.mpi.Request.Testall(requests):
-            backoff.pause()
-            missing = self.missing()
-            tell(f"waiting for rank(s) {missing}")
-            patience.check(missing)
+        backoff, patience = Backoff(is_awaited), Patience(what, self.rank, timeout_s, self.world)
+        try:
+            while not self.mpi.Request.Testall(requests):
+                backoff.pause()
+                missing = self.missing()
+                tell(f"waiting for rank(s) {missing}")
+                patience.check(missing)
+        finally:
+            patience.end()
         self.is_receiving = False
         check_rows(self.theirs, self.rank, call, what)
         return self.theirs.copy()

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError
+from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
 
+GRACE_S = 5.0  # for the transport, which knows more, to say first that the limit is over
 DEFAULT_TIMEOUT_S = 1800.0  # torch.distributed's default for CPU groups
 Rows = tuple[tuple[int, ...], ...]
 
@@ -70,11 +72,28 @@ class Work:
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         if not self._ended.is_set():
             self.is_awaited = True
-            if not self._ended.wait(limit_s):
-                self.is_awaited = False
-                raise self.timeout_error(limit_s)
+            if not self._ended.wait(min(limit_s, LONG_WAIT_S)):
+                self._wait_long(limit_s, is_own=timeout_s is None)
         if self._error is not None:
             raise self._error
+
+    def _wait_long(self, limit_s: float, *, is_own: bool) -> None:
+        """Go on, telling the observer. is_own: the limit is the communicator's, which a compiling rank stretches."""
+        observer, deadline_s = current(), time.perf_counter() + limit_s - LONG_WAIT_S
+        deadline_s += GRACE_S if is_own else 0.0
+        try:
+            while True:
+                observer.waiting(self.what, ())
+                left_s = deadline_s - time.perf_counter()
+                if self._ended.wait(min(max(left_s, 0.0), ASK_EVERY_S)):
+                    return
+                if left_s <= 0:
+                    if not (is_own and observer.excuses((), limit_s)):
+                        raise self.timeout_error(limit_s)
+                    deadline_s += EXCUSED_S
+        finally:
+            self.is_awaited = False
+            observer.settled()
 
     def release(self) -> None:
         """Let a held collective start as soon as the earlier ones have ended. Once is enough; more does nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from compiler_core import log
+from compiler_core import log, observe
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
@@ -42,10 +42,11 @@ def compile_times() -> tuple[StepTime, ...]:
 
 @contextmanager
 def timed(graph: str, step: str) -> Iterator[None]:
-    """Time a step and say so in the log."""
+    """Time a step, and say in the log, and to who watches this process, that it runs."""
     start = time.perf_counter()
     try:
-        yield
+        with observe.phase("compiling", f"{graph}: {step}"):
+            yield
     finally:
         _times.append(StepTime(graph, step, time.perf_counter() - start))
         log.emit("steps", f"{graph}: {step} {1e3 * _times[-1].seconds:.1f} ms")

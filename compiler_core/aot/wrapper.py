@@ -17,6 +17,7 @@ from threading import Lock
 
 import numpy as np
 
+from compiler_core import observe
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
 from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, Segment
@@ -83,7 +84,7 @@ class CompiledBackward:
 
     saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
     tangents: the meta of each; they come last. wanted: output index -> forward input. reaches: see `Joint`.
-    recut: plans and compiles the segments again. former: cuts that were used before, for plans that come back.
+    recut: plans and compiles the segments again.
     """
 
     cut: Cut
@@ -93,12 +94,11 @@ class CompiledBackward:
     wanted: tuple[int, ...]
     reaches: tuple[int, ...]
     recut: Callable[[], Cut]
-    former: list[Cut] = field(default_factory=list)
 
     def run(self, values: list[Array], grads: Sequence[Array | None], ticket: object) -> list[Gradient]:
         """One backward pass. values: those saved, then the inputs read. Returns a gradient for each input `wanted`."""
         if self.cut.plan.is_stale:
-            self.cut = self._other_cut()
+            self.cut = self.recut()
         cut = self.cut
         tangents = [
             np.zeros(meta.shape, meta.dtype.numpy) if grad is None else grad for grad, meta in zip(grads, self.tangents)
@@ -108,6 +108,7 @@ class CompiledBackward:
         session = cut.plan.begin(ticket, missing)
         found: dict[int, Gradient] = {}
         for step in cut.steps:
+            observe.segment(step.first)
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
@@ -126,14 +127,6 @@ class CompiledBackward:
         found.update(session.finish())
         return [None if i in missing else found[i] for i in range(len(self.wanted))]
 
-    def _other_cut(self) -> Cut:
-        """The cut that the strategy wants by now: one that was used before, or a new one."""
-        self.former = [*self.former[-FORMER_CUTS + 1 :], self.cut]
-        for place, cut in enumerate(self.former):
-            if not cut.plan.is_stale:
-                return self.former.pop(place)
-        return self.recut()
-
     def _missing(self, grads: Sequence[Array | None]) -> Set[int]:
         """The outputs that no cotangent that came reaches."""
         if all(grad is not None for grad in grads):
@@ -142,7 +135,6 @@ class CompiledBackward:
         return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
 
 
-FORMER_CUTS = 16  # kept of one backward: tuning goes to and fro between plans
 NOTHING: frozenset[int] = frozenset()
 EMPTY = np.empty(0, np.float32)
 

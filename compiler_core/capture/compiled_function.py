@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
-from compiler_core import log
+from compiler_core import log, observe
 from compiler_core.aot.strategy import ParameterInfo
 from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, check_backend, find_backend
 from compiler_core.capture.capture import Captured, capture, guard_call, root_module, still_holds
@@ -77,7 +77,8 @@ class CompiledFunction:
             if not isinstance(found, int):
                 if position:
                     self._keep_first(item)
-                return item[1].run(*found)
+                with observe.phase("forward", self._name):
+                    return item[1].run(*found)
         return self._missed(args, kwargs)
 
     def _keep_first(self, item: tuple[Check, Entry]) -> None:
@@ -102,7 +103,8 @@ class CompiledFunction:
         except GraphBreak as why:
             return self._break(why, args, kwargs)
         self._keep_first((check, entry))
-        return entry.run(*found)
+        with observe.phase("forward", self._name):
+            return entry.run(*found)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Check, Entry]:
         number = len(self._entries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from compiler_core import observe
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
@@ -84,7 +85,8 @@ def backward(
     edges = None if wanted is None else [_root_edge(t) for t in wanted]
     retain = create_graph if retain_graph is None else retain_graph
     run = Backward(retain_graph=retain, create_graph=create_graph, wanted=edges)
-    run.run(_roots(outputs, grads, create_graph))
+    with observe.phase("backward"):
+        run.run(_roots(outputs, grads, create_graph))
     for tensor, edge in zip(wanted or (), edges or ()):
         if isinstance(edge, GradNode) and edge in run.captured:
             tensor._accumulate_grad(run.captured[edge], create_graph)

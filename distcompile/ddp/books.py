@@ -17,6 +17,7 @@ import numpy as np
 from collectives import Communicator
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
+from distcompile import watchdog
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.buffers import BufferPool
 from distcompile.ddp.ledger import Ledger
@@ -66,6 +67,7 @@ class Books:
 
     def begin(self, plan: BucketPlan) -> None:
         """A synchronised backward with `plan` begins."""
+        watchdog.begin_step(self.recorder.count)
         self.plan_used = plan
         self.ledger.begin()
 

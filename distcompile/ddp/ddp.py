@@ -17,7 +17,7 @@ from copy import deepcopy
 from typing import Any, Literal, overload
 
 from collectives import Communicator
-from compiler_core import log
+from compiler_core import log, observe
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.ops.registry import current_trace
@@ -137,7 +137,7 @@ class DistributedDataParallel(Module):
         """The wrapped module's forward, op by op, timed."""
         self._before_forward()
         began_s = time.perf_counter()
-        with set_shard(self.process_group.rank):
+        with observe.phase("forward", type(self.module).__name__), set_shard(self.process_group.rank):
             output = self.module(*inputs, **kwargs)
         self._books.recorder.span("forward", 0, began_s, time.perf_counter())
         return output

@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from compiler_core import observe
 from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, RegistrationTypeError, StateDictError
@@ -211,7 +212,8 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         try:
             for pre_hook in tuple(self._pre_hooks.values()):
                 args, kwargs = pre_hook(self, args, kwargs) or (args, kwargs)
-            result = step(self, *args, **kwargs)
+            with observe.phase("optimizer", type(self).__name__):
+                result = step(self, *args, **kwargs)
             for post_hook in tuple(self._post_hooks.values()):
                 post_hook(self, args, kwargs)
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from compiler_core.tensor.tensor import Tensor
+from distcompile import watchdog
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.overlap.times import BucketTimes, Interval, Kind, Span, StepTimes, segment_ends
 from distcompile.optim.optimizer import RECENT_STEPS
@@ -65,6 +66,7 @@ class Recorder:
     def flight(self, record: FlightRecord) -> None:
         """The buckets of one backward are all there."""
         self._flights.append((self.count, record))
+        watchdog.end_step()
         self.count += 1
 
     def spans(self) -> list[Span]:

@@ -1,0 +1,107 @@
+"""What a process writes on its board: phases as they nest, the user's line, exceptions until a step goes well."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compiler_core import observe
+from compiler_core.steps import timed
+from distcompile.watchdog import LIMIT_VARIABLE, limit_s
+from distcompile.watchdog.board import Phase, Reader, Where, create
+from distcompile.watchdog.status import Status
+
+
+@pytest.fixture
+def status(tmp_path: Path) -> Iterator[Status]:
+    status = Status(create(str(tmp_path / "board"), 0))
+    observe.install(status)
+    yield status
+    observe.install(None)
+    status.finish()
+    status.thread.join(5)
+
+
+def record(status: Status) -> tuple[Phase, str, int]:
+    main = Reader(status.board.memory).snapshot().main
+    return main.phase, main.label, main.segment
+
+
+def test_phases_nest(status: Status) -> None:
+    assert record(status)[0] is Phase.USER_CODE
+    with observe.phase("forward", "Net"):
+        assert record(status) == (Phase.FORWARD, "Net", -1)
+        with timed("Net_backward_segment2", "build"):
+            assert record(status) == (Phase.COMPILING, "Net_backward (step 'build')", 2)
+        assert record(status) == (Phase.FORWARD, "Net", -1)
+    with observe.phase("backward"):
+        observe.segment(3)
+        assert record(status) == (Phase.BACKWARD, "", 3)
+        with observe.phase("optimizer", "SGD"):
+            observe.segment(9)
+            assert record(status) == (Phase.OPTIMIZER, "SGD", -1)
+        assert record(status) == (Phase.BACKWARD, "", 3)
+    assert record(status)[0] is Phase.USER_CODE
+
+
+def test_a_phase_keeps_its_begin(status: Status) -> None:
+    reader = Reader(status.board.memory)
+    with observe.phase("backward"):
+        began = reader.snapshot().main.since_ns
+        with observe.phase("optimizer"):
+            assert reader.snapshot().main.since_ns > began
+        assert reader.snapshot().main.since_ns == began
+
+
+def test_other_threads_are_not_told(status: Status) -> None:
+    def other() -> None:
+        with observe.phase("backward"):
+            observe.segment(1)
+            assert record(status)[0] is Phase.USER_CODE
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(10)
+    assert record(status)[0] is Phase.USER_CODE
+
+
+def test_an_exception_is_told_until_a_step_goes_well(status: Status) -> None:
+    status.begin_step(57)
+    with pytest.raises(ZeroDivisionError), observe.phase("backward"):
+        _ = 1 // 0
+    noted = Reader(status.board.memory).snapshot().exception
+    assert noted is not None
+    assert (noted.step, noted.label) == (57, "ZeroDivisionError: integer division or modulo by zero")
+    assert noted.text.startswith("test_status.py:")
+    status.begin_step(58)
+    assert Reader(status.board.memory).snapshot().exception is not None
+    status.end_step()
+    assert Reader(status.board.memory).snapshot().exception is None
+
+
+def test_a_compile_that_raises_is_no_exception_of_a_step(status: Status) -> None:
+    with pytest.raises(ValueError, match="no"), observe.phase("compiling", "Net: capture"):
+        raise ValueError("no")
+    assert Reader(status.board.memory).snapshot().exception is None
+
+
+def test_the_beat_goes_on_and_ends(status: Status) -> None:
+    before = status.board.words[3]
+    status.ending.wait(0.8)
+    assert status.board.words[3] > before
+    assert Reader(status.board.memory).snapshot().line.startswith("test_status.py:")
+    status.finish()
+    assert record(status)[0] is Phase.FINISHED
+    assert Where.MAIN == 0
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
+def test_a_limit_that_is_no_number_is_a_named_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    from compiler_core.errors import ConfigError
+
+    monkeypatch.setenv(LIMIT_VARIABLE, text)
+    with pytest.raises(ConfigError, match=LIMIT_VARIABLE):
+        limit_s()

@@ -1,0 +1,96 @@
+"""The watchdog on real ranks: who compiles is waited for; who sleeps, died or left a step is named, with the place."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from mpi_job import check_ran, run_on_ranks
+
+pytest.importorskip("mpi4py")
+
+TRAIN = """
+import os, signal, sys, time
+import distcompile as torch
+import distcompile.distributed as dist
+import distcompile.nn as nn
+from compiler_core import steps
+
+def compiles():
+    with steps.timed("Net_backward_segment2", "build"):
+        time.sleep(4)
+
+def sleeps():
+    time.sleep(30)
+
+def leaves():
+    handle = next(model.parameters()).register_hook(lambda g: 1 // 0)
+    try:
+        step()
+    except ZeroDivisionError:
+        handle.remove()
+        time.sleep(30)
+
+def dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def raises():
+    raise ValueError("rank one is out")
+
+def step():
+    optimizer.zero_grad()
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+
+dist.init_process_group(timeout=2)
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(4):
+    if number == 2 and dist.get_rank() == 1:
+        globals()[sys.argv[1]]()
+    step()
+if dist.get_rank() == 0:
+    print("all steps done")
+dist.destroy_process_group()
+"""
+
+
+def run(tmp_path: Path, what: str) -> tuple[int, str, float]:
+    """Exit code, all output, seconds."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    began_s = time.monotonic()
+    done = run_on_ranks(2, [str(script), what], limit_s=60)
+    return done.returncode, done.stdout + done.stderr, time.monotonic() - began_s
+
+
+def test_a_rank_that_compiles_is_waited_for_past_the_limit(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    done = run_on_ranks(2, [str(script), "compiles"], limit_s=60)
+    check_ran(done)
+    assert "all steps done" in done.stdout
+
+
+def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path) -> None:
+    code, said, took_s = run(tmp_path, "sleeps")
+    assert code != 0
+    assert took_s < 25
+    assert "rank 1 has been in the program's own code" in said
+    assert "at train.py:13" in said
+
+
+def test_a_rank_that_left_a_step_is_named_with_the_place(tmp_path: Path) -> None:
+    code, said, took_s = run(tmp_path, "leaves")
+    assert code != 0
+    assert took_s < 25
+    assert "rank 1 left step 2 after an exception at train.py:16: ZeroDivisionError" in said
+
+
+@pytest.mark.parametrize("what", ["dies", "raises"])
+def test_a_rank_that_ended_ends_the_job_at_once(tmp_path: Path, what: str) -> None:
+    code, said, took_s = run(tmp_path, what)
+    assert code != 0
+    assert took_s < 15
+    assert "rank 1" in said

@@ -72,6 +72,10 @@ class RecompileLimitError(DistCompileError):
     """More distinct guard keys than `recompile_limit`, under fullgraph=True."""
 
 
+class FenceError(DistCompileError):
+    """A value that was on its way was lost: computing it failed half way."""
+
+
 class BackendError(DistCompileError):
     """A backend that does not exist, or that failed on a graph."""
 

@@ -42,13 +42,15 @@ from compiler_core.tensor.cell import Cell
 class Compiled:
     """A compiled call. forward returns (results..., written values..., values only saved...).
 
-    backward: None if nothing takes a gradient. graphs: (kind, graph), for `explain`.
+    backward: None if nothing takes a gradient. graphs: (kind, graph), for `explain`. waits[k]: the input of the forward
+    that its event k makes readable.
     """
 
     forward: Executable
     backward: CompiledBackward | None
     tangents: tuple[int, ...]
     graphs: tuple[tuple[str, Graph], ...]
+    waits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,18 @@ def compile_captured(request: Request, backend: Backend) -> Compiled:
     joint = differentiate(graph, request)
     parts = split(joint)
     plan = plan_gradients(request, joint, parts, backend)
-    graphs = [parts.forward, *(segment.graph for segment in plan.segments)]
+    waits = parameter_places(parts.forward) if request.strategy.parameters_may_wait else ()
+    graphs = [replace(parts.forward, waits=tuple((i,) for i in waits)), *(segment.graph for segment in plan.segments)]
     forward, *segments = run_backend(backend, graphs, name)
     recut = partial(cut_again, request, joint, parts, backend)
     backward = link_backward(joint, parts, link_segments(parts, plan, segments), recut)
     shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
-    return Compiled(forward, backward, joint.tangents, shown)
+    return Compiled(forward, backward, joint.tangents, shown, waits)
+
+
+def parameter_places(forward: Graph) -> tuple[int, ...]:
+    """The inputs that are parameters."""
+    return tuple(i for i, node in enumerate(forward.inputs) if node.role == "parameter")
 
 
 def cut_again(request: Request, joint: Joint, parts: Partition, backend: Backend) -> Cut:
@@ -103,6 +111,11 @@ def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codege
     the output's element i depends on that input's element i alone.
     """
     return run_backend(find_backend(backend), [simplify_joint(graph)], graph.name)[0]
+
+
+def compile_graphs(graphs: Sequence[Graph], name: str, backend: str = "codegen") -> Sequence[Executable]:
+    """As `compile_graph`, for several graphs together: they share their kernels."""
+    return run_backend(find_backend(backend), [simplify_joint(graph) for graph in graphs], name)
 
 
 # -- the steps

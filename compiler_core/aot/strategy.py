@@ -105,7 +105,14 @@ class GradientPlan(Protocol):
 
 
 class GradientStrategy(Protocol):
-    """Announced by a module through `__gradient_strategy__()`."""
+    """Announced by a module through `__gradient_strategy__()`.
+
+    parameters_may_wait: whether a forward may be started before its parameters are up to date (`tensor/fence.py`); it
+    is then compiled to wait for each where it is first used.
+    """
+
+    @property
+    def parameters_may_wait(self) -> bool: ...
 
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
@@ -124,6 +131,8 @@ class GradientStrategy(Protocol):
 
 class LocalGradients:
     """The strategy of a module without one: the backward whole, every gradient to the tape."""
+
+    parameters_may_wait = False
 
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool

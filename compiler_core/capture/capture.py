@@ -33,7 +33,7 @@ from compiler_core.capture.trace import CaptureTrace, Known, Lifted, view_beside
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.tensor import Tensor
 
@@ -202,7 +202,7 @@ def _bound_input(guards: Guards, lift: Lifted) -> str:
         handle = guards.bind(lift.known.handle, "tensor")
         guards.require(f"{handle}._cell is {cell}", f"{lift.known.source} is stored where it was")
         require_gradient(guards, handle, lift.known.handle, lift.known.source)
-    return f"{cell}.value" if type(lift.cell) is Cell else f"{cell}.current()"
+    return f"{cell}.current()" if isinstance(lift.cell, ViewCell) else f"{cell}.raw"  # what waits, the entry settles
 
 
 def _guard_aliases(guards: Guards, trace: CaptureTrace, known: Sequence[Known]) -> None:

@@ -25,7 +25,8 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.fence import ParameterEvents, anything_waits, settle_cells
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tensor import Tensor
@@ -82,6 +83,8 @@ class CompiledEntry:
         self.n_kept = self.n_results + len(captured.written)
         self.rng = rng_place(captured)
         self.buffers = buffers_of(captured)
+        self.bound = bound_cells(captured)
+        self.awaited = {event: self.bound[place] for event, place in enumerate(compiled.waits) if place in self.bound}
         if self.backward is not None:
             self.differentiated = _Resolved([known_of(captured, i) for i in self.backward.wanted])
             reads = [read_of(captured, i) for i in self.backward.inputs]
@@ -94,7 +97,7 @@ class CompiledEntry:
             inputs[place] = cell.current()
         if self.rng is not None:
             inputs[self.rng] = take_keys(self.captured)
-        values = self.forward(inputs)
+        values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
         self.strategy.forward_ran(ticket)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
             target.now(arguments).write(value)
@@ -102,6 +105,14 @@ class CompiledEntry:
         if self.backward is not None:
             self._record(inputs, values, fresh, arguments, ticket)
         return self.results.build(fresh, arguments)
+
+    def _run_ahead(self, inputs: list[Array]) -> list[Array]:
+        """The forward, started while values of its parameters may still be on their way: it waits for each inside."""
+        awaited = set(self.awaited.values())
+        settle_cells([cell for cell in self.bound.values() if cell not in awaited])
+        values = self.forward(inputs, None, ParameterEvents(self.awaited))
+        settle_cells(list(awaited))  # those that only the backward reads
+        return values
 
     def _record(
         self,
@@ -127,11 +138,14 @@ class TapeEntry:
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
         self.results = _Results(captured)
         self.rng = rng_place(captured)
+        self.bound = bound_cells(captured)
         self.override = functools.partial(_run_boundary, boundary_groups(graph.calls), captured.boundaries)
 
     def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
         """One call."""
         ticket = self.strategy.on_forward()
+        if anything_waits():
+            settle_cells(list(self.bound.values()))
         values: list[Value] = list(inputs)
         for i, lift in enumerate(self.captured.inputs):
             if lift is not None and lift.known is not None:
@@ -208,6 +222,13 @@ def buffers_of(captured: Captured) -> list[tuple[int, Cell]]:
         return []
     lifts = enumerate(captured.inputs)
     return [(i, lift.cell) for i, lift in lifts if lift is not None and lift.placeholder.role == "buffer"]
+
+
+def bound_cells(captured: Captured) -> dict[int, Cell]:
+    """Input -> its cell, for those that the check hands over `raw`; who runs the graph settles what they wait for."""
+    lifts = [(i, lift) for i, lift in enumerate(captured.inputs) if lift is not None]
+    bound = [(i, lift.cell) for i, lift in lifts if lift.known is None or not lift.known.code]
+    return {i: cell for i, cell in bound if not isinstance(cell, ViewCell)}
 
 
 def known_of(captured: Captured, place: int) -> Known:

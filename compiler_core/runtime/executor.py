@@ -32,7 +32,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
-from compiler_core.runtime.memory import OutputPool, arena_address
+from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena
 from compiler_core.runtime.profiler import ProfileSource, StepCost
 
 # C++ source of the calling helper, part of every generated shared object. `spec` is what `_make_spec` packs.
@@ -180,31 +180,32 @@ class NativeExecutable:
         an index out of bounds, and what events raise.
         """
         if events is None:
-            return self._run(inputs, outs, None)
-        with Dispatch(events) as dispatch:
-            return self._run(inputs, outs, dispatch)
+            return self._run(inputs, outs, None, arena_address(self.entry.arena_nbytes))
+        arena = arena_address(self.entry.arena_nbytes)
+        with Dispatch(events) as dispatch, nested_arena():
+            return self._run(inputs, outs, dispatch, arena)
 
     def _run(
-        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, dispatch: Dispatch | None
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, dispatch: Dispatch | None, arena: int
     ) -> list[Array]:
         self.calls += 1
         results = self._destinations(outs)
         if len(inputs) != len(self.entry.inputs):
             raise BackendError(f"{self.entry.symbol} takes {len(self.entry.inputs)} inputs, got {len(inputs)}")
         if self._layout is None:
-            return self._call_by_address(inputs, results, dispatch)
+            return self._call_by_address(inputs, results, dispatch, arena)
         given, places = (*inputs, *self.constants), tuple(results)
         code = self._call(
             self._function,
             self._spec_address,
             id(given) + self._items,
             id(places) + self._items,
-            arena_address(self.entry.arena_nbytes),
+            arena,
             self._routines,
             None if dispatch is None else dispatch.address,
         )
         if code < 0:
-            return self._call_by_address(inputs, results, dispatch)
+            return self._call_by_address(inputs, results, dispatch, arena)
         if code > 0:
             self._fail(code, dispatch)
         return results
@@ -230,7 +231,9 @@ class NativeExecutable:
             words += [id(meta.dtype.numpy), meta.ndim, *meta.shape]
         return (ctypes.c_int64 * len(words))(*words)
 
-    def _call_by_address(self, inputs: Sequence[Array], results: list[Array], dispatch: Dispatch | None) -> list[Array]:
+    def _call_by_address(
+        self, inputs: Sequence[Array], results: list[Array], dispatch: Dispatch | None, arena: int
+    ) -> list[Array]:
         """The careful way, for arrays that `dc_call` turned down: strided, of another type, or plainly wrong."""
         given = [
             _fit(a, m, f"input {k} of {self.entry.symbol}") for k, (a, m) in enumerate(zip(inputs, self.entry.inputs))
@@ -244,7 +247,7 @@ class NativeExecutable:
         entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(self._function)
         args = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
         events = None if dispatch is None else dispatch.address
-        code = entry(ctypes.addressof(args), arena_address(self.entry.arena_nbytes), self._routines, events)
+        code = entry(ctypes.addressof(args), arena, self._routines, events)
         if code > 0:
             self._fail(code, dispatch)
         for out, place in zip(results, places):

@@ -4,7 +4,8 @@ In: sizes, shapes, dtypes. Out: addresses valid until the thread asks for more; 
 Why: fresh memory costs a page fault per 4 KiB at first touch, which for a pointwise kernel is most of its time.
 
 Invariants:
-- The arena holds nothing between calls, so all executables of a thread share one, as large as the largest needs.
+- The arena holds nothing between calls, so all executables of a thread share one, as large as the largest needs. A
+  call that is made from inside another one (by its events) gets the arena of the next level.
 - A pool hands an array out again only when the pool holds the last reference to it. Its arrays rest on a bytearray:
   NumPy skips over an array that is a view of another array when it sets a view's `base`, but stops at anything else,
   so every view refers to the pool's array itself and a living view counts as a reference.
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from sys import getrefcount
 
@@ -30,8 +33,10 @@ _PLACES = 32  # lines of a page over which successive arrays are spread
 MAX_ARRAYS_PER_POOL = 4
 
 
-class _Arena(threading.local):
-    """This thread's scratch memory."""
+class _Arena:
+    """One block of scratch memory."""
+
+    __slots__ = ("address", "block", "nbytes")
 
     def __init__(self) -> None:
         self.address = 0
@@ -39,17 +44,40 @@ class _Arena(threading.local):
         self.block = np.empty(0, np.uint8)
 
 
-_arena = _Arena()
+class _Arenas(threading.local):
+    """This thread's arenas, one a level of nesting, and the one in use."""
+
+    def __init__(self) -> None:
+        self.levels = [_Arena()]
+        self.current = self.levels[0]
+
+
+_arenas = _Arenas()
 
 
 def arena_address(nbytes: int) -> int:
     """Address of at least `nbytes` bytes of this thread's scratch memory, `ALIGNMENT`-aligned; contents arbitrary."""
-    if nbytes > _arena.nbytes:
-        _arena.block = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = _arena.block.ctypes.data
-        _arena.address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        _arena.nbytes = nbytes
-    return _arena.address
+    arena = _arenas.current
+    if nbytes > arena.nbytes:
+        arena.block = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = arena.block.ctypes.data
+        arena.address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        arena.nbytes = nbytes
+    return arena.address
+
+
+@contextmanager
+def nested_arena() -> Iterator[None]:
+    """Within the block, a call whose arena is in use may be interrupted by others, which get another arena."""
+    before, levels = _arenas.current, _arenas.levels
+    position = levels.index(before) + 1
+    if position == len(levels):
+        levels.append(_Arena())
+    _arenas.current = levels[position]
+    try:
+        yield
+    finally:
+        _arenas.current = before
 
 
 _places = count()

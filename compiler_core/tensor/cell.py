@@ -3,7 +3,8 @@
 In: array values (or graph nodes, while tracing). Out: `Cell` (a storage) and `ViewCell` (a window on another cell).
 Invariants: a value is never changed, only replaced, and every replacement raises the root's `version`; a ViewCell
 caches what it derived together with the version it saw, so a stale view derives itself again; a write to a ViewCell
-goes to its root through `view_scatter`. Cells know nothing of gradients: those belong to the handles (`tensor.py`).
+goes to its root through `view_scatter`. A value that is still on its way is guarded by a fence (`fence.py`). Cells know
+nothing of gradients: those belong to the handles (`tensor.py`).
 Under a trace, cells made before it are read and written by asking the trace (`CellTrace`); cells made during it hold
 nodes.
 """
@@ -19,6 +20,7 @@ from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_tr
 from compiler_core.tensor import views
 
 if TYPE_CHECKING:
+    from compiler_core.tensor.fence import Fence
     from compiler_core.tensor.tensor import Tensor
 
 
@@ -45,11 +47,14 @@ class CellTrace(Protocol):
 class Cell:
     """A storage: one value and how often it was replaced."""
 
-    __slots__ = ("__weakref__", "_version", "value")
+    __slots__ = ("__weakref__", "_version", "fence", "raw")
     is_dense: bool = True  # contiguous for certain, without looking at strides
+    raw: Value
+    fence: Fence  # set while the cell waits for one
+    value: Value  # the slot `raw` under the name that everybody uses: see below
 
     def __init__(self, value: Value) -> None:
-        self.value = value
+        self.raw = value
         self._version = 0
 
     @property
@@ -87,6 +92,9 @@ class Cell:
     def is_external(self) -> bool:
         """Whether the cell was made outside of any trace: it holds an array, not a node."""
         return isinstance(self.value, np.ndarray)
+
+
+Cell.value = vars(Cell)["raw"]  # GuardedCell (fence.py) makes `value` a property that waits, and leaves `raw` as it is
 
 
 class ViewCell(Cell):

@@ -146,17 +146,17 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop):
     @property
     def shape(self) -> Size:
         """Sizes, outermost first."""
-        return Size(self._cell.value.shape)
+        return Size(self._cell.raw.shape)  # known, also of a value that is on its way
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return of(self._cell.value.dtype)
+        return of(self._cell.raw.dtype)
 
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
-        return len(self._cell.value.shape)
+        return len(self._cell.raw.shape)
 
     @property
     def device(self) -> Device:

@@ -53,6 +53,8 @@ class Ticket:
 class BucketStrategy:
     """What DistributedDataParallel announces to the compiler. before_forward: what DDP does before every forward."""
 
+    parameters_may_wait = False
+
     def __init__(self, books: Books, before_forward: Callable[[], None]) -> None:
         self.books, self.before_forward = books, before_forward
         self.plan_made: BucketPlan | None = None

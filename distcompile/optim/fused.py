@@ -1,7 +1,8 @@
 """All parameters' updates as one graph, compiled to one native call.
 
 In: for each update its rule, parameter and scalar set. Out: a call [parameter, gradient, *state, ..., *scalars] ->
-[new parameter, *new state, ...], in that order. Gradients may be views of bucket buffers: they are read where they lie.
+[new parameter, *new state, ...], in that order; or several such calls, for updates that are made one group after the
+other, compiled together. Gradients may be views of bucket buffers: they are read where they lie.
 Invariant: a layout (rules, shapes, dtypes, which scalars each uses) compiles once; numbers never recompile.
 The call takes places for its outputs; element i of an output depends on element i of its inputs alone, so a place may
 be the array that is read.
@@ -30,22 +31,28 @@ class FusedUpdates:
     """The compiled updates of one optimizer, by layout. A copy, or one that is unpickled, starts with none."""
 
     def __init__(self) -> None:
-        self._calls: dict[Hashable, Executable] = {}
+        self._calls: dict[Hashable, Sequence[Executable]] = {}
         self._numbers: dict[UpdateRule, int] = {}
         self._failure: BackendError | None = None
 
-    def get(self, layout: Layout, scalars: ScalarSets) -> Executable:
-        """The call for this layout, compiled at first use. Raises BackendError, again at every call after the first."""
+    def get(self, layouts: Sequence[Layout], scalars: ScalarSets) -> Sequence[Executable]:
+        """The call of each layout, compiled at first use. Raises BackendError, again at every call after the first."""
         if self._failure is not None:
             raise self._failure
-        rules = {id(rule): rule for rule, _, _ in layout}  # one object a group: hashed once, not for every parameter
+        rules = {id(rule): rule for layout in layouts for rule, _, _ in layout}  # an object a group: each hashed once
         numbers = {key: self._numbers.setdefault(rule, len(self._numbers)) for key, rule in rules.items()}
-        key = tuple([(numbers[id(rule)], value.shape, value.dtype, place) for rule, value, place in layout])
+        key = tuple(
+            [
+                tuple([(numbers[id(rule)], value.shape, value.dtype, place) for rule, value, place in layout])
+                for layout in layouts
+            ]
+        )
         if key not in self._calls:
-            from compiler_core.pipeline import compile_graph
+            from compiler_core.pipeline import compile_graphs
 
             try:
-                self._calls[key] = compile_graph(update_graph(layout, scalars), backend="codegen")
+                graphs = [update_graph(layout, scalars) for layout in layouts]
+                self._calls[key] = compile_graphs(graphs, "optimizer_step")
             except BackendError as error:
                 self._failure = error  # do not try again at every step
                 raise

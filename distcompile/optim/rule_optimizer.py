@@ -5,14 +5,16 @@ In: gradients in `.grad`. Out: new values in the parameters' and the state's cel
 A step gathers one `Update` per parameter that has a gradient, runs them all (compiled: `fused.py`, one native call;
 eager: the same rule on arrays), then puts the results into the cells. Nothing is written before everything is computed,
 unless parameters share memory (`p.data = q.data`): then they are updated one after the other, as in torch.
+A gradient that is still on its way (`tensor/fence.py`) does not hold the step up: its update is put off until it is
+there (`deferred.py`), with the numbers of this step.
 A compiled update writes over values that nobody else can see (`tensor/ownership.py`), else into fresh arrays.
 The step runs once per training step over every parameter: its Python is kept to a few microseconds a parameter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,35 +22,18 @@ from compiler_core.dtype import DType, of
 from compiler_core.errors import BackendError, GraphBreak
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array, current_trace
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.fence import Fence
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import NotSupportedError
+from distcompile.optim.deferred import defer, deferrable, settle_fences
 from distcompile.optim.fused import FusedUpdates
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
-from distcompile.optim.rule import UpdateRule, apply_rule
+from distcompile.optim.rule import UpdateRule
+from distcompile.optim.update import Update, inputs_of, run_eager_update
 
-
-@dataclass(slots=True)
-class Update:
-    """What one parameter's update reads and where it goes.
-
-    cells: the parameter's and its state's, in the rule's order. numbers: index into the step's list of scalar sets.
-    counter, count: the state's "step" cell, if there is one, and the value it takes.
-    """
-
-    rule: UpdateRule
-    cells: list[Cell]
-    gradient: Array
-    numbers: int
-    counter: Cell | None
-    count: Array
-
-    def write(self, outputs: list[Array]) -> None:
-        for cell, value in zip(self.cells, outputs, strict=True):
-            cell.write(value)
-        if self.counter is not None:
-            self.counter.write(self.count)
+if TYPE_CHECKING:
+    from compiler_core.backend import Executable
 
 
 class RuleOptimizer(Optimizer):
@@ -104,13 +89,14 @@ class RuleOptimizer(Optimizer):
                 step = self.step_number(state)  # before the state is made: it tells the first step
                 self._make_state(parameter, state, names)
                 cells = [parameter._cell, *[state[name]._cell for name in names]]
-                key = (step, cells[0].value.dtype)
+                key = (step, cells[0].raw.dtype)
                 if key not in places:
                     places[key] = len(scalars)
                     scalars.append(_arrays(rule.numbers(group, step), of(key[1]).compute))
                 counter = state["step"]._cell if self.counts_steps else None
-                gradient = parameter._grad._cell.current()
-                updates.append(Update(rule, cells, gradient, places[key], counter, self._count(step)))
+                fence = deferrable(parameter._grad._cell, cells)
+                gradient = parameter._grad._cell.current() if fence is None else parameter._grad._cell.raw
+                updates.append(Update(rule, cells, gradient, places[key], counter, self._count(step), fence))
         return updates
 
     def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...]) -> None:
@@ -129,33 +115,51 @@ class RuleOptimizer(Optimizer):
 
     def _run(self, updates: list[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
         if len({update.cells[0].root for update in updates}) < len(updates):
+            settle_fences([update.fence for update in updates])
             for update in updates:  # parameters that share memory: each update reads what the one before it wrote
-                update.write(_run_eager(update, scalars[update.numbers]))
+                update.write(run_eager_update(update, scalars))
             return
-        if compiled and self._run_compiled(updates, scalars):
+        later = [update for update in updates if update.fence is not None]
+        if later:
+            self._defer(later, scalars, compiled=compiled)
+            updates = [update for update in updates if update.fence is None]
+        if not updates or (compiled and self._run_compiled(updates, scalars)):
             return
-        results = [_run_eager(update, scalars[update.numbers]) for update in updates]
+        results = [run_eager_update(update, scalars) for update in updates]
         for update, outputs in zip(updates, results, strict=True):
             update.write(outputs)
 
-    def _run_compiled(self, updates: list[Update], scalars: list[dict[str, Array]]) -> bool:
-        """Run all updates in one native call. False if that cannot be compiled and no group insists."""
+    def _compile(
+        self, groups: Sequence[Sequence[Update]], scalars: list[dict[str, Array]]
+    ) -> Sequence[Executable] | None:
+        """A native call for each group of updates. None if that cannot be compiled and no parameter group insists."""
         try:
-            call = self._fused.get([(u.rule, u.cells[0].value, u.numbers) for u in updates], scalars)
+            return self._fused.get([[(u.rule, u.cells[0].raw, u.numbers) for u in group] for group in groups], scalars)
         except BackendError as error:
             if any(group["fused"] for group in self.param_groups):
                 raise
             reason = str(error).partition("\n")[0]
             warn_once("optim.fused", f"{type(self).__name__} runs op by op, not compiled: {reason}")
-            return False
-        places = [destination(cell) for u in updates for cell in u.cells]  # before anything else refers to the values
-        inputs: list[Array] = []
+            return None
+
+    def _defer(self, updates: Sequence[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
+        """Put updates off until their gradients are there, those of one fence together."""
+        groups: dict[Fence, list[Update]] = {}
         for update in updates:
-            parameter, *state = update.cells
-            inputs += (parameter.current(), update.gradient, *[cell.current() for cell in state])
-        for numbers in scalars:
-            inputs += numbers.values()
-        outputs = call(inputs, places)
+            assert update.fence is not None
+            groups.setdefault(update.fence, []).append(update)
+        calls = self._compile(list(groups.values()), scalars) if compiled else None
+        for k, (fence, group) in enumerate(groups.items()):
+            defer(fence, group, scalars, None if calls is None else calls[k])
+
+    def _run_compiled(self, updates: list[Update], scalars: list[dict[str, Array]]) -> bool:
+        """Run all updates in one native call. False if that cannot be compiled and no group insists."""
+        calls = self._compile([updates], scalars)
+        if calls is None:
+            return False
+        (call,) = calls
+        places = [destination(cell) for u in updates for cell in u.cells]  # before anything else refers to the values
+        outputs = call(inputs_of(updates, scalars), places)
         start = 0
         for update in updates:
             end = start + len(update.cells)
@@ -166,9 +170,3 @@ class RuleOptimizer(Optimizer):
 
 def _arrays(numbers: dict[str, float], dtype: DType) -> dict[str, Array]:
     return {name: np.array(number, dtype.numpy) for name, number in numbers.items()}
-
-
-def _run_eager(update: Update, scalars: dict[str, Array]) -> list[Array]:
-    parameter, *state = (cell.current() for cell in update.cells)
-    named = dict(zip(update.rule.state, state, strict=True))
-    return apply_rule(update.rule, parameter, update.gradient, named, scalars)

@@ -66,6 +66,7 @@ class Recorder:
     segments: Sequence[Segment] = ()
     forwards: int = 0
     is_stale: bool = False
+    parameters_may_wait: bool = False
 
     def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> Recorder:
         self.parameters, self.is_stale = parameters, False

@@ -274,3 +274,27 @@ def test_random_graphs_announce_what_is_complete(seed: int) -> None:
         ):
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
             np.testing.assert_array_equal(diary.seen[place], result)
+
+
+def test_calls_made_by_events_have_an_arena_of_their_own(rng) -> None:
+    """A gradient hook or a deferred update runs compiled code while another artefact is half way."""
+    graph = two_layers()
+    run = NativeBackend().compile([graph], "nested")[0]
+    inputs = [rng.standard_normal(n.shape).astype(np.float32) for n in graph.inputs]
+    expected = interpret(replace(graph, signals=(), waits=()), inputs)
+
+    class Nested:
+        depth = 0
+
+        def signal(self, event: int) -> None:
+            self.wait(event)
+
+        def wait(self, event: int) -> None:
+            if self.depth < 2:
+                self.depth += 1
+                run([np.full_like(x, 3) for x in inputs], [np.zeros((4, 6), np.float32) for _ in expected], self)
+                self.depth -= 1
+
+    outs = [np.zeros((4, 6), np.float32) for _ in expected]
+    for got, value in zip(run(inputs, outs, Nested()), expected):
+        np.testing.assert_allclose(got, value, rtol=2e-6, atol=1e-6)

@@ -73,7 +73,7 @@ def test_one_call_a_step_and_no_recompile_when_numbers_change() -> None:
         give_gradients(params, step)
         optimizer.param_groups[0].update(lr=0.1 / (step + 1), betas=(0.9 - step / 100, 0.99), weight_decay=0.1 + step)
         optimizer.step()
-    (executable,) = optimizer._fused._calls.values()
+    ((executable,),) = optimizer._fused._calls.values()
     assert executable.calls == 5
 
 

@@ -1,0 +1,208 @@
+"""Fences: values that are on their way, and whoever reads one before it has arrived waits.
+
+In: a way to wait (for a collective), and what is to be computed once that is over (an optimizer's update). Out: cells
+whose next reader settles all that first. So a gradient may still travel and a parameter may still be out of date while
+the program goes on, and nobody can ever see it.
+
+A guarded cell is a `GuardedCell` for as long as it waits: its `value` is a property that settles the fence, and reads
+the slot `raw` afterwards. A plain cell's `value` is that slot: where nothing waits, nothing costs anything. `raw` is
+for those who know what they do: it is the array that *will* hold the value. A compiled forward is started with such
+arrays and waits for each inside (`ParameterEvents`).
+
+Invariants: a fence settles once; whoever comes meanwhile, from any thread, waits for that. A wait that fails leaves the
+fence as it is: the next reader fails the same way. A computation that fails may have written half of its results: the
+fence is broken, every later reader gets a FenceError. Versions rise when a value is promised, not when it arrives.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import RLock
+from time import perf_counter
+from weakref import WeakSet
+
+from compiler_core.errors import FenceError
+from compiler_core.ops.registry import Array, Value
+from compiler_core.tensor import views
+from compiler_core.tensor.cell import Cell
+
+_unsettled: WeakSet[Fence] = WeakSet()
+
+
+class Fence:
+    """Cells whose values are on their way.
+
+    wait: blocks until what the fence is about is there; raises if it will not be. is_there: whether it would return at
+    once. Both may be called from any thread, and again after `wait` has raised. what: for messages. order: what fences
+    with a smaller number wait for comes earlier. observe: told ("wait" or "update", begin, end), perf_counter seconds.
+    """
+
+    def __init__(
+        self,
+        wait: Callable[[], None],
+        is_there: Callable[[], bool],
+        what: str,
+        *,
+        order: int = 0,
+        observe: Callable[[str, float, float], None] | None = None,
+    ) -> None:
+        self.what, self.order, self._observe = what, order, observe
+        self.is_settled = False
+        self._wait, self._is_there = wait, is_there
+        self._lock = RLock()
+        self._cells: list[Cell] = []
+        self._then: list[Callable[[], None]] = []
+        self._broken: BaseException | None = None
+        _unsettled.add(self)
+
+    def guard(self, cells: Iterable[Cell]) -> None:
+        """From now on, whoever reads one of `cells` settles this fence first. They must be plain (see `can_guard`)."""
+        for cell in cells:
+            assert type(cell) is Cell, "a view, or a cell that waits already, cannot be guarded"
+            cell.fence = self
+            cell.__class__ = GuardedCell
+            self._cells.append(cell)
+
+    def then(self, compute: Callable[[], None], cells: Iterable[Cell]) -> None:
+        """Once the wait is over, and before anyone reads `cells`: run `compute`, which touches cells by `raw` only.
+
+        If the fence has been settled meanwhile, it runs now.
+        """
+        with self._lock:
+            if self.is_settled:
+                compute()
+            else:
+                self._then.append(compute)
+                self.guard(cells)
+
+    def is_there(self) -> bool:
+        """Whether settling waits for nobody."""
+        return self.is_settled or self._is_there()
+
+    def settle(self) -> None:
+        """Wait, compute, and let readers in. Raises what the wait raises, or FenceError."""
+        if self.is_settled:
+            return
+        with self._lock:
+            if self._settled_meanwhile():
+                return
+            if self._broken is not None:
+                raise FenceError(f"{self.what} was interrupted half way", got=repr(self._broken)) from self._broken
+            began_s = perf_counter()
+            self._wait()
+            waited_s = perf_counter()
+            try:
+                for compute in self._then:
+                    compute()
+            except BaseException as error:
+                self._broken = error
+                raise
+            self._open()
+            if self._observe is not None:
+                self._observe("wait", began_s, waited_s)
+                self._observe("update", waited_s, perf_counter())
+
+    def _settled_meanwhile(self) -> bool:
+        return self.is_settled
+
+    def _open(self) -> None:
+        for cell in self._cells:
+            cell.__class__ = Cell
+            del cell.fence
+        self._cells, self._then = [], []
+        self.is_settled = True
+        _unsettled.discard(self)
+
+
+class GuardedCell(Cell):
+    """A cell whose value is on its way."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Value:
+        _settle(self)
+        return self.raw
+
+    @value.setter
+    def value(self, value: Value) -> None:
+        _settle(self)  # else the value on its way would overwrite this one
+        self.raw = value
+
+    def strides(self) -> views.Strides:
+        return views.contiguous_strides(self.raw.shape)
+
+    @property
+    def is_external(self) -> bool:
+        return True  # only arrays are promised
+
+
+def _settle(cell: Cell) -> None:
+    fence = fence_of(cell)
+    if fence is not None:
+        fence.settle()
+
+
+def fence_of(cell: Cell) -> Fence | None:
+    """The fence that `cell` waits for."""
+    return getattr(cell, "fence", None)
+
+
+def can_guard(cell: Cell) -> bool:
+    """Whether a promise can be put into `cell`: it is a storage of its own, and waits for nothing."""
+    return type(cell) is Cell
+
+
+def promise(cell: Cell, array: Array) -> None:
+    """`array` is going to hold the next value of `cell`. Guard it right after."""
+    cell.raw = array
+    cell.touch()
+
+
+def anything_waits() -> bool:
+    """Whether any value at all is on its way."""
+    return bool(_unsettled)
+
+
+def settle_all() -> None:
+    """Settle every fence; for the end of the program, or of a process group."""
+    for fence in list(_unsettled):
+        fence.settle()
+
+
+atexit.register(settle_all)
+
+
+class ParameterEvents:
+    """The waits of a running forward: event k is the first use of the parameter in cells[k].
+
+    While the fence that is needed waits, those before it are settled: their updates are computed in time that would
+    else be lost.
+    """
+
+    def __init__(self, cells: Mapping[int, Cell]) -> None:
+        self._fences = {event: fence for event, cell in cells.items() if (fence := fence_of(cell)) is not None}
+
+    def signal(self, event: int) -> None:
+        """A forward announces nothing."""
+
+    def wait(self, event: int) -> None:
+        fence = self._fences.pop(event, None)
+        if fence is None or fence.is_settled:
+            return
+        if not fence.is_there():
+            self._use_the_time(fence)
+        fence.settle()
+
+    def _use_the_time(self, needed: Fence) -> None:
+        for fence in sorted(set(self._fences.values()), key=lambda fence: fence.order):
+            if fence.order >= needed.order or needed.is_there():
+                return
+            fence.settle()
+
+
+def settle_cells(cells: Sequence[Cell]) -> None:
+    """Settle whatever these cells wait for."""
+    for cell in cells:
+        _settle(cell)

@@ -1,0 +1,84 @@
+"""Updates put off until their gradients have arrived.
+
+In: updates whose gradients one fence guards, with the numbers of the step that asked for them. Out: promises: the cells
+of parameters and state hold the arrays that will have the new values, guarded by the same fence, so that whoever reads
+one first has the update made.
+Invariants: what a step reads beside gradients (values, learning rates, counts) is taken when it is called; versions
+rise, and step counts are written, when it is called; a value is written over only if nobody else sees it, as in an
+update that is made at once. The compiled update of a parameter is the same kernel either way: the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.fence import Fence, can_guard, fence_of, promise
+from compiler_core.tensor.ownership import destination
+from distcompile.optim.update import Update, apply_update, inputs_of
+
+if TYPE_CHECKING:
+    from compiler_core.backend import Executable
+
+
+def deferrable(gradient: Cell, cells: Sequence[Cell]) -> Fence | None:
+    """The fence that an update of `cells` may be put behind; None if it must be made now."""
+    fence = fence_of(gradient)
+    return fence if fence is not None and all(map(can_guard, cells)) else None
+
+
+def settle_fences(fences: Iterable[Fence | None]) -> None:
+    """Wait for what these updates wait for."""
+    for fence in fences:
+        if fence is not None:
+            fence.settle()
+
+
+def defer(
+    fence: Fence, updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]], call: Executable | None
+) -> None:
+    """Have `updates` made when `fence` is settled: by `call`, or op by op."""
+    cells = [cell for update in updates for cell in update.cells]
+    places = [destination(cell) for cell in cells]  # before anything else refers to the values
+    compute: Callable[[], None] = _Eager(updates, scalars, places)
+    if call is not None:
+        compute = _Native(call, inputs_of(updates, scalars), places)
+    for cell, place in zip(cells, places, strict=True):
+        promise(cell, place)
+    for update in updates:
+        if update.counter is not None:
+            update.counter.write(update.count)
+    fence.then(compute, cells)
+
+
+class _Native:
+    """One native call."""
+
+    def __init__(self, call: Executable, inputs: list[Array], places: list[Array]) -> None:
+        self.call, self.inputs, self.places = call, inputs, places
+
+    def __call__(self) -> None:
+        self.call(self.inputs, self.places)
+
+
+class _Eager:
+    """Op by op; all results are computed before the first is put into its place."""
+
+    def __init__(
+        self, updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]], places: Sequence[Array]
+    ) -> None:
+        self.updates, self.scalars, self.places = updates, scalars, places
+        self.values = [[cell.current() for cell in update.cells] for update in updates]
+
+    def __call__(self) -> None:
+        results = [
+            result
+            for update, values in zip(self.updates, self.values, strict=True)
+            for result in apply_update(update, values, self.scalars)
+        ]
+        for place, result in zip(self.places, results, strict=True):
+            np.copyto(place, result)

@@ -54,37 +54,54 @@ def cores_of(cpus: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) 
 
 
 def share(
-    rank: int, size: int, cores: Sequence[Sequence[int]], quota: float = float("inf"), bind: str = "core"
+    rank: int,
+    size: int,
+    cores: Sequence[Sequence[int]],
+    quota: float = float("inf"),
+    bind: bool = True,
+    threads: int = 0,
 ) -> Share:
     """The part of local rank `rank` of `size` on a host with these `cores` (hardware threads of each).
 
-    bind: "core", or "none" to count threads only. More ranks than hardware threads wrap around.
+    bind: or count threads only. threads: cores for each rank; 0: as many as there are. More ranks than hardware threads
+    wrap around.
     """
-    units = list(cores) if size <= len(cores) else [(cpu,) for core in cores for cpu in core]
-    each = max(1, len(units) // size)
+    units = list(cores) if size * max(threads, 1) <= len(cores) else [(cpu,) for core in cores for cpu in core]
+    each = min(threads, len(units)) if threads else max(1, len(units) // size)
     first = rank * each % len(units)
-    mine = [cpu for unit in units[first : first + each] for cpu in unit]
-    threads = max(1, min(each, int(quota / size) if quota != float("inf") else each))
-    return Share(tuple(sorted(mine)) if bind == "core" else (), threads)
+    mine = [cpu for unit in (units + units)[first : first + each] for cpu in unit]
+    most = max(1, min(each, int(quota / size) if quota != float("inf") else each))
+    return Share(tuple(sorted(mine)) if bind else (), threads or most)
 
 
-def local_share(rank: int, size: int, bind: str) -> Share:
-    """`share` on this host, as it is."""
-    return share(rank, size, cores_of(allowed_cpus()), quota_cpus(), bind)
+def local_share(rank: int, size: int, bind: str, threads: int = 0) -> Share:
+    """`share` on this host, as it is. bind: "core", "none", or the hardware threads to use, "0,2-3"."""
+    cpus = allowed_cpus() if bind in ("core", "none") else cpu_list(bind)
+    return share(rank, size, cores_of(cpus), quota_cpus(), bind != "none", threads)
 
 
-def thread_environment(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
+def cpu_list(text: str) -> tuple[int, ...]:
+    """ "0,2-3" as (0, 2, 3). Raises ValueError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        found.update(range(int(first), int(last if dash else first) + 1))
+    return tuple(sorted(found))
+
+
+def thread_environment(threads: int, environ: Mapping[str, str], wanted: bool = False) -> dict[str, str]:
     """The variables to set so that a rank's libraries start `threads` threads; what the user has set is left alone.
 
-    A user's OMP_NUM_THREADS also speaks for the BLAS libraries, which read it when they have no variable of their own.
+    wanted: the user has named this number, which then counts more than the environment. A user's OMP_NUM_THREADS also
+    speaks for the BLAS libraries, which read it when they have no variable of their own.
     """
-    if "OMP_NUM_THREADS" in environ:
+    if "OMP_NUM_THREADS" in environ and not wanted:
         return {}
-    return {name: str(threads) for name in THREAD_VARIABLES if name not in environ}
+    return {name: str(threads) for name in THREAD_VARIABLES if wanted or name not in environ}
 
 
-def apply(share: Share) -> None:
+def apply(share: Share, wanted: bool = False) -> None:
     """Bind this process and set its thread variables. Must run before any library counts its cores."""
-    os.environ.update(thread_environment(share.threads, os.environ))
+    os.environ.update(thread_environment(share.threads, os.environ, wanted))
     if share.cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, share.cpus)

@@ -1,12 +1,17 @@
-"""The wire between a rank and its launcher: a Unix socket in a private folder.
+"""The wire between the processes of a rank and their launcher: Unix sockets in a private folder, a JSON object a line.
 
-    rank -> launcher   {"event": "hello", "rank", "pid"}           then, from the launcher, two file descriptors:
-    launcher -> rank   b"!" + [stdout, stderr]                     the rank puts them in the place of 1 and 2
-    rank -> launcher   {"event": "failed", "exit_code", "summary", "traceback"} | {"event": "done"}
-    rank -> launcher   any other line: text of faulthandler, written by a dying process
+    warden -> launcher   hello {"role": "warden", "rank", "pid"}; the launcher answers with three file descriptors,
+                         which the warden puts in the place of 0, 1 and 2, so lines of different ranks cannot mix
+    warden -> launcher   {"event": "started", "pid"}              the rank's own process
+                         {"event": "orphaned"}                    the mpiexec above this rank has gone
+                         {"event": "ended", "status", "relayed", "at"}   what waitpid said; the signal passed on to it
+    launcher -> warden   b"leave\\n"                               end as the rank ended: mpiexec may know now
+    rank -> launcher     hello {"role": "rank", "rank", "pid"}
+                         {"event": "failed", ...} | {"event": "done"} | {"event": "exec", "stays"}
+                         any other line: text of faulthandler, written by a dying process
 
-One JSON object a line. Because each rank has pipes of its own, lines of different ranks cannot mix, and C code's output
-is caught as well. A closed socket without "done" or "failed" means that the process died (or became another by exec).
+Times ("at") are of CLOCK_MONOTONIC, which all processes of a host share. The warden outlives the rank: however a rank
+dies, somebody who knows how says so. A closed socket is never taken for news of the rank.
 """
 
 from __future__ import annotations
@@ -16,104 +21,90 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
-_HELLO_TIMEOUT_S = 30.0
+SOCKET_NAME = "s"
+STREAMS = (0, 1, 2)
+LEAVE = b"leave\n"
+_HELLO_TIMEOUT_S = 60.0
 
 
 class Channel:
-    """A rank's end."""
+    """A process's end. role: "warden" or "rank"."""
 
-    def __init__(self, path: str, rank: int) -> None:
+    def __init__(self, folder: str, role: str, rank: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_HELLO_TIMEOUT_S)
-        self._socket.connect(path)
-        self._send({"event": "hello", "rank": rank, "pid": os.getpid()})
-        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 2)
-        for descriptor, target in zip(descriptors, (1, 2)):
-            os.dup2(descriptor, target)
-            os.close(descriptor)
-        self._socket.settimeout(None)
+        self._socket.connect(os.path.join(folder, SOCKET_NAME))
+        self.tell("hello", role=role, rank=rank, pid=os.getpid())
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def failed(self, exit_code: int, summary: str, traceback: str) -> None:
-        """Tell the launcher that this rank ends with `exit_code`, and why."""
-        self._send({"event": "failed", "exit_code": exit_code, "summary": summary, "traceback": traceback})
+    def take_streams(self) -> None:
+        """Put the launcher's stdin, stdout and stderr in the place of ours."""
+        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, len(STREAMS))
+        for descriptor, target in zip(descriptors, STREAMS, strict=True):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
 
-    def done(self) -> None:
-        """Tell the launcher that the program came to its end."""
-        self._send({"event": "done"})
-
-    def _send(self, message: dict[str, Any]) -> None:
+    def tell(self, event: str, **facts: Any) -> None:
+        """Send one event, stamped with the time."""
+        line = json.dumps({"event": event, "at": time.monotonic(), **facts}).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the launcher is gone: nobody to tell
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(line)
+
+    def receive(self) -> bytes:
+        """What the launcher says; b"" once it is gone."""
+        try:
+            return self._socket.recv(64)
+        except ConnectionResetError:
+            return b""
+
+    def close(self) -> None:
+        self._socket.close()
 
 
-@dataclass
-class RankLink:
-    """The launcher's end of one rank, and what the rank has said so far. Times are of time.monotonic()."""
+class Link:
+    """The launcher's end of one connection: cuts what arrives into messages and lines of plain text."""
 
-    socket: socket.socket
-    rank: int = -1  # until it has said hello
-    pid: int = 0
-    done: bool = False
-    closed_at: float | None = None
-    failed_at: float | None = None
-    exit_code: int = 0
-    summary: str = ""
-    traceback: str = ""
-    fault: str = ""
-    _pending: bytes = field(default=b"", repr=False)
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.socket = connection
+        self.closed = False
+        self._pending = b""
 
-    @property
-    def died(self) -> bool:
-        """The process went away without saying why."""
-        return self.closed_at is not None and not self.done and self.failed_at is None
-
-    def receive(self) -> bool:
-        """Take in what has arrived. True when the hello has just come; sets `closed_at` at the end."""
+    def receive(self) -> tuple[list[dict[str, Any]], str]:
+        """(messages, text of faulthandler) that have arrived; sets `closed` at the end."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
-            return False
+            return [], ""
         except ConnectionResetError:
             data = b""
-        if not data:
-            self.closed_at = time.monotonic()
-            self.fault += self._pending.decode(errors="replace")
-            return False
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        was_silent = self.pid == 0
-        for line in lines:
-            self._take(line)
-        return was_silent and self.pid != 0
+        self.closed = not data
+        *lines, self._pending = (self._pending + (data or b"\n")).split(b"\n")
+        messages = [json.loads(line) for line in lines if line.startswith(b"{")]
+        text = [line.decode(errors="replace") + "\n" for line in lines if line and not line.startswith(b"{")]
+        return messages, "".join(text)
 
-    def _take(self, line: bytes) -> None:
-        if not line.startswith(b"{"):
-            self.fault += line.decode(errors="replace") + "\n"
-            return
-        message = json.loads(line)
-        if message["event"] == "hello":
-            self.rank, self.pid = message["rank"], message["pid"]
-        elif message["event"] == "done":
-            self.done = True
-        else:
-            self.failed_at = time.monotonic()
-            self.exit_code, self.summary = message["exit_code"], message["summary"]
-            self.traceback = message["traceback"]
+    def hand_over(self, descriptors: tuple[int, int, int]) -> None:
+        """Give the warden its stdin, stdout and stderr."""
+        self._send(lambda: socket.send_fds(self.socket, [b"!"], descriptors))
 
-    def hand_over(self, stdout: int, stderr: int) -> None:
-        """Give the rank its stdout and stderr."""
-        socket.send_fds(self.socket, [b"!"], [stdout, stderr])
+    def leave(self) -> None:
+        """Let the warden end."""
+        self._send(lambda: self.socket.send(LEAVE))
+
+    def _send(self, send: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died: its closed link says so
+            send()
 
 
-def listen(path: str) -> socket.socket:
-    """The socket on which ranks say hello."""
+def listen(folder: str) -> socket.socket:
+    """The socket on which wardens and ranks say hello."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
+    listener.bind(os.path.join(folder, SOCKET_NAME))
     listener.listen(1024)
     listener.setblocking(False)
     return listener

@@ -1,27 +1,29 @@
-"""What runs inside each rank: bind, connect to the launcher, run the user's program as `__main__`, say how it ended.
+"""What runs inside each rank: connect to the launcher, fork the rank from its warden, bind, run the user's program as
+`__main__`, say how it ended.
 
-In: `child.py --mpi NAME --size N --bind core|none [--socket PATH] (-m MODULE | SCRIPT) ARGS...`, started by mpiexec.
-Out: the program's exit code. Invariant: a rank that fails never reaches MPI_Finalize, which would wait for the others:
-it reports, flushes and leaves by `os._exit`, and mpiexec ends the job.
-The file is run by path, and forgets its imports before the user's program starts: a user's own `launch.py` wins.
+In: `child.py --mpi NAME --size N [--folder PATH] [--set NAME=VALUE]... -- (-m MODULE | SCRIPT) ARGS...`, started by
+mpiexec. Out: the program's exit code. Invariant: a rank that fails never reaches MPI_Finalize, which would wait for the
+others: it reports, flushes and leaves by `os._exit`, and the launcher ends the job.
+An exception says of itself whether it only tells of another rank's failure: its class, or one in its chain of causes,
+has `is_consequence = True`. The file is run by path.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
-import importlib.util
 import os
 import signal
 import sys
 import traceback
 import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve()
 sys.path[0] = str(_HERE.parent.parent)
-from launch import binding, processes, ranks  # noqa: E402
+from launch import binding, program, ranks, warden  # noqa: E402
 from launch.channel import Channel  # noqa: E402
 from launch.errors import LaunchError  # noqa: E402
 
@@ -32,7 +34,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mpi", required=True)
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--bind", default="core")
-    parser.add_argument("--socket", default="")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--folder", default="")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--no-python", action="store_true")
     split = argv.index("--")
     options = parser.parse_args(argv[:split])
     options.program = argv[split + 1 :]
@@ -47,32 +52,41 @@ class Rank:
         self.channel: Channel | None = None
 
     def prepare(self) -> None:
-        """Learn the rank, tell it to the program, connect, bind. Raises WorldSizeError."""
-        processes.die_with_parent()
-        identity = ranks.identify(self.options.mpi, self.options.size, os.environ)
+        """Learn the rank, tell it to the program, connect, leave the warden behind, bind. Raises WorldSizeError."""
+        options = self.options
+        identity = ranks.identify(options.mpi, options.size, os.environ)
         os.environ.update(ranks.variables(identity))
-        if self.options.socket and os.path.exists(self.options.socket):  # absent on another host
-            self.channel = Channel(self.options.socket, identity.rank)
+        os.environ.update(setting.split("=", 1) for setting in options.set)
+        ranks.restore_tmpdir(os.environ)
+        folder = options.folder if os.path.isdir(options.folder) else ""  # absent on another host
+        above = Channel(folder, "warden", identity.rank) if folder else None
+        if above is not None:
+            above.take_streams()
+        warden.fork(above)
+        self.channel = Channel(folder, "rank", identity.rank) if folder else None
+        self._watch_endings()
+        share = binding.local_share(identity.local_rank, identity.local_size, options.bind, options.threads)
+        binding.apply(share, wanted=options.threads > 0)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+    def _watch_endings(self) -> None:
+        """Have crashes write their stacks, and the program's `exec` be known for what it is."""
         sys.excepthook = shown_by_the_launcher
         stacks = self.channel.fileno() if self.channel else 2
         faulthandler.enable(stacks)
         faulthandler.register(signal.SIGQUIT, stacks)  # where is it? asked by the launcher, or by `kill -QUIT`
-        binding.apply(binding.local_share(identity.local_rank, identity.local_size, self.options.bind))
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        if self.channel is not None:
+            os.execv, os.execve = told(self.channel, os.execv), told(self.channel, os.execve)
 
     def run(self) -> None:
-        """The user's program, as `python -m MODULE` or `python SCRIPT` would run it."""
-        program: list[str] = self.options.program
-        if program[0] == "-m":
-            run_module(program[1], program[2:])
-        else:
-            run_script(program[0], program[1:])
+        """The user's program."""
+        program.run(self.options.program, python=not self.options.no_python)
 
     def finish(self) -> None:
         """Say that the program ended well; the interpreter then ends as always, MPI_Finalize included."""
         if self.channel:
-            self.channel.done()
+            self.channel.tell("done")
 
     def fail(self, error: BaseException) -> NoReturn:
         """Report, let the user's excepthook see an exception, flush, and leave without MPI_Finalize."""
@@ -82,7 +96,8 @@ class Rank:
             text = "" if isinstance(error.code, int) else f"{error.code}\n"
             summary = f"sys.exit({error.code!r})"
         if self.channel:
-            self.channel.failed(code, summary, text)
+            facts = {"exit_code": code, "summary": summary, "traceback": text, "place": place_of(error)}
+            self.channel.tell("failed", **facts, consequence=is_consequence(error), suspect=is_suspect(error))
         else:
             sys.stderr.write(text)
         if not isinstance(error, SystemExit):
@@ -90,6 +105,19 @@ class Rank:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def told(channel: Channel, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`os.execv` or `os.execve`, announced: the process goes on as another program, whose exit code then counts."""
+
+    def announced(*arguments: Any) -> Any:
+        channel.tell("exec", stays=False)
+        try:
+            return call(*arguments)
+        finally:
+            channel.tell("exec", stays=True)  # reached if there was no such program
+
+    return announced
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -103,57 +131,45 @@ def is_success(error: SystemExit) -> bool:
     return error.code is None or error.code == 0
 
 
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_consequence(error: BaseException) -> bool:
+    """Whether the error says that it only tells of another rank's failure."""
+    return any(getattr(each, "is_consequence", False) is True for each in chain(error))
+
+
+def is_suspect(error: BaseException) -> bool:
+    """Whether a rank's death elsewhere may look like this: operating system, timeouts, MPI."""
+    kinds = (OSError, EOFError)
+    return any(isinstance(each, kinds) or type(each).__module__.startswith("mpi4py") for each in chain(error))
+
+
 def users_frames(error: BaseException) -> types.TracebackType | None:
     """The error's traceback from the user's first frame on."""
+    ours = {__file__, program.__file__}
     frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
+    while frame is not None and frame.tb_frame.f_code.co_filename in ours:
         frame = frame.tb_next
     return frame
 
 
+def place_of(error: BaseException) -> str:
+    """`train.py:88`: the last line of the user's program in the traceback; empty if there is none."""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    lines = traceback.extract_tb(users_frames(error))
+    mine = [line for line in lines if line.filename == main] or lines
+    return f"{os.path.basename(mine[-1].filename)}:{mine[-1].lineno}" if mine else ""
+
+
 def shown_by_the_launcher(*_: object) -> None:
     """The excepthook that a program finds and may chain to: its traceback is on its way already."""
-
-
-def new_main(path: str, loader_spec: object) -> types.ModuleType:
-    """A fresh `__main__`, in place."""
-    main = types.ModuleType("__main__")
-    main.__file__ = path
-    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
-    main.__spec__ = loader_spec  # type: ignore[assignment]
-    sys.modules["__main__"] = main
-    return main
-
-
-def run_script(path: str, arguments: list[str]) -> None:
-    """`python path arguments...`."""
-    sys.argv[:] = [path, *arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    source = Path(path).read_bytes()
-    main = new_main(path, None)
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
-
-
-def run_module(name: str, arguments: list[str]) -> None:
-    """`python -m name arguments...`."""
-    sys.argv[:] = [name, *arguments]
-    sys.path[0] = os.getcwd()
-    spec = importlib.util.find_spec(name)
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec = importlib.util.find_spec(f"{name}.__main__")
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"no module {name!r} that can be run", name=name)
-    code = spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
-    sys.argv[0] = spec.origin or name
-    main = new_main(sys.argv[0], spec)
-    main.__package__ = spec.parent
-    exec(code, main.__dict__)
-
-
-def forget_launcher() -> None:
-    """Leave no trace of this package to the user's imports."""
-    for name in [name for name in sys.modules if name == "launch" or name.startswith("launch.")]:
-        del sys.modules[name]
 
 
 def main(argv: list[str]) -> None:
@@ -161,7 +177,6 @@ def main(argv: list[str]) -> None:
     rank = Rank(parse(argv))
     try:
         rank.prepare()
-        forget_launcher()
         rank.run()
     except SystemExit as error:
         if not is_success(error):

@@ -1,168 +1,139 @@
 """The command `distcompile-run`: the launcher's straight line of steps.
 
-    parse -> discover the MPI that mpi4py loads, and its mpiexec -> build the command -> (print it) | supervise -> judge
+    parse -> discover the MPI that mpi4py loads, and its mpiexec -> claim cores -> (print the command) |
+    supervise -> judge -> (start again)
 
 In: the command line. Out: the job's exit code; 2 for a job that could not be started.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from launch import binding
-from launch.errors import LaunchError, MpiexecNotFoundError, MPINotFoundError, UsageError
+from launch import binding, command, restarts
+from launch.cores import CoreClaim
+from launch.errors import LaunchError, MpiexecNotFoundError, MPINotFoundError
 from launch.mpi_discovery import MPI, discover
-from launch.output import Screen, write_all
-from launch.ranks import NO_MPI
+from launch.options import Settings, parse
+from launch.output import Screen, Writer
+from launch.ranks import NAMES
+from launch.relay import Relay
 from launch.supervise import Job, Supervisor
-from launch.verdict import judge
+from launch.verdict import first_line, judge
 
-_CHILD = Path(__file__).resolve().with_name("child.py")
-_DESCRIPTION = "Run a Python program on N MPI ranks, with the MPI that mpi4py loads."
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """The launcher's own options; what follows `-m MODULE` or SCRIPT belongs to the program."""
-    parser = argparse.ArgumentParser(
-        prog="distcompile-run",
-        description=_DESCRIPTION,
-        usage="distcompile-run [options] (-m MODULE | SCRIPT) [arguments...]",
-        allow_abbrev=False,
-    )
-    parser.add_argument("-n", "--ranks", type=int, default=1, metavar="N", help="number of ranks (default 1)")
-    parser.add_argument(
-        "--bind", choices=("core", "none"), default="core", help="bind each rank to its share of the cores"
-    )
-    parser.add_argument(
-        "--no-prefix", action="store_true", help="leave output as it is, without the rank before each line"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=0.0, metavar="S", help="end the job after S seconds, with every stack"
-    )
-    parser.add_argument(
-        "--grace", type=float, default=3.0, metavar="S", help="seconds from a failure to SIGKILL (default 3)"
-    )
-    parser.add_argument("--mpiexec", default="", metavar="PATH", help="this mpiexec (refused if of another MPI)")
-    parser.add_argument("--hosts", default="", metavar="H1,H2", help="hosts, as mpiexec takes them")
-    parser.add_argument("--mpi-args", default="", metavar="ARGS", help="more arguments for mpiexec, as one string")
-    parser.add_argument("--dry-run", action="store_true", help="print the command and the environment, and stop")
-    return parser
+_ME = "distcompile-run:"
 
 
-def split_command_line(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(launcher's options, the program and its arguments): the program starts at `-m`, or at the first word."""
-    takes_value = {name for action in parser._actions if action.nargs is None for name in action.option_strings}
-    position = 0
-    while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "--"):
-        position += 2 if argv[position] in takes_value else 1
-    own, program = list(argv[:position]), list(argv[position:])
-    return own, program[1:] if program[:1] == ["--"] else program
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Options, with `program` among them. Raises UsageError."""
-    parser = build_parser()
-    own, program = split_command_line(parser, argv)
-    options = parser.parse_args(own)
-    options.program = program
-    if options.ranks < 1:
-        raise UsageError(f"cannot run on {options.ranks} ranks", expected="-n 1 or more")
-    if not program or program == ["-m"]:
-        raise UsageError("nothing to run", expected="-m MODULE or SCRIPT", remedy="see distcompile-run --help")
-    if program[0] != "-m" and not os.path.isfile(program[0]):
-        raise UsageError(
-            f"there is no file {program[0]!r}", where=os.getcwd(), expected="a Python script, or -m MODULE"
-        )
-    return options
-
-
-def find_mpi(options: argparse.Namespace) -> MPI | None:
+def find_mpi(settings: Settings) -> MPI | None:
     """The MPI to use; None for a single rank on a machine without one. Raises what `discover` raises."""
     try:
-        return discover(options.mpiexec)
+        return discover(settings.mpiexec, settings.mpi)
     except (MPINotFoundError, MpiexecNotFoundError):
-        if options.ranks > 1 or options.mpiexec or options.hosts:
+        if settings.ranks > 1 or settings.mpiexec or settings.is_remote or settings.mpi != "auto":
             raise
         return None
 
 
-def mpiexec_arguments(mpi: MPI, options: argparse.Namespace) -> list[str]:
-    """Arguments between mpiexec and the program, in the words of that MPI. Binding is ours, so mpiexec's is off."""
-    if mpi.family.name == "Open MPI":
-        own = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-        own += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        tag = ["--tag-output"] if mpi.version.startswith("4.") else ["--output", "tag"]
-        own += [*tag, "--host", options.hosts] if options.hosts else []
-    else:
-        own = ["-hosts", options.hosts, "-prepend-rank"] if options.hosts else []
-    return ["-n", str(options.ranks), *own, *shlex.split(options.mpi_args)]
+def claim_cores(settings: Settings, claim: CoreClaim) -> tuple[Settings, str]:
+    """Settings that name the cores of a job on this host, and what there is to say about them."""
+    if settings.bind == "none" or settings.is_remote or not hasattr(os, "sched_setaffinity"):
+        return settings, ""
+    if settings.bind != "core":
+        claim.take_these(binding.cpu_list(settings.bind))
+        return settings, ""
+    allowed = binding.allowed_cpus()
+    wanted = settings.ranks * max(settings.threads, 1)
+    cpus = claim.take(allowed, min(wanted, len(allowed)))
+    if cpus:
+        return replace(settings, bind=",".join(map(str, cpus))), ""
+    words = (
+        f"{_ME} other jobs are bound to the cores that this one needs: its ranks are not bound (--bind none says so)\n"
+    )
+    return replace(settings, bind="none"), words
 
 
-def build_command(mpi: MPI | None, options: argparse.Namespace, socket_path: str) -> list[str]:
-    """The whole command line of a job."""
-    launch = [mpi.mpiexec, *mpiexec_arguments(mpi, options)] if mpi else []
-    child = [sys.executable, str(_CHILD), "--mpi", mpi.family.name if mpi else NO_MPI, "--size", str(options.ranks)]
-    child += ["--bind", options.bind]
-    child += ["--socket", socket_path] if socket_path else []
-    return [*launch, *child, "--", *options.program]
-
-
-def describe(mpi: MPI | None, options: argparse.Namespace) -> str:
+def describe(mpi: MPI | None, settings: Settings) -> str:
     """What --dry-run prints: comments, then one line that a shell runs."""
     lines = [f"# MPI: {mpi}" if mpi else "# MPI: none; one rank runs without mpiexec"]
-    for rank in range(0 if options.hosts else options.ranks):
-        share = binding.local_share(rank, options.ranks, options.bind)
+    lines += [f"# in the allocation of {settings.allocation}: MPI finds the hosts"] if settings.allocation else []
+    for rank in range(0 if settings.is_remote else settings.ranks):
+        share = binding.local_share(rank, settings.ranks, settings.bind, settings.threads)
         where = f"cpus {','.join(map(str, share.cpus))}" if share.cpus else "not bound"
-        own = " ".join(f"{k}={v}" for k, v in binding.thread_environment(share.threads, os.environ).items())
+        threads = binding.thread_environment(share.threads, os.environ, settings.threads > 0)
+        own = " ".join(f"{k}={v}" for k, v in threads.items())
         lines.append(f"# rank {rank}: {where}; {own or 'thread counts as in your environment'}")
-    if options.hosts:
+    if settings.is_remote:
         lines.append("# each host's ranks share its cores")
-    return "\n".join([*lines, shlex.join(build_command(mpi, options, "")), ""])
+    own_environment = [f"{name}={value}" for name, value in (mpi.environment.items() if mpi else ())]
+    variables = command.rank_variables(settings, 0, command.free_port())
+    line = shlex.join(command.build_command(mpi, settings, "", variables))
+    prefix = f"env {shlex.join(own_environment)} " if own_environment else ""
+    return "\n".join([*lines, prefix + line, ""])
 
 
-def environment(screen_columns: int) -> dict[str, str]:
-    """The ranks' environment: ours, and the width left to a progress bar if a terminal shows it behind a prefix."""
-    added = {"DISTCOMPILE_RUN_COLUMNS": str(screen_columns)} if screen_columns else {}
-    return {**os.environ, **added}
-
-
-def run(mpi: MPI | None, options: argparse.Namespace) -> int:
-    """Supervise the job and say how it ended."""
-    prefix = options.ranks > 1 and not options.no_prefix
-    terminal = prefix and os.isatty(1)
-    screen = Screen(options.ranks, write_all, terminal)
+def run_once(mpi: MPI | None, settings: Settings, count: int) -> restarts.Attempt:
+    """Start the job, stay until it has ended, and say how. count: starts before this one."""
+    terminal = settings.prefix and os.isatty(1)
+    writer = Writer()
+    screen = Screen(settings.ranks, writer, terminal, plain=not settings.prefix)
     columns = shutil.get_terminal_size().columns - len(screen.prefix(0)) - 1 if terminal else 0
-    job = Job(
-        command=lambda path: build_command(mpi, options, path),
-        environment=environment(columns),
-        size=options.ranks,
-        prefix=prefix,
-        show_mpiexec=bool(options.hosts),
-        grace_s=options.grace,
-        timeout_s=options.timeout,
+    variables = command.rank_variables(settings, count, command.free_port())
+    logs = Path(settings.log_dir) / settings.run_id / f"attempt_{count}" if settings.log_dir else None
+    relay = Relay(
+        screen, settings.prefix, not settings.is_remote, logs, settings.tee, settings.redirects, settings.shown
     )
-    code, words = judge(Supervisor(job, screen).run())
-    screen.message(words)
-    return code
+    job = Job(
+        command=lambda folder: command.build_command(mpi, settings, folder, variables),
+        environment=lambda folder: command.environment(mpi, settings, folder, columns),
+        size=settings.ranks,
+        rank_variable=NAMES[mpi.family.name].rank if mpi else "",
+        shows_mpiexec=settings.is_remote,
+        grace_s=settings.grace_s,
+        timeout_s=settings.timeout_s,
+        stop_limit_s=settings.stop_limit_s,
+    )
+    supervisor = Supervisor(job, relay)
+    writer.idle = supervisor.tick
+    outcome = supervisor.run()
+    code, words = judge(outcome)
+    return restarts.Attempt(code, words, first_line(outcome, words), not (outcome.signum or outcome.timed_out))
+
+
+def run(mpi: MPI | None, settings: Settings) -> int:
+    """The job, with its restarts, on cores of its own."""
+    claim = CoreClaim()
+    try:
+        settings, words = claim_cores(settings, claim)
+        sys.stderr.write(words)
+        return restarts.run(lambda count: run_once(mpi, settings, count), settings.max_restarts, say)
+    finally:
+        claim.release()
+
+
+def say(text: str) -> None:
+    """The launcher's own words."""
+    Writer()(2, text.encode(errors="replace"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `distcompile-run`. Returns the exit code."""
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
-        mpi = find_mpi(options)
-        if options.dry_run:
-            sys.stdout.write(describe(mpi, options))
+        settings = parse(sys.argv[1:] if argv is None else argv)
+        for line in settings.ignored:
+            sys.stderr.write(f"{_ME} {line}\n")
+        mpi = find_mpi(settings)
+        if settings.dry_run:
+            sys.stdout.write(describe(mpi, settings))
             return 0
-        return run(mpi, options)
+        return run(mpi, settings)
     except LaunchError as error:
-        sys.stderr.write(f"distcompile-run: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{_ME} {type(error).__name__}: {error}\n")
         return 2
     except BrokenPipeError:  # whoever read our output has gone; the job has been ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -8,13 +8,17 @@ elsewhere it is written once it is finished. Limit: cursor movement over several
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _ERASES = re.compile(rb"\x1b\[[0-2]?K")
 _ERASE_LINE = b"\r\x1b[2K"
+_LONGEST_DRAWN = 4096  # an unfinished line longer than this is no progress bar
+_LOOK_S = 0.1
 
 
 def visible(line: bytes) -> bytes:
@@ -28,21 +32,36 @@ def visible(line: bytes) -> bytes:
 
 @dataclass
 class LineBuffer:
-    """Cuts one stream into finished lines; `unfinished` is the rest."""
+    """Cuts one stream into finished lines; `unfinished` is the rest. Looks at each byte a constant number of times."""
 
-    unfinished: bytes = b""
+    unfinished: bytearray = field(default_factory=bytearray)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add a chunk; returns the lines it finished, as `visible` shows them."""
-        *lines, self.unfinished = (self.unfinished + data).split(b"\n")
-        _, separator, tail = self.unfinished.rpartition(b"\r")
-        if separator and tail:  # what the tail overwrites need not be kept
-            self.unfinished = tail
-        return [visible(line) for line in lines]
+        before = len(self.unfinished)
+        self.unfinished += data
+        end = self.unfinished.rfind(b"\n", before)
+        lines = []
+        if end >= 0:
+            lines = [visible(line) for line in bytes(self.unfinished[:end]).split(b"\n")]
+            del self.unfinished[: end + 1]
+            before = 0
+        self._forget_overwritten(max(before - 1, 0))
+        return lines
+
+    def _forget_overwritten(self, start: int) -> None:
+        """Drop what a later text behind a carriage return overwrites. start: from where there may be a new one."""
+        end = len(self.unfinished)
+        while (at := self.unfinished.rfind(b"\r", start, end)) >= 0:
+            if visible(bytes(self.unfinished[at:])):
+                del self.unfinished[: at + 1]
+                return
+            end = at
 
     def close(self) -> list[bytes]:
         """The last line, if it had no newline."""
-        last, self.unfinished = visible(self.unfinished), b""
+        last = visible(bytes(self.unfinished))
+        self.unfinished.clear()
         return [last] if last else []
 
 
@@ -51,12 +70,13 @@ class Screen:
     """Where everything goes.
 
     size: number of ranks, for the width of the prefix. write: takes (stream 1 or 2, bytes).
-    terminal: redraw unfinished lines.
+    terminal: redraw unfinished lines. plain: write what comes as it is.
     """
 
     size: int
     write: Callable[[int, bytes], None]
     terminal: bool = False
+    plain: bool = False
     _buffers: dict[tuple[int, int], LineBuffer] = field(default_factory=dict)
     _drawn: tuple[int, int] | None = None  # whose unfinished line stands at the bottom
 
@@ -65,6 +85,9 @@ class Screen:
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """A chunk from a rank's stream; empty at its end."""
+        if self.plain:
+            self.write(stream, data)
+            return
         key = (rank, stream)
         buffer = self._buffers.setdefault(key, LineBuffer())
         lines = buffer.feed(data) if data else buffer.close()
@@ -93,15 +116,32 @@ class Screen:
     def _draw(self, key: tuple[int, int]) -> None:
         """Show the unfinished line of `key`, or of whoever was writing one before."""
         candidates = [key, *(other for other in self._buffers if other != key)]
-        chosen = next((k for k in candidates if visible(self._buffers[k].unfinished)), None)
+        shown = ((k, self._buffers[k].unfinished) for k in candidates)
+        texts = ((k, visible(bytes(text))) for k, text in shown if len(text) < _LONGEST_DRAWN)
+        chosen, text = next(((k, text) for k, text in texts if text), (None, b""))
         self._erase()
         if chosen is not None:
-            self.write(chosen[1], self.prefix(chosen[0]) + visible(self._buffers[chosen].unfinished))
+            self.write(chosen[1], self.prefix(chosen[0]) + text)
             self._drawn = chosen
 
 
-def write_all(stream: int, data: bytes) -> None:
-    """Write to a file descriptor, whole. Raises BrokenPipeError when its reader is gone."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(stream, view) :]
+class Writer:
+    """Writes to our own stdout and stderr, whole, whether they block or not.
+
+    idle: called while their reader holds us up, at least every `_LOOK_S`, so that signals and deadlines still count.
+    """
+
+    def __init__(self) -> None:
+        self.idle: Callable[[], None] = lambda: None
+
+    def __call__(self, stream: int, data: bytes) -> None:
+        """Raises BrokenPipeError when the reader is gone."""
+        view = memoryview(data)
+        ready = select.poll()
+        ready.register(stream, select.POLLOUT)
+        while view:
+            if not ready.poll(_LOOK_S * 1000):
+                self.idle()
+                continue
+            with contextlib.suppress(BlockingIOError):  # ready for less than we had
+                view = view[os.write(stream, view[: select.PIPE_BUF]) :]

@@ -24,9 +24,9 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(signum: int = signal.SIGKILL) -> None:
+    """Ask the kernel to send `signum` to this process when its parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, signum)
 
 
 def adopt_orphans() -> None:

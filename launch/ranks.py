@@ -7,7 +7,7 @@ that its mpiexec told nothing, or another world size than was asked for, is an e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from launch.errors import WorldSizeError
@@ -42,6 +42,7 @@ NAMES: dict[str, Names] = {
     ),
 }
 NO_MPI = "none"  # one rank, started without an mpiexec
+KEPT_TMPDIR = "DISTCOMPILE_RUN_TMPDIR"
 
 
 def identify(mpi: str, size: int, environ: Mapping[str, str]) -> Identity:
@@ -62,10 +63,31 @@ def identify(mpi: str, size: int, environ: Mapping[str, str]) -> Identity:
 
 
 def variables(identity: Identity) -> dict[str, str]:
-    """torchrun's environment variables for this rank."""
+    """torchrun's environment variables for this rank. Hosts have equally many ranks, in the order of ranks."""
+    node = identity.rank // identity.local_size
+    nodes = -(-identity.size // identity.local_size)
     return {
         "RANK": str(identity.rank),
         "WORLD_SIZE": str(identity.size),
         "LOCAL_RANK": str(identity.local_rank),
         "LOCAL_WORLD_SIZE": str(identity.local_size),
+        "GROUP_RANK": str(node),
+        "GROUP_WORLD_SIZE": str(nodes),
+        "NODE_RANK": str(node),
+        "ROLE_RANK": str(identity.rank),
+        "ROLE_WORLD_SIZE": str(identity.size),
     }
+
+
+def private_tmpdir(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables with which mpiexec makes its temporary files in `folder`; `restore_tmpdir` takes them back."""
+    return {"TMPDIR": folder, KEPT_TMPDIR: environ.get("TMPDIR", "")}
+
+
+def restore_tmpdir(environ: MutableMapping[str, str]) -> None:
+    """In a rank: the user's own TMPDIR, or none, again."""
+    kept = environ.pop(KEPT_TMPDIR, None)
+    if kept:
+        environ["TMPDIR"] = kept
+    elif kept is not None:
+        environ.pop("TMPDIR", None)

@@ -1,78 +1,153 @@
 """What to say when a job has ended, and with which exit code.
 
-In: `Outcome`. Out: (exit code, text); the text's last lines are the traceback of the rank that failed first.
-Exit codes: the failing rank's own; 128 + signal for a rank or a job that a signal ended; 124 for a timeout.
+In: `Outcome`. Out: (exit code, text); the text's last lines are the first cause, in full, with its traceback.
+Exit codes: the failing rank's own, 1 if that was 0; 128 + signal for a rank, an mpiexec or a job that a signal ended or
+stopped; 124 for a timeout.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 
-from launch.channel import RankLink
+from launch.cause import MPIEXEC, Cause, causes
+from launch.records import RankRecord
 from launch.supervise import Outcome
 
 TIMEOUT_EXIT_CODE = 124  # as coreutils' timeout
 _ME = "distcompile-run:"
+_ABORTS = (
+    re.compile(r"^Abort\((?P<code>\d+)\) on node (?P<rank>\d+)", re.MULTILINE),  # MPICH
+    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+).*?with errorcode (?P<code>\d+)", re.DOTALL),  # Open MPI
+)
 
 
 def judge(outcome: Outcome) -> tuple[int, str]:
     """Exit code and last words; the words are empty if all went well."""
     left = f"{_ME} still alive after SIGKILL: {', '.join(map(str, outcome.survivors))}\n" if outcome.survivors else ""
+    code, words = _judge(outcome)
+    return code, left + words
+
+
+def _judge(outcome: Outcome) -> tuple[int, str]:
     if outcome.timed_out:
-        return TIMEOUT_EXIT_CODE, left + _timeout(outcome)
-    if outcome.signum:
-        if outcome.returncode == 0 and not outcome.ranks:
-            return 0, left  # the ranks handled the signal and ended well
-        return 128 + outcome.signum, f"{left}{_ME} ended by {signal.Signals(outcome.signum).name}\n"
-    reported = [link for link in outcome.ranks if link.failed_at is not None]
-    if reported:
-        return reported[0].exit_code, left + _failure(reported[0], reported[1:])
+        return TIMEOUT_EXIT_CODE, f"{_stacks(outcome)}{_ME} the job ran longer than --timeout\n"
+    if outcome.stopped is not None:
+        stop = outcome.stopped
+        words = f"{_ME} rank {stop.rank} (process {stop.pid}) has been stopped (SIGSTOP) for {stop.for_s:.0f} s\n"
+        return 128 + signal.SIGSTOP, f"{_stacks(outcome)}{words}"
+    found = all_causes(outcome)
+    if outcome.signum and not (found and _precedes_signal(found[0], outcome)):
+        if outcome.returncode == 0 and not found:
+            return 0, ""  # the ranks handled the signal and ended well
+        return 128 + outcome.signum, f"{_ME} ended by {signal.Signals(outcome.signum).name}\n"
+    if found:
+        return found[0].exit_code, _failure(found, outcome)
+    return _without_cause(outcome)
+
+
+def first_line(outcome: Outcome, words: str) -> str:
+    """The first cause in one line."""
+    found = all_causes(outcome)
+    if outcome.stopped is not None or not found or found[0].rank == MPIEXEC:
+        lines = words.strip().splitlines()
+        return lines[-1].removeprefix(f"{_ME} ") if lines else ""
+    first = found[0]
+    record = next((record for record in outcome.records if record.rank == first.rank), None)
+    why = f": {record.failure.summary}" if record is not None and record.failure is not None else ""
+    return f"rank {first.rank} {first.what}{why}"
+
+
+def _precedes_signal(first: Cause, outcome: Outcome) -> bool:
+    return outcome.ending_at is not None and first.at < outcome.ending_at and not first.is_consequence
+
+
+def all_causes(outcome: Outcome) -> list[Cause]:
+    """The first cause of a job's end, then what else failed."""
+    code = _code_of_mpiexec(outcome)
+    how = f"was ended by {signal.Signals(code - 128).name}" if code > 128 else f"left with exit code {code}"
+    unborn = [
+        Cause("never started", rank, at, code or 1, f"{how} before it had started")
+        for rank, at in outcome.vanished.items()
+    ]
+    found = causes(outcome.records, outcome.mpiexec, outcome.ending_at, unborn)
+    aborted = _aborted(outcome) if found and found[0].kind == "warden lost" else None
+    return [aborted, *(cause for cause in found if cause.rank != aborted.rank)] if aborted else found
+
+
+def _aborted(outcome: Outcome) -> Cause | None:
+    """MPI_Abort has mpiexec kill all ranks at once; MPI itself says which rank called it."""
+    words = [outcome.mpiexec_output, *(text.decode(errors="replace") for text in outcome.last_words.values())]
+    said = next((match for text in words for pattern in _ABORTS if (match := pattern.search(text))), None)
+    if said is None:
+        return None
+    code = int(said["code"])
+    return Cause("aborted", int(said["rank"]), 0.0, code & 0xFF, f"called MPI_Abort with code {code}")
+
+
+def _without_cause(outcome: Outcome) -> tuple[int, str]:
+    """No rank failed, as far as anybody told."""
     if outcome.returncode == 0:
-        return 0, left
-    return _silent_death(outcome, left)
+        return 0, ""
+    if outcome.records and all(record.ended_well for record in outcome.records) and outcome.ending_at is not None:
+        return 0, f"{_ME} all ranks ended well, but mpiexec did not end after them, and was ended\n"
+    code = _code_of_mpiexec(outcome)
+    return code, f"{_ME} mpiexec failed with exit code {code}, and said:\n{outcome.mpiexec_output}"
 
 
-def _failure(first: RankLink, others: list[RankLink]) -> str:
-    """The other ranks in a line each, then the first failure in full."""
-    lines = [f"{_ME} rank {link.rank} failed too: {link.summary}\n" for link in others]
-    what = first.summary if first.traceback == "" else "its traceback:"
-    head = f"{_ME} rank {first.rank} failed with exit code {first.exit_code}; {what}\n"
-    return "".join([*lines, head, first.traceback])
+def _failure(found: Sequence[Cause], outcome: Outcome) -> str:
+    """The other failures in a line each, then the first cause in full."""
+    first = found[0]
+    records = {record.rank: record for record in outcome.records}
+    lines = [f"{_ME} {_line(cause, records)}\n" for cause in found[1:]]
+    return "".join(lines) + _in_full(first, records.get(first.rank))
 
 
-def _silent_death(outcome: Outcome, left: str) -> tuple[int, str]:
-    """A rank that the kernel ended, or an mpiexec that could not start one."""
-    faulted = [link for link in outcome.ranks if link.fault]
-    first = next(iter([*faulted, *outcome.ranks]), None)
-    signum = _signal_of(outcome)
-    code = 128 + signum if signum else outcome.returncode & 0xFF
-    if first is None:
-        return code, f"{left}{_ME} mpiexec failed with exit code {code}, and said:\n{outcome.mpiexec_output}"
-    how = f"was ended by {signal.Signals(signum).name}" if signum else f"left with exit code {code}"
-    hint = ""
-    if signum == signal.SIGKILL:
-        hint = "  what to do: look in the kernel's log (dmesg) whether the machine ran out of memory\n"
-    return code, f"{left}{_ME} rank {first.rank} (process {first.pid}) {how}\n{hint}{_stack(first)}"
+def _line(cause: Cause, records: dict[int, RankRecord]) -> str:
+    """What followed, on one line."""
+    record = records.get(cause.rank)
+    if record is not None and record.failure is not None:
+        return f"then rank {cause.rank} failed too: {record.failure.summary}"
+    return f"then rank {cause.rank} {cause.what}"
 
 
-def _stack(link: RankLink) -> str:
+def _in_full(cause: Cause, record: RankRecord | None) -> str:
+    if cause.rank == MPIEXEC:
+        return f"{_ME} {cause.what}; no rank had failed\n"
+    process = f" (process {record.pid})" if record is not None and record.pid else ""
+    if record is None or record.failure is None:
+        stack = _stack(record) if record is not None else ""
+        return f"{_ME} rank {cause.rank}{process} {cause.what}\n{_hint(cause)}{stack}"
+    failure = record.failure
+    how = failure.summary if failure.traceback == "" else "its traceback:"
+    return f"{_ME} rank {cause.rank} {cause.what}; {how}\n{failure.traceback}"
+
+
+def _hint(cause: Cause) -> str:
+    if cause.exit_code == 128 + signal.SIGKILL and cause.kind in ("death", "warden lost", "never started"):
+        return "  what to do: look in the kernel's log (dmesg) whether the machine ran out of memory\n"
+    if cause.kind == "left early":
+        return "  what to do: end the program by its last line or sys.exit(); os._exit() leaves the other ranks alone\n"
+    return ""
+
+
+def _stack(record: RankRecord) -> str:
     """faulthandler's text without the launcher's own frames."""
-    lines = [line for line in link.fault.splitlines() if "launch/child.py" not in line]
+    ours = ("launch/child.py", "launch/program.py")
+    lines = [line for line in record.fault.splitlines() if not any(name in line for name in ours)]
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("Extension modules"))
 
 
-def _signal_of(outcome: Outcome) -> int:
-    """The signal that ended the first rank to die: from mpiexec's words, else from its exit code; 0 if none did."""
+def _stacks(outcome: Outcome) -> str:
+    """Where every rank was that had not ended."""
+    return "".join(f"{_ME} rank {r.rank} was here:\n{_stack(r)}" for r in outcome.records if not r.ended_well)
+
+
+def _code_of_mpiexec(outcome: Outcome) -> int:
+    """128 + the signal that mpiexec says it saw, else its exit code."""
     said = re.search(r"(?:EXIT STRING: .*\(signal |exited on\s+signal )(\d+)", outcome.mpiexec_output)
     candidates = [int(said.group(1))] if said else []
     candidates += [-outcome.returncode, outcome.returncode - 128]
-    return next((c for c in candidates if 0 < c < signal.NSIG), 0)
-
-
-def _timeout(outcome: Outcome) -> str:
-    """Where every rank was."""
-    stacks = [
-        f"{_ME} rank {link.rank} was here:\n{_stack(link)}" for link in sorted(outcome.ranks, key=lambda r: r.rank)
-    ]
-    return "".join([f"{_ME} the job ran longer than --timeout\n", *stacks])
+    signum = next((c for c in candidates if 0 < c < signal.NSIG), 0)
+    return 128 + signum if signum else outcome.returncode & 0xFF

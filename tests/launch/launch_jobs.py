@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
+_CORES = tempfile.TemporaryDirectory(prefix="cores-")  # jobs of other tests do not count
 
 
 def environment(**changes: str) -> dict[str, str]:
     """Ours, with the repository importable and without thread counts, which a test sets itself."""
     kept = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    kept.setdefault("DISTCOMPILE_RUN_CORES", _CORES.name)
     return {**kept, "PYTHONPATH": str(ROOT), **changes}
 
 
@@ -65,3 +68,18 @@ def processes_with(marker: str) -> list[int]:
         if holds and not zombie:
             found.append(int(folder.name))
     return found
+
+
+NAMES_MAPPED = """
+def note_shared_memory(path):
+    "Write the names in /dev/shm that this process has mapped."
+    names = {line.partition("/")[2] for line in open("/proc/self/maps").read().splitlines() if "/dev/shm/" in line}
+    open(path, "w").write("\\n".join("/" + name for name in names if "(deleted)" not in name))
+"""
+
+
+def left_in_shared_memory(folder: Path) -> list[str]:
+    """What ranks that called `note_shared_memory` on files `shm*` of `folder` have left behind."""
+    names = {name for file in folder.glob("shm*") for name in file.read_text().splitlines()}
+    assert names, "MPI has no shared memory of a name here: look for another sign"
+    return [name for name in names if Path(name).exists()]

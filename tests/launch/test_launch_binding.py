@@ -41,7 +41,7 @@ def test_every_rank_gets_a_cpu_and_the_same_number(size: int) -> None:
 
 
 def test_no_binding_still_counts_threads() -> None:
-    assert share(1, 2, FOUR, bind="none") == Share((), 2)
+    assert share(1, 2, FOUR, bind=False) == Share((), 2)
 
 
 def test_a_quota_bounds_the_threads() -> None:

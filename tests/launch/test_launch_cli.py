@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from launch_jobs import program, run
 
-from launch.cli import build_command, build_parser, main, parse, split_command_line
+from launch.cli import main
+from launch.command import build_command
 from launch.errors import UsageError, WorldSizeError
 from launch.mpi_discovery import FAMILIES, MPI
+from launch.options import build_parser, parse, split_command_line
 from launch.ranks import NO_MPI, Identity, identify
 
 
@@ -64,7 +66,7 @@ def test_dry_run_respects_the_users_threads() -> None:
 def test_hosts_are_said_in_each_mpi_s_words(family: object) -> None:
     mpi = MPI(family, "5.0.0", "", "mpiexec")  # type: ignore[arg-type]
     options = parse(["-n", "2", "--hosts", "a,b", "--mpi-args", "--x 'y z'", "-m", "this"])
-    command = build_command(mpi, options, "")
+    command = build_command(mpi, options, "", {})
     assert "a,b" in command
     assert command.index("y z") < command.index("--mpi")
 

@@ -40,7 +40,7 @@ def only_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def loads(monkeypatch: pytest.MonkeyPatch, report: dict[str, str]) -> None:
-    monkeypatch.setattr(mpi_discovery, "_probe", lambda: report)
+    monkeypatch.setattr(mpi_discovery, "_probe", lambda changes: report)
 
 
 def test_the_mpi_of_this_environment_is_found_whole() -> None:

@@ -32,7 +32,7 @@ class Arrivals:
             if pid not in self.seen and (rank := rank_of(pid, self.variable)) is not None:
                 self.seen[pid] = rank
         ranks_alive = {self.seen[pid] for pid in alive if pid in self.seen}
-        for pid, rank in self.seen.items():
+        for rank in set(self.seen.values()):
             if rank not in arrived and rank not in ranks_alive:
                 self.gone.setdefault(rank, time.monotonic())
 

@@ -43,9 +43,7 @@ class Relay:
     tee: Files = Files()
     redirects: Files = Files()
     shown: frozenset[int] | None = None  # ranks on the screen; None: all
-    last_words: dict[int, bytes] = field(
-        default_factory=dict
-    )  # of each rank's stderr, if it comes through us
+    last_words: dict[int, bytes] = field(default_factory=dict)  # of each rank's stderr, if it comes through us
     _files: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def streams_of(self, rank: int, watch: Watch) -> tuple[tuple[int, int, int], Callable[[], None]]:

@@ -19,6 +19,7 @@ from collectives import Communicator, Work
 from collectives.call import ReduceOp as OpName
 from compiler_core import log
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.fence import settle_all
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.errors import NotInitializedError
@@ -95,8 +96,9 @@ def init_process_group(
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Close the default group: waits until all ranks do."""
+    """Close the default group: waits until all ranks do, and before that for what is still on its way in it."""
     global _process_group
+    settle_all(group_or_default(group))
     group_or_default(group).close()
     if group is None or group is _process_group:
         watchdog.detach()

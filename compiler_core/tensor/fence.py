@@ -36,6 +36,7 @@ class Fence:
     wait: blocks until what the fence is about is there; raises if it will not be. is_there: whether it would return at
     once. Both may be called from any thread, and again after `wait` has raised. what: for messages. order: what fences
     with a smaller number wait for comes earlier. observe: told ("wait" or "update", begin, end), perf_counter seconds.
+    owner: whose the fence is, for `settle_all`.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class Fence:
         *,
         order: int = 0,
         observe: Callable[[str, float, float], None] | None = None,
+        owner: object = None,
     ) -> None:
-        self.what, self.order, self._observe = what, order, observe
+        self.what, self.order, self.owner, self._observe = what, order, owner, observe
         self.is_settled = False
         self._wait, self._is_there = wait, is_there
         self._lock = RLock()
@@ -165,10 +167,11 @@ def anything_waits() -> bool:
     return bool(_unsettled)
 
 
-def settle_all() -> None:
-    """Settle every fence; for the end of the program, or of a process group."""
-    for fence in list(_unsettled):
-        fence.settle()
+def settle_all(owner: object = None) -> None:
+    """Settle every fence, or those of `owner`: for the end of the program, or of a process group."""
+    for fence in sorted(_unsettled, key=lambda fence: fence.order):
+        if owner is None or fence.owner is owner:
+            fence.settle()
 
 
 atexit.register(settle_all)

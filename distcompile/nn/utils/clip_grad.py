@@ -3,7 +3,7 @@
 In: parameters with gradients. Out: new values in the gradients' cells; the norm before clipping.
 The norm of all gradients is the norm of their norms; squares are summed in each gradient's dtype (float32 for 16 bits),
 the total in float64. Gradients that are already small enough are left untouched: nothing is written for a coefficient
-of 1 (torch multiplies by 1, to the same numbers).
+of 1 (torch multiplies by 1, to the same numbers). Gradients that are still on their way are waited for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from compiler_core.dtype import of
+from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.fence import fence_of
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradientNormError
@@ -82,7 +84,14 @@ def clip_grad_norm_(
     Raises: GradientNormError for a non-finite norm, if `error_if_nonfinite`.
     """
     tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    total = get_total_norm(_gradients(tensors), norm_type, error_if_nonfinite)
+    gradients = _gradients(tensors)
+    if any(fence_of(gradient._cell) is not None for gradient in gradients):
+        warn_once(
+            "clip_grad_norm_: waits",
+            "the total norm needs all gradients, so clip_grad_norm_ waits for them here: with it, communication is "
+            'hidden behind the backward only, as with overlap="backward"',
+        )
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
     clip_grads_with_norm_(tensors, max_norm, total)
     return total
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ddp_models import DistributedDataParallel, Net, batch, check_close, gradients, joined_gradients, loss_of, on_ranks
 from ddp_models import shard as shard_of
 
 from collectives import Communicator
+from compiler_core.aot.strategy import GradientPlan, LocalGradients, ParameterInfo
 from compiler_core.capture import compile
 from compiler_core.config import config
 from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.placement import writes
+from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
+from distcompile import nn
+from distcompile.ddp.bucket_plan import Caps
+from distcompile.ddp.splitter import plan_backward, whole
 
 TINY_MB = 1e-6  # every parameter a bucket
 BOUNDARIES = ["cut", "notification"]
@@ -71,3 +84,50 @@ def test_what_a_gradient_hook_raises_inside_the_artefact_comes_out(backend: str)
         handle.remove()
 
     on_ranks(2, step)
+
+
+# ---- the order of a backward
+
+
+class Caught(LocalGradients):
+    """Keeps the backward graph and which of its outputs is whose gradient."""
+
+    def plan(
+        self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+    ) -> GradientPlan:
+        self.backward = backward
+        self.outputs = {p.name: p.output_index for p in parameters if p.output_index is not None}
+        return super().plan(forward, backward, parameters, announces)
+
+
+def caught_backward(module: nn.Module, *inputs: Tensor) -> Caught:
+    strategy = Caught()
+    object.__setattr__(module, "__gradient_strategy__", lambda: strategy)
+    compile(module, fullgraph=True)(*inputs)
+    return strategy
+
+
+def signals_of(program: ir.Program, names: Sequence[Sequence[str]]) -> list[float]:
+    """For each bucket, the share of the products' work after which its outputs are complete."""
+    done, total = [0.0], 0.0
+    for step in program.steps:
+        total += step.m * step.n * step.k if isinstance(step, ir.LibraryCall) else 0
+        done.append(total)
+    last = {name: k for k, step in enumerate(program.steps, 1) for name in writes(step)}
+    return [done[max(last[name] for name in group)] / total for group in names]
+
+
+@pytest.mark.parametrize("cap_mb", [1e-6, 0.01, 0.05])
+def test_gradients_are_ready_earlier_and_no_more_memory_is_used(cap_mb: float) -> None:
+    manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True) for _ in range(3)]
+    caught = caught_backward(nn.Sequential(*layers), randn(2, 16, 32))
+    plan = plan_backward(caught.backward, caught.outputs, Caps.from_mb(cap_mb))
+    (announced,) = whole(caught.backward, plan, caught.outputs, with_scale=True)
+    plain = replace(announced.graph, signals=())
+    early, late = lower_and_schedule([announced.graph, plain])
+    names = [[early.outputs[place] for place in signal] for signal in announced.graph.signals]
+    assert early.arena_nbytes <= late.arena_nbytes
+    sooner, later = signals_of(early, names), signals_of(late, names)
+    assert sooner == sorted(sooner)
+    assert all(a <= b + 1e-9 for a, b in zip(sooner, later)), (sooner, later)

@@ -7,6 +7,7 @@ Only knobs with `affects_codegen` enter the cache key (`config.codegen_key()`).
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,7 +73,14 @@ def _boundary(text: str) -> str:
 
 
 def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "distcompile"
+    """Below $XDG_CACHE_HOME or ~/.cache; a user without a home (some containers) has one in the temporary directory."""
+    told = os.environ.get("XDG_CACHE_HOME")
+    if told:
+        return Path(told) / "distcompile"
+    home = os.path.expanduser("~")
+    if os.path.isabs(home):
+        return Path(home) / ".cache" / "distcompile"
+    return Path(tempfile.gettempdir()) / f"distcompile-cache-{os.getuid()}"
 
 
 class Config:

@@ -92,5 +92,9 @@ class CompilerFailedError(BackendError):
     """The C++ compiler rejected generated code; the text holds its first lines and the source's path."""
 
 
+class CacheError(BackendError):
+    """Compiled code can be stored nowhere, or what was stored is lost or cannot be loaded."""
+
+
 class ConfigError(DistCompileError, ValueError):
     """A knob that does not exist, or a value that it does not take."""

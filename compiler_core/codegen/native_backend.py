@@ -187,7 +187,7 @@ def _load(entry: Entry, toolchain: Toolchain, threads: bool) -> list[NativeExecu
     library = load_library(entry.file(LIBRARY))
     if threads:
         _set_threads(library)
-    data = entry.file(CONSTANTS).read_bytes()
+    data = entry.read(CONSTANTS)
     units = tuple(entry.file(f"{stem}.cpp") for stem in entry.manifest["units"])
     source = ProfileSource(entry.folder.name, units, toolchain)
     executables = [_executable(row, library, data, source) for row in entry.manifest["entries"]]

@@ -8,11 +8,14 @@ In: a key (sha256 hex of all that decides the artefact) and a builder. Out: `Ent
 Invariants: an entry appears whole, by one rename; it is read only if every file has the digest that the manifest names
 (a shared object that was cut short would crash the process that loads it). Of N processes that miss, one builds and the
 others wait for it; the lock belongs to a process, so a builder that dies lets the next one in.
-A damaged entry is rebuilt, and said so once.
+A damaged entry is rebuilt, and said so once. Where DIR is full, read-only, not ours or out of order, its good entries
+are read all the same, new ones go to the next of `places.roots()`, and that is said once.
+Raises: CacheError if no folder can take an entry, or a file of one is lost while it is in use.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -26,6 +29,8 @@ from typing import Any
 
 from compiler_core import log
 from compiler_core.config import config
+from compiler_core.errors import CacheError
+from compiler_core.runtime import places
 
 FORMAT = "v1"
 _MANIFEST = "manifest.json"
@@ -44,6 +49,18 @@ class Entry:
 
     def file(self, name: str) -> Path:
         return self.folder / name
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one file. Raises CacheError if it has gone since the entry was checked."""
+        try:
+            return self.file(name).read_bytes()
+        except OSError as error:
+            raise CacheError(
+                f"{name} of a compiled artefact cannot be read",
+                where=str(self.folder),
+                got=str(error),
+                remedy="do not clear the cache while programs run; start again, and it is rebuilt",
+            ) from error
 
 
 Builder = Callable[[Path], Manifest]  # writes files into the folder, returns what to remember
@@ -73,78 +90,111 @@ def generator_fingerprint() -> str:
 def load_or_build(key: str, build: Builder) -> Entry:
     """The entry of `key`, made by `build(folder)` if it is not there.
 
-    With `config.use_cache` off, or a cache directory that cannot be written (warned once), it is built in a fresh
-    temporary folder each time.
+    With `config.use_cache` off it is built anew each time. Raises CacheError, and what `build` raises but OSError.
     """
-    if not config.use_cache or not _is_writable():
-        folder = Path(tempfile.mkdtemp(prefix="distcompile-nocache-"))
-        return Entry(folder, build(folder))
-    place = _place(key)
-    found = _read(place)
-    if found is not None:
-        log.emit("cache", f"hit {key[:16]}")
-        return found
-    return _build_locked(key, place, build)
+    if not config.use_cache:
+        return _build_apart(build)
+    for root in places.lasting_roots():
+        found = _read(_place(root, key))
+        if found is not None:
+            log.emit("cache", f"hit {key[:16]}")
+            return found
+    failures: list[str] = []
+    for number in range(places.ROOTS):
+        try:
+            return _build_in(places.root(number), key, build)
+        except OSError as error:
+            failures.append(str(error))
+            log.warn_once(
+                f"cache directory {config.cache_dir}",
+                f"the artefact cache {config.cache_dir} cannot be written ({error}): compiled code goes to a folder"
+                " in the temporary directory; set DISTCOMPILE_CACHE_DIR to a directory that can",
+            )
+    raise _nowhere(failures)
 
 
-def _locks() -> Path:
-    return config.cache_dir / FORMAT / "locks"
+def _place(root: Path, key: str) -> Path:
+    return root / FORMAT / key[:2] / key
 
 
-def _is_writable() -> bool:
+def _build_apart(build: Builder) -> Entry:
     try:
-        _locks().mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=places.private_folder()))
+        return Entry(folder, build(folder))
     except OSError as error:
-        log.warn_once(
-            f"cache directory {config.cache_dir}",
-            f"the cache directory cannot be written ({error}): everything is compiled anew in every process;"
-            " set DISTCOMPILE_CACHE_DIR to a directory that can",
-        )
-        return False
-    return True
+        raise _nowhere([str(error)]) from error
 
 
-def _place(key: str) -> Path:
-    return config.cache_dir / FORMAT / key[:2] / key
+def _nowhere(failures: list[str]) -> CacheError:
+    return CacheError(
+        "compiled code can be stored nowhere",
+        got="; ".join(dict.fromkeys(failures)),
+        remedy="free space, or set DISTCOMPILE_CACHE_DIR and TMPDIR to directories that can be written",
+    )
 
 
-def _build_locked(key: str, place: Path, build: Builder) -> Entry:
-    from filelock import FileLock
-
-    with FileLock(_locks() / f"{key}.lock"):
+def _build_in(root: Path, key: str, build: Builder) -> Entry:
+    """Build the entry in the folder `root`, or wait for who does. Raises OSError if it cannot be stored there."""
+    places.check_usable(root)
+    place = _place(root, key)
+    locks = root / FORMAT / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with places.builder_lock(locks / f"{key}.lock") as is_alone:
         found = _read(place)  # another process may have built it while we waited
         if found is not None:
             log.emit("cache", f"hit {key[:16]} after waiting for its builder")
             return found
         log.emit("cache", f"miss {key[:16]}")
-        return _build_and_publish(place, build)
+        return _build_and_publish(place, build, is_alone=is_alone)
 
 
-def _build_and_publish(place: Path, build: Builder) -> Entry:
+def _build_and_publish(place: Path, build: Builder, *, is_alone: bool) -> Entry:
+    """Build beside `place`, then rename. is_alone: what earlier builders of this entry left is of dead ones."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".building-", dir=place.parent))
+    prefix = f".building-{place.name[:16]}-"
+    if is_alone:
+        for left in place.parent.glob(f"{prefix}*"):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
     try:
         manifest = build(folder)
         _write_manifest(folder, manifest)
-        if place.exists():  # damaged; moved aside first, so that no reader sees it half removed
-            os.rename(place, folder.with_suffix(".damaged"))
+        return _publish(folder, place, manifest)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # if it has not become the entry
+
+
+def _publish(folder: Path, place: Path, manifest: Manifest) -> Entry:
+    """Make `folder` the entry, unless another process was quicker; what is damaged is moved aside first."""
+    try:
         os.rename(folder, place)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder.with_suffix(".damaged"), ignore_errors=True)
+        return Entry(place, manifest)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+    found = _read(place)
+    if found is not None:
+        return found
+    aside = Path(tempfile.mkdtemp(prefix=".damaged-", dir=place.parent))
+    os.rename(place, aside / "entry")  # no reader sees it half removed
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(folder, place)
     return Entry(place, manifest)
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
     digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
     body = json.dumps({"files": digests, "manifest": manifest}, sort_keys=True)
-    (folder / _MANIFEST).write_text(f"{sha256(body.encode()).hexdigest()}\n{body}\n")
+    text = f"{sha256(body.encode()).hexdigest()}\n{body}\n"
+    (folder / _MANIFEST).write_text(text)
 
 
 def _read(place: Path) -> Entry | None:
     """The entry at `place`; None if there is none, or, with a warning, if it is damaged."""
-    if not place.is_dir():
+    try:
+        if not place.is_dir():
+            return None
+    except OSError:  # a parent that we may not enter
         return None
     try:
         return _read_entry(place)
@@ -162,9 +212,9 @@ def _read_entry(place: Path) -> Entry:
         for name, expected in content["files"].items():
             if _digest(place / name) != expected:
                 raise DamagedEntry(f"{name} is not what the manifest says")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DamagedEntry(str(error)) from error
-    return Entry(place, content["manifest"])
+        return Entry(place, content["manifest"])
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DamagedEntry(f"{type(error).__name__}: {error}") from error
 
 
 def _digest(path: Path) -> str:

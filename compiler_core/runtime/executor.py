@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import by_name, of
-from compiler_core.errors import BackendError, DTypeError, IndexError_, ShapeError
+from compiler_core.errors import BackendError, CacheError, DTypeError, IndexError_, ShapeError
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
@@ -122,11 +122,11 @@ def _meta_from_json(data: list[Any]) -> TensorMeta:
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a generated shared object. Raises BackendError if the dynamic loader refuses it."""
+    """Load a generated shared object. Raises CacheError if the dynamic loader refuses it."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise BackendError("a compiled artefact cannot be loaded", where=str(path), got=str(error)) from error
+        raise CacheError("a compiled artefact cannot be loaded", where=str(path), got=str(error)) from error
     return library
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -100,15 +101,13 @@ def test_without_the_cache_every_call_builds(cache_dir) -> None:
     assert not any(cache_dir.iterdir())
 
 
-@pytest.mark.filterwarnings("error")
-def test_a_cache_directory_that_cannot_be_written_is_said_once(tmp_path) -> None:
-    (tmp_path / "file").write_text("in the way")
+@pytest.mark.parametrize("content", ["[]", '{"files": 3, "manifest": {}}', '{"manifest": {}}', "{"])
+def test_a_manifest_that_is_whole_but_no_manifest_is_damage(content: str) -> None:
     build = Builder()
-    with config.patch(cache_dir=tmp_path / "file"):
-        with pytest.warns(log.DistCompileWarning, match="cannot be written"):
-            load_or_build(KEY, build)
-        load_or_build(KEY, build)  # a second warning would be an error here
-    assert build.calls == 2
+    entry = load_or_build(KEY, build)
+    entry.file("manifest.json").write_text(f"{sha256(content.encode()).hexdigest()}\n{content}\n")
+    with pytest.warns(log.DistCompileWarning, match="damaged cache entry"):
+        assert load_or_build(KEY, build).manifest == {"build": 2}
 
 
 def test_keys_tell_names_and_texts_apart() -> None:
@@ -129,6 +128,7 @@ def test_the_fingerprint_is_one_digest() -> None:
 
 PROCESS = """
 import sys
+from hashlib import sha256
 from pathlib import Path
 from compiler_core.runtime.cache import load_or_build
 from compiler_core.config import config

@@ -84,7 +84,7 @@ class CompiledBackward:
 
     saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
     tangents: the meta of each; they come last. wanted: output index -> forward input. reaches: see `Joint`.
-    recut: plans and compiles the segments again.
+    recut: plans and compiles the segments again. former: cuts that were used before, for plans that come back.
     """
 
     cut: Cut
@@ -94,11 +94,12 @@ class CompiledBackward:
     wanted: tuple[int, ...]
     reaches: tuple[int, ...]
     recut: Callable[[], Cut]
+    former: list[Cut] = field(default_factory=list)
 
     def run(self, values: list[Array], grads: Sequence[Array | None], ticket: object) -> list[Gradient]:
         """One backward pass. values: those saved, then the inputs read. Returns a gradient for each input `wanted`."""
         if self.cut.plan.is_stale:
-            self.cut = self.recut()
+            self.cut = self._other_cut()
         cut = self.cut
         tangents = [
             np.zeros(meta.shape, meta.dtype.numpy) if grad is None else grad for grad, meta in zip(grads, self.tangents)
@@ -127,6 +128,14 @@ class CompiledBackward:
         found.update(session.finish())
         return [None if i in missing else found[i] for i in range(len(self.wanted))]
 
+    def _other_cut(self) -> Cut:
+        """The cut that the strategy wants by now: one that was used before, or a new one."""
+        self.former = [*self.former[-FORMER_CUTS + 1 :], self.cut]
+        for place, cut in enumerate(self.former):
+            if not cut.plan.is_stale:
+                return self.former.pop(place)
+        return self.recut()
+
     def _missing(self, grads: Sequence[Array | None]) -> Set[int]:
         """The outputs that no cotangent that came reaches."""
         if all(grad is not None for grad in grads):
@@ -135,6 +144,7 @@ class CompiledBackward:
         return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
 
 
+FORMER_CUTS = 16  # kept of one backward: tuning goes to and fro between plans
 NOTHING: frozenset[int] = frozenset()
 EMPTY = np.empty(0, np.float32)
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from statistics import median
 
 from compiler_core.graph.ir import Call, Graph, Node
 from distcompile.ddp.bucket_plan import ReadyParameter
-from distcompile.ddp.overlap.times import StepTimes, overlap
 from distcompile.ddp.splitter import closure, is_free
-from distcompile.tuning.problem import Contention
 
 FLOPS = 80e9
 BYTES_PER_S = 10e9
@@ -67,17 +64,6 @@ def spread_over_segments(
             share = so_far / whole if whole else 1.0
             ready.append(began_s + share * max(0.0, end_s - began_s))
     return [min(r, backward_s) for r in ready]
-
-
-def lengths_alone(step: StepTimes, contention: Contention) -> list[float]:
-    """The length of each segment of a synchronised step, less what moving buckets slowed it; then the tail."""
-    marks = [step.began_s, *step.segment_ends_s, step.ended_s]
-    lost = 1.0 - 1.0 / contention.compute
-    lengths = []
-    for began_s, ended_s in pairwise(marks):
-        busy_s = sum(overlap(began_s, ended_s, b.started_s, b.ended_s) for b in step.buckets)
-        lengths.append(max(0.0, ended_s - began_s - lost * busy_s))
-    return lengths
 
 
 def median_ends(lengths: Iterable[Sequence[float]]) -> list[float]:

@@ -220,6 +220,43 @@ def test_a_plan_that_is_stale_is_made_again_without_the_forward() -> None:
             np.testing.assert_array_equal(value, wanted[name])
 
 
+def test_a_plan_that_comes_back_is_not_compiled_again() -> None:
+    class Wish:
+        now = "a"
+
+    wish, made = Wish(), []
+
+    class Planned(Recorder):
+        """One plan for each wish."""
+
+        made_for = ""
+
+        def plan(
+            self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+        ) -> Recorder:
+            plan = Planned()
+            plan.made_for = wish.now
+            made.append(wish.now)
+            return Recorder.plan(plan, forward, backward, parameters, announces)
+
+        @property
+        def is_stale(self) -> bool:
+            return wish.now != self.made_for
+
+        @is_stale.setter
+        def is_stale(self, value: bool) -> None:
+            pass
+
+    owner = Owner(Planned())
+    compiled = compile(owner, backend="aot_eager", fullgraph=True)
+    x = randn(5, 3)
+    for wished in "aabbabcab":
+        wish.now = wished
+        owner.zero_grad()
+        compiled(x).sum().backward()
+    assert made == ["a", "b", "c"]
+
+
 class TwoHeads(nn.Module):
     """A shared layer and two heads, one of them piecewise constant."""
 

@@ -11,12 +11,13 @@ from collectives import Communicator
 from collectives.threaded import run_ranks
 from compiler_core.dtype import float32
 from compiler_core.graph.parse import parse_graph
-from distcompile.ddp.bucket_plan import ReadyParameter
+from distcompile.ddp.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
 from distcompile.tuning.cost import linear
 from distcompile.tuning.measure import host_signature, measure_contention, measure_costs, sizes_up_to
+from distcompile.tuning.observe import lengths_alone
 from distcompile.tuning.problem import Contention
-from distcompile.tuning.profile import lengths_alone, median_ends, spread_over_segments, static_costs_s
+from distcompile.tuning.profile import median_ends, spread_over_segments, static_costs_s
 
 
 def test_sizes_reach_what_is_to_be_moved() -> None:
@@ -85,9 +86,12 @@ def test_ready_times_meet_the_measured_segment_ends() -> None:
 
 def test_what_communication_took_from_a_segment_is_given_back() -> None:
     bucket = BucketTimes(0, 0, 1, 64, 1.0, 1.0, 1.0, 2.0, 0.0)
-    step = StepTimes(0, 0.0, 4.0, 4.0, (bucket,), segment_ends_s=(1.0, 3.0))
-    assert lengths_alone(step, Contention()) == [1.0, 2.0, 1.0]
-    assert lengths_alone(step, Contention(compute=2.0)) == [1.0, 1.5, 1.0]
+    second = BucketTimes(1, 1, 1, 64, 3.0, 3.0, 5.0, 6.0, 0.0)
+    step = StepTimes(0, 0.0, 4.0, 6.0, (bucket, second))
+    parameters = [ReadyParameter(n, (16,), float32, i) for i, n in enumerate("ab")]
+    plan = plan_from_groups([["a"], ["b"]], parameters, order="test").with_segments([0, 1])
+    assert lengths_alone(plan, step, Contention()) == [1.0, 2.0, 1.0]
+    assert lengths_alone(plan, step, Contention(compute=2.0)) == [1.0, 1.5, 1.0]
     assert median_ends([[1.0, 2.0], [3.0, 2.0], [2.0, 9.0]]) == [2.0, 4.0]
 
 

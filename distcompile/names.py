@@ -6,8 +6,8 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 SUBMODULES: frozenset[str] = frozenset(
-    ("autograd", "backends", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "nn", "optim", "parity")
-    + ("random", "utils")
+    ("autograd", "backends", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "futures", "nn", "optim")
+    + ("parity", "random", "utils")
 )
 
 _FUNCTIONS = """

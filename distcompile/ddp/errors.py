@@ -40,5 +40,5 @@ class JoinError(DdpError):
     """A rank that left join() cannot shadow the others."""
 
 
-class NotInitializedError(DdpError):
+class NotInitializedError(DdpError, ValueError):
     """A function of `distcompile.distributed` before init_process_group()."""

@@ -10,7 +10,7 @@ import pytest
 from collectives import connect, was_launched_by_mpi
 from collectives.call import Call, Task
 from collectives.errors import CollectiveArgumentError, MpiNotFoundError, ThreadLevelError, TransportError
-from collectives.mpi import check_thread_level, load_mpi
+from collectives.mpi_library import check_thread_level, load_mpi
 from collectives.thread_engine import ThreadEngine
 from collectives.work import Work
 

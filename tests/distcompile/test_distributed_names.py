@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from collectives import Communicator, run_ranks
+from collectives.errors import ClosedError, CollectiveMismatchError, CollectiveTimeoutError
 from compiler_core.tensor.tensor import Tensor
 from distcompile import distributed as dist
 from distcompile.ddp.errors import NotInitializedError
+from distcompile.distributed.errors import GroupRankError, TensorListError
+from distcompile.errors import ArgumentError
+from distcompile.futures import Future, collect_all, wait_all
 
 T = TypeVar("T")
 
@@ -105,3 +109,104 @@ def test_objects() -> None:
         assert (gathered, sent) == ([0, 1], [1, "x"])
 
     on_ranks(2, step)
+
+
+def test_lists_that_do_not_fit_are_named_before_anything_is_sent() -> None:
+    def step() -> None:
+        x = full(1, 2)
+        for call, said in (
+            (lambda: dist.all_gather([x], x), "a tensor for each rank"),
+            (lambda: dist.all_gather([full(0, 2), full(0, 3)], x), "another shape"),
+            (lambda: dist.all_to_all_single(x, full(0, 3)), "equal parts"),
+            (lambda: dist.all_to_all_single(x, x, [1, 2], [1, 1]), "add up to 2"),
+            (lambda: dist.reduce_scatter(x, [x, Tensor._wrap(np.zeros(2, np.int64))]), "another dtype"),
+            (
+                lambda: dist.gather_object(1, None if dist.get_rank() == 0 else [0, 0], dst=0),
+                "on other ranks|on the root",
+            ),
+        ):
+            with pytest.raises(TensorListError, match=said):
+                call()
+        dist.barrier()
+
+    on_ranks(2, step)
+
+
+def test_all_to_all_takes_lists_of_any_sizes() -> None:
+    def step() -> None:
+        rank, n = dist.get_rank(), dist.get_world_size()
+        outputs = [full(-1, rank + 1, peer) for peer in range(n)]
+        dist.all_to_all(outputs, [full(10 * rank + peer, peer + 1, rank) for peer in range(n)])
+        assert [values(o) for o in outputs] == [values(full(10 * p + rank, rank + 1, p)) for p in range(n)]
+
+    on_ranks(3, step)
+
+
+def test_a_handle_tells_its_error_and_a_message_its_sender() -> None:
+    def step() -> None:
+        if dist.get_rank() == 0:
+            dist.isend(full(1, 3), dst=1).wait()
+            dist.send(full(2, 2), dst=1)
+            return
+        wrong = dist.irecv(full(0, 2), src=0)
+        with pytest.raises(CollectiveMismatchError, match="from rank 0"):
+            wrong.wait()
+        assert isinstance(wrong.exception(), CollectiveMismatchError)
+        assert not wrong.is_success()
+        right = dist.irecv(full(0, 2))
+        assert values(right.result()[0]) == [2, 2]
+        assert right.source_rank() == 0
+        assert right.is_success()
+
+    on_ranks(2, step)
+
+
+def test_subgroups_close_with_their_group_and_keep_their_time_limit() -> None:
+    def step() -> None:
+        mine, groups = dist.new_subgroups(2, timeout=3)
+        assert len(groups) == 2
+        assert dist.get_process_group_ranks(mine) == ([0, 1] if dist.get_rank() < 2 else [2, 3])
+        assert dist.group_or_default(mine).timeout_s == 3
+        x = full(dist.get_rank(), 1)
+        dist.all_reduce(x, group=mine)
+        assert values(x) == ([1] if dist.get_rank() < 2 else [5])
+        dist.destroy_process_group(mine)
+        with pytest.raises(ClosedError):
+            dist.barrier(group=mine)
+        with pytest.raises(GroupRankError, match="groups of 3"):
+            dist.new_subgroups(3)
+        with pytest.raises(GroupRankError, match="not part of the group"):
+            dist.broadcast(x, src=7)
+        dist.barrier()
+
+    on_ranks(4, step)
+
+
+def test_a_monitored_barrier_names_who_is_missing() -> None:
+    def step() -> None:
+        if dist.get_rank() == 0:
+            with pytest.raises(CollectiveTimeoutError, match=r"rank\(s\) \[1\]"):
+                dist.monitored_barrier(timeout=0.2)
+            dist.send(full(0, 1), dst=1)
+        else:
+            dist.recv(full(0, 1), src=0)
+            dist.monitored_barrier(timeout=20)
+
+    on_ranks(2, step)
+
+
+def test_futures_are_torchs() -> None:
+    future: Future[int] = Future()
+    seen: list[int] = []
+    chained = future.then(lambda f: f.wait() + 1)
+    future.add_done_callback(lambda f: seen.append(f.value()))
+    with pytest.raises(ArgumentError, match="no value yet"):
+        future.value()
+    future.set_result(1)
+    assert (seen, chained.wait(), future.done()) == ([1], 2, True)
+    with pytest.raises(ArgumentError, match="already"):
+        future.set_result(2)
+    failing = future.then(lambda f: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        failing.wait()
+    assert [f.value() for f in collect_all([future, chained]).wait()] == wait_all([future, chained]) == [1, 2]

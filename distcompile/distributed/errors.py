@@ -1,0 +1,25 @@
+"""The catalogue of errors of `distcompile.distributed`: how a job was started, and which ranks a group has.
+
+In: facts. Out: exceptions laid out as the core's: what, where, expected, got, remedy. Each is raised by a test.
+Where torch raises a ValueError, so do these.
+"""
+
+from __future__ import annotations
+
+from compiler_core.errors import DistCompileError
+
+
+class LaunchError(DistCompileError, ValueError):
+    """The world that the environment or the arguments promise is not the world there is."""
+
+
+class GroupRankError(DistCompileError, ValueError):
+    """A rank that is not in the group, or a call from one."""
+
+
+class TensorListError(DistCompileError, ValueError):
+    """Tensors given to a collective that do not fit together: another number, shape or dtype than needed."""
+
+
+class CommHookError(DistCompileError, RuntimeError):
+    """A communication hook that cannot be registered, or that returned something else than its contract says."""

@@ -1,0 +1,379 @@
+"""Process groups: the default one, sub-groups, and who has which rank in them.
+
+In: the launcher's environment (`init_process_group`), lists of ranks (`new_group`). Out: communicators. A group *is* a
+`collectives.Communicator`; this module keeps beside it which global ranks it is made of. As in torch, `src` and `dst`
+are global ranks everywhere, and a rank that is not in a new group gets `GroupMember.NON_GROUP_MEMBER` for it.
+The default group is the process's; a thread that is a rank of its own (`use_communicator`) sees its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Literal, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+from collectives import Communicator, was_launched_by_mpi
+from compiler_core import log
+from compiler_core.tensor.fence import settle_all
+from distcompile import watchdog
+from distcompile.ddp.errors import NotInitializedError
+from distcompile.distributed import environment
+from distcompile.distributed.errors import GroupRankError, LaunchError
+
+ProcessGroup: TypeAlias = Communicator
+Timeout: TypeAlias = "timedelta | float | None"
+Transport: TypeAlias = Literal["auto", "mpi", "threaded"]
+
+# names that people's scripts use -> ours; None: for another device
+_BACKENDS: dict[str, Transport | None] = {
+    "auto": "auto",
+    "mpi": "mpi",
+    "threaded": "threaded",
+    "gloo": "auto",
+    "cpu:gloo": "auto",
+    "nccl": None,
+    "cuda:nccl": None,
+    "cpu:gloo,cuda:nccl": "auto",
+}
+
+
+class _Names(type):
+    @property
+    def WORLD(cls) -> Communicator | None:
+        """The default group; None before init_process_group()."""
+        return _current()
+
+
+class group(metaclass=_Names):
+    """torch's name of the default group: `group.WORLD`."""
+
+
+class GroupMember(metaclass=_Names):
+    """torch's names of the default group and of a group that this rank is not in."""
+
+    NON_GROUP_MEMBER = -100
+
+
+_process_group: Communicator | None = None
+_thread_group: ContextVar[Communicator | None] = ContextVar("communicator", default=None)
+_members: WeakKeyDictionary[Communicator, tuple[int, ...]] = WeakKeyDictionary()  # global ranks of sub-groups
+_children: WeakKeyDictionary[Communicator, list[Communicator]] = WeakKeyDictionary()
+
+
+# --- the default group ------------------------------------------------------------------------------------------------
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: Timeout = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: object = None,
+    group_name: str = "",
+    pg_options: object = None,
+    device_id: object = None,
+    *,
+    reduction: Literal["fast", "rank_order"] = "fast",
+) -> None:
+    """Make the default group of all ranks that the MPI launcher started; one rank alone without a launcher.
+
+    backend: None, "mpi" or "threaded"; "gloo" means the default. timeout: limit of every wait, also of this call's,
+    as timedelta or seconds. init_method ("env://", "tcp://...", "file://..."), world_size and rank: checked, for MPI
+    knows them. reduction: "rank_order" makes sums independent of bucket sizes. group_name, pg_options, device_id: taken
+    for torch's sake.
+    Raises LaunchError if arguments, or the variables of torchrun, Slurm or MPI, promise another world than there is:
+    never is a world of one made of them. NotInitializedError for a second call, CollectiveTimeoutError,
+    MpiNotFoundError.
+    """
+    global _process_group
+    from collectives import connect
+    from collectives.work import DEFAULT_TIMEOUT_S
+
+    if is_initialized():
+        raise NotInitializedError(
+            "the default process group is already initialised", remedy="call destroy_process_group() first"
+        )
+    transport = _transport(backend)
+    if store is not None:
+        raise LaunchError("no store is needed: MPI brings the ranks together", remedy="leave store out")
+    given = environment.promises_of_arguments(init_method, world_size, rank)
+    found = [] if transport == "threaded" else environment.promises_of_environment(os.environ)
+    says_size = any(promise.world_size is not None for promise in given)
+    environment.check_before(given if says_size else given + found)
+    limit_s = (watchdog.limit_s() or DEFAULT_TIMEOUT_S) if timeout is None else seconds(timeout)
+    made = connect(transport, timeout_s=limit_s, reduction=reduction)
+    promises = given + (found if made.transport == "mpi" and was_launched_by_mpi() else [])
+    environment.check_after(promises, made.world_size, made.rank, made.transport)
+    _process_group = made
+    log.set_rank(made.rank)
+    if made.transport == "mpi":
+        watchdog.attach(made)
+
+
+def _transport(backend: str | None) -> Transport:
+    name = (backend or "auto").lower()
+    transport = _BACKENDS.get(name)
+    if transport is None:
+        expected = ", ".join(n for n, known in _BACKENDS.items() if known and ":" not in n)
+        raise NotInitializedError(
+            f"no transport for backend {backend!r} on the CPU",
+            expected=expected,
+            remedy="leave backend out, or backend='gloo'; distcompile has no NCCL transport",
+        )
+    return transport
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Close a group; the default one with all its sub-groups. Waits until all its ranks do.
+
+    Before that it waits for what is still on its way in the group.
+    """
+    global _process_group
+    if not_in(group):
+        return
+    closing = group_or_default(group)
+    settle_all(closing)
+    for child in _children.pop(closing, []):
+        destroy_process_group(child)
+    closing.close()
+    for siblings in _children.values():
+        siblings[:] = [sibling for sibling in siblings if sibling is not closing]
+    if closing is _process_group:
+        watchdog.detach()
+        _process_group = None
+
+
+@contextmanager
+def use_communicator(communicator: Communicator) -> Iterator[None]:
+    """Within the block, in this thread, `communicator` is the default group (one rank a thread, see `run_ranks`)."""
+    token = _thread_group.set(communicator)
+    try:
+        yield
+    finally:
+        _thread_group.reset(token)
+
+
+def _current() -> Communicator | None:
+    return _thread_group.get() or _process_group
+
+
+def group_or_default(group: ProcessGroup | None) -> Communicator:
+    """`group`, or the default one. Raises NotInitializedError if there is none."""
+    found = _current() if group is None else group
+    if found is None:
+        raise NotInitializedError(
+            "the default process group is not initialised",
+            remedy="call distcompile.distributed.init_process_group() first",
+        )
+    if not isinstance(found, Communicator):
+        raise GroupRankError(f"{found!r} is not a process group that this rank is in")
+    return found
+
+
+def is_initialized() -> bool:
+    """Whether there is a default group."""
+    return _current() is not None
+
+
+# --- sub-groups -------------------------------------------------------------------------------------------------------
+
+
+def new_group(
+    ranks: Sequence[int] | None = None,
+    timeout: Timeout = None,
+    backend: str | None = None,
+    pg_options: object = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: object = None,
+) -> ProcessGroup:
+    """A group of these global ranks (None: of all), sorted. Every rank of the default group must call it, in one order.
+
+    Returns GroupMember.NON_GROUP_MEMBER (an int) on ranks that are not in it. timeout: limit of its every wait.
+    Raises CollectiveMismatchError, on every rank, if the ranks gave different lists.
+    """
+    _transport(backend)
+    world = group_or_default(None)
+    members = tuple(range(world.world_size)) if ranks is None else tuple(sorted(int(rank) for rank in ranks))
+    made = world.subgroup(members)
+    if made is None:
+        return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
+    if timeout is not None:
+        made.timeout_s = seconds(timeout)
+    _members[made] = members
+    _children.setdefault(world, []).append(made)
+    return made
+
+
+def new_subgroups(
+    group_size: int | None = None,
+    group: ProcessGroup | None = None,
+    timeout: Timeout = None,
+    backend: str | None = None,
+    pg_options: object = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
+    """Groups of `group_size` consecutive ranks: (this rank's, all of them; NON_GROUP_MEMBER for the others)."""
+    world_size = get_world_size()
+    if group_size is None or not 0 < group_size <= world_size or world_size % group_size:
+        raise GroupRankError(
+            f"the ranks cannot be cut into groups of {group_size}", expected=f"a divisor of {world_size}"
+        )
+    everyone = range(world_size)
+    return new_subgroups_by_enumeration(
+        [list(everyone[start : start + group_size]) for start in range(0, world_size, group_size)], timeout, backend
+    )
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: Timeout = None,
+    backend: str | None = None,
+    pg_options: object = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
+    """Groups of the ranks given: (this rank's or None, all of them). Raises GroupRankError if a rank is in two."""
+    listed = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
+    if not listed or len(set(listed)) < len(listed):
+        raise GroupRankError("a rank is in two of the groups, or there are none", got=str(ranks_per_subgroup_list))
+    groups = [new_group(ranks, timeout, backend) for ranks in ranks_per_subgroup_list]
+    mine = next((made for made in groups if not not_in(made)), None)
+    return cast(ProcessGroup, mine), groups
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def not_in(group: ProcessGroup | None) -> bool:
+    """Whether `group` is the NON_GROUP_MEMBER that `new_group` gave this rank."""
+    return group == GroupMember.NON_GROUP_MEMBER  # type: ignore[comparison-overlap]
+
+
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """This process's rank in the group, 0 .. world_size-1; -1 if it is not in it."""
+    return -1 if not_in(group) else group_or_default(group).rank
+
+
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """The number of ranks; -1 if this one is not among them."""
+    return -1 if not_in(group) else group_or_default(group).world_size
+
+
+def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
+    """The global ranks of the group, by group rank."""
+    found = group_or_default(group)
+    return list(_members.get(found, range(found.world_size)))
+
+
+def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
+    """The rank in `group` of a global rank. Raises GroupRankError if it is not in it."""
+    ranks = get_process_group_ranks(group)
+    if global_rank not in ranks:
+        raise GroupRankError(f"global rank {global_rank} is not part of the group", expected=f"one of {ranks}")
+    return ranks.index(global_rank)
+
+
+def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
+    """The global rank of a rank in `group`. Raises GroupRankError if there is none."""
+    ranks = get_process_group_ranks(group)
+    if not 0 <= group_rank < len(ranks):
+        raise GroupRankError(f"group rank {group_rank} is not part of the group", expected=f"0..{len(ranks) - 1}")
+    return ranks[group_rank]
+
+
+def peer_rank(group: ProcessGroup | None, global_rank: int | None, group_rank: int | None, name: str) -> int:
+    """The group rank that `src`/`dst` (global) or `group_src`/`group_dst` means; neither given: global rank 0."""
+    if global_rank is not None and group_rank is not None:
+        raise GroupRankError(f"give {name} or group_{name}, not both", got=f"{global_rank} and {group_rank}")
+    if group_rank is not None:
+        get_global_rank(group, group_rank)
+        return group_rank
+    return get_group_rank(group, 0 if global_rank is None else global_rank)
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """This process's number on its host, as the launcher says in LOCAL_RANK; else `fallback_rank`."""
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    if fallback_rank is not None:
+        return int(fallback_rank)
+    raise LaunchError(
+        "LOCAL_RANK is not set, so the rank on this host is not known",
+        remedy="start with distcompile-run, or give fallback_rank",
+    )
+
+
+# --- backends ---------------------------------------------------------------------------------------------------------
+
+
+class Backend(str):
+    """torch's class of backend names: `Backend("GLOO") == "gloo"`."""
+
+    UNDEFINED = "undefined"
+    GLOO = "gloo"
+    NCCL = "nccl"
+    MPI = "mpi"
+    THREADED = "threaded"
+
+    def __new__(cls, name: str) -> Backend:
+        return super().__new__(cls, name.lower())
+
+
+def get_backend(group: ProcessGroup | None = None) -> Backend:
+    """The transport: "mpi" or "threaded"."""
+    return Backend(group_or_default(group).transport)
+
+
+def get_backend_config(group: ProcessGroup | None = None) -> str:
+    """The transport by device, as torch writes it."""
+    return f"cpu:{get_backend(group)}"
+
+
+def is_available() -> bool:
+    """Whether this package can be used: always."""
+    return True
+
+
+def is_mpi_available() -> bool:
+    """Whether mpi4py is installed. MPI is not loaded."""
+    from importlib.util import find_spec
+
+    return find_spec("mpi4py") is not None
+
+
+def is_gloo_available() -> bool:
+    """Never: "gloo" is taken as a name for the default transport."""
+    return False
+
+
+def is_nccl_available() -> bool:
+    """Never, so far."""
+    return False
+
+
+def is_ucc_available() -> bool:
+    """Never."""
+    return False
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether `init_process_group(backend)` would take that name."""
+    return _BACKENDS.get(backend.lower()) is not None
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def seconds(timeout: timedelta | float) -> float:
+    """A time limit in seconds."""
+    limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    if not limit_s > 0:
+        raise LaunchError(f"a time limit of {limit_s:g} s", expected="more than 0 s")
+    return limit_s

@@ -1,0 +1,281 @@
+"""torch.distributed's collectives on Tensors. In-place forms give a Tensor a new value.
+
+In: Tensors of the same shapes and dtypes on all ranks of `group` (None: the default group). Out: None, when it is done;
+or, with async_op=True, a Work. `src` and `dst` are global ranks, `group_src` and `group_dst` ranks in the group.
+Ranks that call different collectives, or with other sizes or dtypes, get CollectiveMismatchError on all of them.
+A rank that is not in the group (`GroupMember.NON_GROUP_MEMBER`) gets a warning and None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from collectives.call import ReduceOp as OpName
+from compiler_core.tensor.tensor import Tensor
+from distcompile.distributed.errors import TensorListError
+from distcompile.distributed.group import ProcessGroup, Timeout, group_or_default, not_in, peer_rank, seconds
+from distcompile.distributed.work import (
+    TensorWork,
+    blank,
+    check_list,
+    copied,
+    finish,
+    outsider,
+    value_of,
+)
+
+
+class ReduceOp:
+    """torch's names of the reductions. Of bools, SUM is whether any is true, PRODUCT whether all are."""
+
+    SUM: OpName = "sum"
+    AVG: OpName = "avg"
+    MAX: OpName = "max"
+    MIN: OpName = "min"
+    PRODUCT: OpName = "prod"
+    BAND: OpName = "band"
+    BOR: OpName = "bor"
+    BXOR: OpName = "bxor"
+
+
+def all_reduce(
+    tensor: Tensor, op: OpName = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
+) -> TensorWork | None:
+    """Replace `tensor`'s value by the reduction over all ranks."""
+    if not_in(group):
+        return outsider("all_reduce")
+    array = copied(tensor)
+    work = group_or_default(group).all_reduce_async(array, op)
+    return finish(TensorWork(work, [(tensor, array)]), async_op)
+
+
+def reduce(
+    tensor: Tensor,
+    dst: int | None = None,
+    op: OpName = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> TensorWork | None:
+    """On rank `dst`, replace `tensor`'s value by the reduction over all ranks; elsewhere it stays as it is."""
+    if not_in(group):
+        return outsider("reduce")
+    array, found = copied(tensor), group_or_default(group)
+    root = peer_rank(group, dst, group_dst, "dst")
+    work = found.reduce_async(array, op, root=root)
+    return finish(TensorWork(work, [(tensor, array)] if found.rank == root else []), async_op)
+
+
+def broadcast(
+    tensor: Tensor,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> TensorWork | None:
+    """Replace `tensor`'s value by rank `src`'s."""
+    if not_in(group):
+        return outsider("broadcast")
+    array = copied(tensor)
+    work = group_or_default(group).broadcast_async(array, root=peer_rank(group, src, group_src, "src"))
+    return finish(TensorWork(work, [(tensor, array)]), async_op)
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
+) -> TensorWork | None:
+    """Put all ranks' `input_tensor`, by rank, into `output_tensor` (world_size times its elements)."""
+    if not_in(group):
+        return outsider("all_gather_into_tensor")
+    array = blank(output_tensor)
+    work = group_or_default(group).all_gather_async(array, copied(input_tensor))
+    return finish(TensorWork(work, [(output_tensor, array)]), async_op)
+
+
+def all_gather(
+    tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
+) -> TensorWork | None:
+    """Give `tensor_list[r]` rank r's `tensor`."""
+    if not_in(group):
+        return outsider("all_gather")
+    check_list("tensor_list", tensor_list, group, like=tensor)
+    source = copied(tensor)
+    rows = np.empty((len(tensor_list), *source.shape), source.dtype)
+    work = group_or_default(group).all_gather_async(rows, source)
+    return finish(TensorWork(work, list(zip(tensor_list, rows))), async_op)
+
+
+def gather(
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> TensorWork | None:
+    """On rank `dst`, give `gather_list[r]` rank r's `tensor`; elsewhere `gather_list` is None."""
+    if not_in(group):
+        return outsider("gather")
+    found, root = group_or_default(group), peer_rank(group, dst, group_dst, "dst")
+    listed = _on_root("gather_list", gather_list, found.rank == root)
+    source = copied(tensor)
+    if found.rank != root:
+        return finish(TensorWork(found.gather_async(None, source, root=root), []), async_op)
+    check_list("gather_list", listed, group, like=tensor)
+    rows = np.empty((len(listed), *source.shape), source.dtype)
+    return finish(TensorWork(found.gather_async(rows, source, root=root), list(zip(listed, rows))), async_op)
+
+
+def scatter(
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> TensorWork | None:
+    """Give rank r's `tensor` the value of rank `src`'s `scatter_list[r]`; elsewhere `scatter_list` is None."""
+    if not_in(group):
+        return outsider("scatter")
+    found, root = group_or_default(group), peer_rank(group, src, group_src, "src")
+    listed = _on_root("scatter_list", scatter_list, found.rank == root)
+    array, rows = blank(tensor), None
+    if found.rank == root:
+        check_list("scatter_list", listed, group, like=tensor)
+        rows = np.stack([value_of(part) for part in listed])
+    return finish(TensorWork(found.scatter_async(array, rows, root=root), [(tensor, array)]), async_op)
+
+
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: OpName = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
+) -> TensorWork | None:
+    """Reduce all ranks' `input` and keep this rank's part in `output`."""
+    if not_in(group):
+        return outsider("reduce_scatter_tensor")
+    array = blank(output)
+    work = group_or_default(group).reduce_scatter_async(array, copied(input), op)
+    return finish(TensorWork(work, [(output, array)]), async_op)
+
+
+def reduce_scatter(
+    output: Tensor,
+    input_list: list[Tensor],
+    op: OpName = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> TensorWork | None:
+    """Reduce all ranks' `input_list[r]` and keep this rank's in `output`."""
+    if not_in(group):
+        return outsider("reduce_scatter")
+    check_list("input_list", input_list, group, like=output)
+    array = blank(output)
+    work = group_or_default(group).reduce_scatter_async(array, np.stack([value_of(part) for part in input_list]), op)
+    return finish(TensorWork(work, [(output, array)]), async_op)
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> TensorWork | None:
+    """Send part r of `input` (cut along dimension 0) to rank r; put what rank r sends into part r of `output`.
+
+    Split sizes are rows, one number for each rank; None: equal parts.
+    """
+    if not_in(group):
+        return outsider("all_to_all_single")
+    found, array = group_or_default(group), blank(output)
+    splits = None
+    if output_split_sizes or input_split_sizes:
+        splits = (
+            _elements("input", input, input_split_sizes, found.world_size),
+            _elements("output", output, output_split_sizes, found.world_size),
+        )
+    else:
+        for name, tensor in (("input", input), ("output", output)):
+            _equal_rows(name, tensor, found.world_size)
+    return finish(TensorWork(found.all_to_all_async(array, copied(input), splits=splits), [(output, array)]), async_op)
+
+
+def all_to_all(
+    output_tensor_list: list[Tensor],
+    input_tensor_list: list[Tensor],
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> TensorWork | None:
+    """Send `input_tensor_list[r]` to rank r, and give `output_tensor_list[r]` what rank r sends. Sizes may differ."""
+    if not_in(group):
+        return outsider("all_to_all")
+    check_list("input_tensor_list", input_tensor_list, group)
+    check_list("output_tensor_list", output_tensor_list, group)
+    source = np.concatenate([value_of(tensor).reshape(-1) for tensor in input_tensor_list])
+    sent, received = ([math.prod(t.shape) for t in tensors] for tensors in (input_tensor_list, output_tensor_list))
+    target = np.empty(sum(received), value_of(output_tensor_list[0]).dtype)
+    work = group_or_default(group).all_to_all_async(target, source, splits=(sent, received))
+    parts = [target[start:stop] for start, stop in pairwise(accumulate(received, initial=0))]
+    results = [(t, part.reshape(tuple(t.shape))) for t, part in zip(output_tensor_list, parts)]
+    return finish(TensorWork(work, results), async_op)
+
+
+def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: object = None) -> TensorWork | None:
+    """Return when all ranks are here."""
+    if not_in(group):
+        return outsider("barrier")
+    return finish(TensorWork(group_or_default(group).barrier_async(), []), async_op)
+
+
+def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout = None, wait_all_ranks: bool = False) -> None:
+    """A barrier that names the missing ranks: CollectiveTimeoutError after `timeout`, on every rank that came."""
+    if not_in(group):
+        outsider("monitored_barrier")
+        return
+    work = group_or_default(group).barrier_async(label="monitored_barrier")
+    work.wait(None if timeout is None else seconds(timeout))
+
+
+all_gather_single = all_gather_into_tensor  # torch's newer names
+reduce_scatter_single = reduce_scatter_tensor
+
+
+def _on_root(name: str, tensors: list[Tensor] | None, is_root: bool) -> list[Tensor]:
+    """The list that only the root may give, and must."""
+    if is_root and tensors is None:
+        raise TensorListError(f"{name} must be specified on the root rank")
+    if not is_root and tensors:
+        raise TensorListError(f"{name} must not be specified on other ranks than the root")
+    return tensors or []
+
+
+def _rows(name: str, tensor: Tensor) -> int:
+    if not tensor.shape:
+        raise TensorListError(f"{name} must have a dimension to cut along", got="a 0-d tensor")
+    return int(tensor.shape[0])
+
+
+def _equal_rows(name: str, tensor: Tensor, world_size: int) -> int:
+    rows = _rows(name, tensor)
+    if rows % world_size:
+        raise TensorListError(
+            f"{name} does not divide into equal parts", expected=f"a multiple of {world_size} rows", got=f"{rows}"
+        )
+    return rows // world_size
+
+
+def _elements(name: str, tensor: Tensor, splits: Sequence[int] | None, world_size: int) -> list[int]:
+    """Elements of each part: split sizes are in rows of dimension 0."""
+    rows = [_equal_rows(name, tensor, world_size)] * world_size if not splits else [int(size) for size in splits]
+    if sum(rows) != _rows(name, tensor) or len(rows) != world_size or min(rows) < 0:
+        raise TensorListError(
+            f"{name}_split_sizes do not fit {name}",
+            expected=f"{world_size} numbers that add up to {_rows(name, tensor)}",
+            got=str(rows),
+        )
+    row = math.prod(tensor.shape[1:])
+    return [size * row for size in rows]

@@ -1,0 +1,220 @@
+"""Small programs for torch.distributed's names, written once and run by torch (gloo) and by distcompile.
+
+Each takes (torch, dist) and returns plain lists; errors are returned by the base class that both have. As a script:
+`dist_programs.py torch RANK WORLD STORE OUT` or, under the launcher, `dist_programs.py ours OUT`: writes OUT.RANK.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Program = Callable[[Any, Any], Any]
+
+
+def error_of(call: Callable[[], Any]) -> str:
+    """Whether the call raises a ValueError or a RuntimeError (torch's ValueErrors are ours too)."""
+    try:
+        call()
+    except ValueError:
+        return "ValueError"
+    except RuntimeError:
+        return "RuntimeError"
+    return "none"
+
+
+def data(torch: Any, dist: Any, *shape: int, dtype: str = "float32") -> Any:
+    """Small whole numbers that differ by rank and place."""
+    size = 1
+    for extent in shape:
+        size *= extent
+    values = [(3 * dist.get_rank() + 7 * k) % 5 + 1 for k in range(size)]
+    return torch.tensor(values, dtype=getattr(torch, dtype)).reshape(*shape)
+
+
+def reductions(torch: Any, dist: Any) -> Any:
+    result: dict[str, Any] = {}
+    ops = dist.ReduceOp
+    for dtype in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"):
+        names = ["SUM", "PRODUCT", "MIN", "MAX"]
+        names += ["BAND", "BOR", "BXOR"] if dtype in ("int64", "int32", "uint8") else []
+        for name in names:
+            x = data(torch, dist, 2, 3).gt(2) if dtype == "bool" else data(torch, dist, 2, 3, dtype=dtype)
+            dist.all_reduce(x, op=getattr(ops, name))
+            result[f"{name} {dtype}"] = x.to(torch.float64).tolist()
+    x = data(torch, dist, 4)
+    dist.reduce(x, dst=1, op=ops.MAX)
+    result["reduce"] = x.tolist() if dist.get_rank() == 1 else None
+    return result
+
+
+def moves(torch: Any, dist: Any) -> Any:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    x = data(torch, dist, 3)
+    dist.broadcast(x, src=2)
+    gathered = [torch.zeros(2, 2) for _ in range(world)]
+    dist.all_gather(gathered, data(torch, dist, 2, 2))
+    flat = torch.zeros(world * 2)
+    dist.all_gather_into_tensor(flat, data(torch, dist, 2))
+    stacked = torch.zeros(world, 2)
+    dist.all_gather_into_tensor(stacked, data(torch, dist, 1, 2))
+    on_root = [torch.zeros(2) for _ in range(world)] if rank == 1 else None
+    dist.gather(data(torch, dist, 2), on_root, dst=1)
+    part = torch.zeros(2)
+    dist.scatter(part, [torch.full((2,), 10.0 * r) for r in range(world)] if rank == 0 else None, src=0)
+    swapped = torch.zeros(world, 2)
+    dist.all_to_all_single(swapped, data(torch, dist, world, 2))
+    sent = [(rank + r) % 3 for r in range(world)]
+    uneven = torch.zeros(sum(sent), 2)
+    dist.all_to_all_single(uneven, data(torch, dist, sum(sent), 2), sent, sent)
+    tensors = [x, *gathered, flat, stacked, *(on_root or []), part, swapped, uneven]
+    return [tensor.tolist() for tensor in tensors]
+
+
+def scattered_sums(torch: Any, dist: Any) -> Any:
+    world = dist.get_world_size()
+    part = torch.zeros(2)
+    dist.reduce_scatter(part, [data(torch, dist, 2) * (r + 1) for r in range(world)])
+    whole = torch.zeros(1, 3)
+    dist.reduce_scatter_tensor(whole, data(torch, dist, world, 3), op=dist.ReduceOp.MAX)
+    return [part.tolist(), whole.tolist()]
+
+
+def views(torch: Any, dist: Any) -> Any:
+    """A contiguous view is written through; what shares its memory changes with it."""
+    whole = torch.zeros(3, 4)
+    row = whole[1]
+    row.fill_(dist.get_rank() + 1.0)
+    dist.all_reduce(row)
+    gathered = torch.zeros(dist.get_world_size(), 2)
+    dist.all_gather(list(gathered.unbind(0)), data(torch, dist, 2))
+    return [whole.tolist(), gathered.tolist()]
+
+
+def messages(torch: Any, dist: Any) -> Any:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    result: list[Any] = []
+    got = torch.zeros(3)
+    if rank == 0:
+        dist.send(data(torch, dist, 3), dst=1)
+        dist.send(torch.full((3,), 9.0), dst=1, tag=4)
+    elif rank == 1:
+        result.append(dist.recv(got, src=0))
+        result.append(dist.recv(got, src=0, tag=4))
+        result.append(got.tolist())
+    following, before = (rank + 1) % world, (rank - 1) % world
+    ring = torch.zeros(2)
+    operations = [
+        dist.P2POp(dist.isend, data(torch, dist, 2), following),
+        dist.P2POp(dist.irecv, ring, before),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    result.append(ring.tolist())
+    if rank == 0:
+        senders = [dist.recv(torch.zeros(1)) for _ in range(world - 1)]
+        result.append(sorted(senders))
+    else:
+        dist.send(torch.ones(1), dst=0)
+    dist.barrier()
+    return result
+
+
+def objects(torch: Any, dist: Any) -> Any:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    everyones: list[Any] = [None] * world
+    dist.all_gather_object(everyones, {"rank": rank, "text": "x" * rank})
+    told = ["a", rank] if rank == 1 else [None, None]
+    dist.broadcast_object_list(told, src=1)
+    on_root: list[Any] | None = [None] * world if rank == 0 else None
+    dist.gather_object(["of", rank, "y" * 50 * rank], on_root, dst=0)
+    mine = [None]
+    dist.scatter_object_list(mine, [{"for": r} for r in range(world)] if rank == 2 else None, src=2)
+    received: list[Any] = [None, None]
+    if rank == 0:
+        dist.send_object_list([1, "two"], dst=1)
+    elif rank == 1:
+        dist.recv_object_list(received, src=0)
+    return [everyones, told, on_root, mine, received]
+
+
+def groups(torch: Any, dist: Any) -> Any:
+    rank = dist.get_rank()
+    pair = dist.new_group([2, 0])
+    alone = [dist.new_group([r]) for r in range(dist.get_world_size())][rank]
+    result: list[Any] = [dist.get_rank(pair), dist.get_world_size(pair), dist.get_rank(alone)]
+    if rank in (0, 2):
+        x = data(torch, dist, 2)
+        dist.all_reduce(x, group=pair)
+        y = data(torch, dist, 2)
+        dist.broadcast(y, src=2, group=pair)
+        z = torch.full((1,), float(rank))
+        dist.broadcast(z, group=pair, group_src=1)
+        listed: list[Any] = [None, None]
+        dist.all_gather_object(listed, rank, group=pair)
+        result += [x.tolist(), y.tolist(), z.tolist(), listed, dist.get_process_group_ranks(pair)]
+        result += [dist.get_group_rank(pair, 2), dist.get_global_rank(pair, 1)]
+        result.append(error_of(lambda: dist.broadcast(y, src=1, group=pair)))
+        result.append(error_of(lambda: dist.get_group_rank(pair, 1)))
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result.append(dist.all_reduce(data(torch, dist, 2), group=pair))
+    dist.barrier()
+    return result
+
+
+def handles(torch: Any, dist: Any) -> Any:
+    x = data(torch, dist, 2)
+    work = dist.all_reduce(x, async_op=True)
+    doubled = work.get_future().then(lambda future: [t.tolist() for t in future.value()] + ["then"])
+    work.wait()
+    seen = doubled.wait()
+    again = dist.all_reduce(data(torch, dist, 2), async_op=True)
+    again.wait()
+    return [x.tolist(), seen, again.is_completed()]
+
+
+def local_mistakes(torch: Any, dist: Any) -> Any:
+    world, rank = dist.get_world_size(), dist.get_rank()
+    x = data(torch, dist, 2)
+    listed = [torch.zeros(2) for _ in range(world)]
+    return [
+        error_of(lambda: dist.send(x, dst=rank)),
+        error_of(lambda: dist.gather(x, None if rank == 0 else listed, dst=0)),
+        error_of(lambda: dist.scatter(x, None if rank == 0 else listed, src=0)),
+        error_of(lambda: dist.P2POp(dist.all_reduce, x, 0)),
+    ]
+
+
+PROGRAMS: list[Program] = [reductions, moves, scattered_sums, views, messages, objects, groups, handles]
+PROGRAMS.append(local_mistakes)
+
+
+def run_all(torch: Any, dist: Any) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(json.dumps({p.__name__: p(torch, dist) for p in PROGRAMS}))
+    return results
+
+
+def main() -> None:
+    if sys.argv[1] == "torch":
+        rank, world, store, out = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+        torch = importlib.import_module("torch")
+        dist = importlib.import_module("torch.distributed")
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    else:
+        out = sys.argv[2]
+        torch = importlib.import_module("distcompile")
+        dist = importlib.import_module("distcompile.distributed")
+        dist.init_process_group(timeout=60)
+    Path(f"{out}.{dist.get_rank()}").write_text(json.dumps(run_all(torch, dist)))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,12 @@
 """Agreement: all ranks train the same model, by the same plan, before the first gradient moves.
 
 In: this rank's parameters, graph and plan. Out: nothing, or an error that names what differs and on which ranks.
-Two steps: a digest goes over the *bucket* channel, in order with the buckets, so a rank that plans while another one
-reduces is a named mismatch and no hang; only if digests differ are texts exchanged, over the control channel.
-Graphs are compared by their skeleton (ops, operands, dtypes, ranks of shapes), and only if all ranks have inputs of the
-same sizes: x / 4 becomes x * 0.25 and x / 3 does not, a batch of one needs no broadcast. Plans, which hold no batch
-size, must be equal in any case.
+Two steps: a digest goes over the *bucket* channel, in order with the buckets, so a rank that wraps a module while
+another one reduces is a named mismatch and no hang; only if digests differ are texts exchanged, over the control
+channel. Graphs are compared exactly, literals, attributes and constants included, and only if all ranks have inputs of
+the same sizes: x / 4 becomes x * 0.25 and x / 3 does not, a batch of one needs no broadcast. Their digests travel with
+the gate of every synchronised backward (`reconcile.py`). Attributes of the user's modules are not compared: they may
+name the rank.
 """
 
 from __future__ import annotations
@@ -13,63 +14,79 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
 from collectives import Communicator
-from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.graph.print import LITERAL_ELEMENTS, print_array, print_attr
 from distcompile.ddp.errors import ModelMismatchError, RankDisagreementError
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing that ranks must have alike, as lines of text. notes: for each line, what to say of it beside.
-
-    sizes: what the lines may depend on; they are compared if all ranks have the same.
-    """
+    """One thing that ranks must have alike, as lines of text. notes: for each line, what to say of it beside."""
 
     what: str
     lines: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    sizes: str = ""
 
     @property
     def digest(self) -> bytes:
-        parts = ("\n".join(self.lines), self.sizes)
-        return b"".join(hashlib.sha256(part.encode()).digest() for part in parts)
+        return hashlib.sha256("\n".join(self.lines).encode()).digest()
 
 
 def skeleton(graph: Graph) -> Subject:
-    """The lines of a graph without its sizes, with the user's location beside each."""
+    """The lines of a graph without its names, with the user's location beside each."""
     number = {node: f"%{place}" for place, node in enumerate(graph.nodes)}
     lines = [_skeleton_line(node, number) for node in graph.nodes]
     lines.append(f"return {', '.join(number[node] for node in graph.outputs)}")
     notes = [getattr(node, "location", "") or f"%{node.name}" for node in graph.nodes]
-    sizes = "; ".join(str(node.shape) for node in graph.inputs)
-    return Subject(f"graph {graph.name}", tuple(lines), (*notes, "return"), sizes)
+    return Subject(f"graph {graph.name}", tuple(lines), (*notes, "return"))
+
+
+def sizes_of(graph: Graph) -> str:
+    """What the lines of a graph may depend on: the shapes of its inputs."""
+    return "; ".join(str(node.shape) for node in graph.inputs)
 
 
 def _skeleton_line(node: Node, number: dict[Node, str]) -> str:
-    kind = f"{node.dtype.short}[{'?, ' * (len(node.shape) - 1) + '?' if node.shape else ''}]"
     if isinstance(node, Call):
-        return f"{number[node]}: {kind} = {node.op.name}({', '.join(number[a] for a in node.args)})"
+        attrs = "".join(f" {key}={print_attr(node.attrs[key])}" for key in sorted(node.attrs))
+        return f"{number[node]}: {node.meta} = {node.op.name}({', '.join(number[a] for a in node.args)}){attrs}"
     if isinstance(node, Placeholder):
-        return f"{number[node]}: {kind} {node.role} {node.source}"
-    return f"{number[node]}: {kind} constant"
+        return f"{number[node]}: {node.meta} {node.role} {node.source if node.role != 'saved' else ''}"
+    assert isinstance(node, Constant)
+    return f"{number[node]}: {node.meta} = constant {_content(node)}"
+
+
+def _content(node: Constant) -> str:
+    """A constant's value; of a long one, a hash."""
+    if node.array.size <= LITERAL_ELEMENTS:
+        return print_array(node.array)
+    return hashlib.sha256(np.ascontiguousarray(node.array).tobytes()).hexdigest()
 
 
 def agree(communicator: Communicator, subjects: Sequence[Subject], *, label: str) -> None:
     """Raise RankDisagreementError on every rank unless `subjects` are equal on all."""
     differing = _differing(communicator, subjects, label)
-    if differing is None:
-        return
-    mine = subjects[differing]
-    all_lines = communicator.all_gather_object((mine.lines, mine.notes))
+    if differing is not None:
+        raise_disagreement(communicator, [subjects[differing]], label=label)
+
+
+def raise_disagreement(communicator: Communicator, subjects: Sequence[Subject], *, label: str) -> NoReturn:
+    """Collective. Exchange the texts of `subjects`, which are not equal on all ranks; raise RankDisagreementError."""
+    everyones = communicator.all_gather_object([(subject.lines, subject.notes) for subject in subjects])
+    pairs = [tuple(zip(*texts)) for texts in zip(*everyones, strict=False)]
+    number = next((k for k, (lines, _) in enumerate(pairs) if len(set(lines)) > 1), 0)
+    lines, notes = pairs[number] if pairs else ((), ())
     raise RankDisagreementError(
-        f"ranks disagree about the {mine.what}",
+        f"ranks disagree about the {subjects[number].what if number < len(subjects) else 'compiled calls'}",
         where=f"rank {communicator.rank}, {label}",
-        got=first_difference([lines for lines, _ in all_lines], [notes for _, notes in all_lines]),
-        remedy="look for rank-dependent Python at that place: if rank == 0, a set's order, other library versions",
+        got=first_difference(lines, notes),
+        remedy="look for rank-dependent Python at that place: if rank == 0, another dropout probability or eps, a "
+        "set's order, other library versions; pass a number that is meant to differ as a tensor",
     )
 
 
@@ -91,15 +108,14 @@ def _differing(communicator: Communicator, subjects: Sequence[Subject], label: s
     mine = np.frombuffer(b"".join(s.digest for s in subjects), np.uint8).copy()
     theirs = np.empty((communicator.world_size, mine.size), np.uint8)
     communicator.all_gather(theirs, mine, label=f"agreement on {label}")
-    halves = theirs.reshape(communicator.world_size, len(subjects), 2, -1)  # of each subject: lines, sizes
-    differs = (halves != halves[0]).any(axis=(0, 3))
-    unequal = differs[:, 0] & ~differs[:, 1]
+    rows = theirs.reshape(communicator.world_size, len(subjects), -1)
+    unequal = (rows != rows[0]).any(axis=(0, 2))
     return int(unequal.argmax()) if unequal.any() else None
 
 
 def first_difference(texts: Sequence[Sequence[str]], notes: Sequence[Sequence[str]]) -> str:
     """The first line that is not the same everywhere, and the ranks on each side."""
-    length = max(map(len, texts))
+    length = max(map(len, texts), default=0)
     for number in range(length):
         sides: dict[str, list[int]] = {}
         places: dict[str, str] = {}

@@ -1,30 +1,34 @@
-"""Books: what one DDP instance keeps, shared by its compiled and its eager reducer.
+"""Books: what one DDP instance keeps, shared by its compiled and its eager side.
 
-In: the wrapped module's parameters and the settings. Out: gradients written into buckets, averaged, and shown in
-`.grad`. Invariants: `.grad` of a planned parameter is a view of its bucket after every backward; what was in `.grad`
-before is added to, as in torch (with no_sync: local sums now, reduced as a whole in the next synchronised backward).
-Settings that change while training live here and not on the module: a module's attributes are guarded by compiled code.
+In: the wrapped module's parameters and the settings. Out: the layout in use, the pass that runs, and what ranks
+compare. Invariants: one layout at a time, over all trained parameters, used by eager and compiled backwards alike;
+ranks compare its word, the round and the forward at the start of every synchronised backward (`passes.py`). Plans are
+ordered by version: a plan made from a backward graph replaces the one by registration; freezing, unfreezing and
+`propose` start a new epoch. Settings that change while training live here and not on the module, whose attributes
+compiled code guards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from collectives import Communicator
-from compiler_core.ops.registry import Array
+from compiler_core import dtype as dtypes
+from compiler_core.tensor.engine import running_backwards
 from compiler_core.tensor.tensor import Tensor
-from distcompile import watchdog
-from distcompile.ddp.bucket_plan import BucketPlan, Caps
-from distcompile.ddp.buffers import BufferPool
+from distcompile.ddp.agreement import Subject
+from distcompile.ddp.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
+from distcompile.ddp.errors import PlanError
+from distcompile.ddp.layout import Layout, Version
 from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import Recorder
 
 if TYPE_CHECKING:
+    from distcompile.ddp.flight import CommHook
     from distcompile.ddp.join import Joining
+    from distcompile.ddp.passes import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,74 +40,118 @@ class Settings:
     find_unused_parameters: bool
     static_graph: bool
 
+    @property
+    def allows_unused(self) -> bool:
+        """Whether parameters may take no part in a backward. As in torch, a static graph may leave some out."""
+        return self.find_unused_parameters or self.static_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What ranks compare of one compiled call: the sizes of its inputs, and its graphs if the sizes are equal."""
+
+    sizes: int
+    graph: int
+    subjects: tuple[Subject, ...]
+
 
 class Books:
-    """Parameters (name -> tensor, those that require gradients), ledger, bucket buffers by plan, and recorded times."""
+    """parameters: name -> tensor, those that require gradients now. instance: the same number on all ranks."""
 
-    def __init__(self, communicator: Communicator, parameters: Mapping[str, Tensor], settings: Settings) -> None:
-        self.communicator, self.parameters, self.settings = communicator, dict(parameters), settings
-        self.ledger = Ledger(parameters)
-        self.is_synchronising = True  # False inside no_sync()
-        self.plan_used: BucketPlan | None = None  # by the last synchronised backward
-        self.joining: Joining | None = None  # inside join()
+    def __init__(
+        self, communicator: Communicator, parameters: Mapping[str, Tensor], settings: Settings, instance: int
+    ) -> None:
+        self.communicator, self.settings, self.instance = communicator, settings, instance
+        self.parameters = dict(parameters)
+        self.ledger = Ledger(communicator)
         self.recorder = Recorder(communicator.rank)
-        self.handled: set[str] = set()  # gradients that a compiled backward has put in place in this pass
-        self._pools: dict[BucketPlan, list[BufferPool]] = {}
+        self.is_synchronising = True  # False inside no_sync()
+        self.forward_synchronises = True  # what it was at the last forward
+        self.sends_buffers_next = True  # at the next forward
+        self.expects_backward = False  # a forward ran, and no backward since
+        self.copies = 0  # made of this instance
+        self.round = 0  # synchronised backwards begun
+        self.forwards = 0  # training forwards that are to be followed by one
+        self.joining: Joining | None = None  # inside join()
+        self.active_ranks = communicator.world_size  # over which gradients are averaged
+        self.comm_hook: CommHook | None = None
+        self.current: Pass | None = None
+        self.used: list[Fingerprint] = []  # compiled calls that no gate has told the other ranks of yet
+        self.layout = self._lay_out(self._registration_plan(), (0, 0))
 
     @property
     def scale(self) -> float:
-        """What makes a sum over ranks the average."""
-        return 1.0 / self.communicator.world_size
+        """What makes a sum over ranks the average; 1 if a communication hook averages."""
+        if self.comm_hook is not None and self.comm_hook.wants_raw:
+            return 1.0
+        return 1.0 / self.active_ranks
 
-    def pools(self, plan: BucketPlan) -> list[BufferPool]:
-        """The buffers of each bucket of `plan`; plans that differ in their segments only share them."""
-        layout = plan.with_segments([0] * len(plan.buckets))
-        if layout not in self._pools:
-            self._pools[layout] = [
-                BufferPool(bucket, [self.parameters[name] for name in bucket.names], self.communicator, f"bucket {k}")
-                for k, bucket in enumerate(plan.buckets)
-            ]
-        return self._pools[layout]
+    # -- plans
 
-    def begin(self, plan: BucketPlan) -> None:
-        """A synchronised backward with `plan` begins."""
-        watchdog.begin_step(self.recorder.count)
-        self.plan_used = plan
-        self.ledger.begin()
+    def _registration_plan(self) -> BucketPlan:
+        """Buckets over all parameters, last registered first: roughly the order in which a backward completes them."""
+        return make_plan(ready_parameters(self.parameters), self.settings.caps, order=REGISTRATION_ORDER)
+
+    def _lay_out(self, plan: BucketPlan, version: Version) -> Layout:
+        return Layout(plan, version, self.parameters, self.communicator, self.instance)
+
+    def train_others(self, parameters: Mapping[str, Tensor]) -> None:
+        """From now on, these parameters are trained: something was frozen or unfrozen."""
+        self.parameters = dict(parameters)
+        self.ledger.forget(self.parameters)
+        self.layout = self._lay_out(self._registration_plan(), (self.layout.version[0] + 1, 0))
+
+    @property
+    def wants_ready_plan(self) -> bool:
+        """Whether the plan in use is the one by registration, which a plan from a backward graph replaces."""
+        return self.layout.version[1] == 0
+
+    def offer(self, plan: BucketPlan) -> None:
+        """Use `plan`, made from a backward graph. Other ranks do so too, or `reconcile` finds one plan for all."""
+        self.adopt(plan, (self.layout.version[0], 1))
+
+    def propose(self, plan: BucketPlan) -> None:
+        """Use `plan` from the next synchronised backward on. Called with an equal plan on every rank.
+
+        Raises PlanError unless it covers exactly the trained parameters.
+        """
+        if not plan.fits(ready_parameters(self.parameters)):
+            raise PlanError(
+                "a bucket plan that does not cover exactly the trained parameters",
+                expected=", ".join(sorted(self.parameters)),
+                got=", ".join(sorted(plan.names)),
+            )
+        self.adopt(plan, (self.layout.version[0] + 1, 1))
+
+    def adopt(self, plan: BucketPlan, version: Version) -> None:
+        """Use `plan`. Of a plan laid out as the one in use, the buffers are kept."""
+        layout = self._lay_out(plan, version)
+        if layout.word == self.layout.word:
+            layout.pools = self.layout.pools
+        self.layout = layout
+
+    # -- passes
+
+    def drop_broken_pass(self) -> None:
+        """Forget a backward that an exception ended half way; its buffers belong to the works that are in flight."""
+        if self.current is not None and self.current.run not in running_backwards():
+            self.current = None
+
+    def pass_now(self, synchronise: bool) -> Pass:
+        """This instance's part in the backward that runs; made at its first gradient."""
+        from distcompile.ddp.passes import Pass
+
+        run = running_backwards()[-1]
+        if self.current is None or self.current.run is not run:
+            self.drop_broken_pass()
+            self.current = Pass(self, run, outer=self.current, synchronise=synchronise)
+        return self.current
 
 
-def held_gradient(parameter: Tensor) -> Array | None:
-    """The array in `.grad`, to which a new gradient must be added; None if there is none."""
-    grad = parameter.grad
-    if grad is None:
-        return None
-    array: Array = grad._cell.current()
-    return array
-
-
-def add_held(view: Array, held: Array | None, scale: float) -> None:
-    """view += held * scale, where `view` holds the new gradient (scaled already)."""
-    if held is not None:
-        view += held if scale == 1.0 else held * np.asarray(scale, held.dtype)
-
-
-def run_hooks(parameter: Tensor, gradient: Array, scale: float) -> Array:
-    """`gradient` after the hooks of Tensor.register_hook, which see it unscaled, local, before it is accumulated."""
-    hooks = parameter._hooks
-    if hooks is None or not hooks.grad:
-        return gradient
-    factor = gradient.dtype.type(scale)
-    seen = Tensor._wrap(gradient / factor)
-    for hook in list(hooks.grad.values()):
-        replaced = hook(seen)
-        seen = seen if replaced is None else replaced
-    array: Array = seen._cell.current() * factor
-    return array
-
-
-def show_gradient(parameter: Tensor, view: Array) -> None:
-    """Make `.grad` show `view`. A `.grad` that is there stays the same Tensor."""
-    if parameter.grad is None:
-        parameter._grad = Tensor._wrap(view)  # the setter would compare shape and dtype, which are the plan's
-    else:
-        parameter.grad._cell.write(view)
+def ready_parameters(parameters: Mapping[str, Tensor]) -> Sequence[ReadyParameter]:
+    """The parameters as a plan takes them, last registered first."""
+    last = len(parameters) - 1
+    return [
+        ReadyParameter(name, tuple(p.shape), dtypes.of(p.dtype), last - place)
+        for place, (name, p) in enumerate(parameters.items())
+    ]

@@ -103,6 +103,12 @@ class BucketPlan:
     order: str
     caps: Caps
     buckets: tuple[Bucket, ...]
+    launch: tuple[int, ...] = ()  # the buckets' numbers in the order in which they are launched; empty: as they stand
+
+    @property
+    def launch_order(self) -> tuple[int, ...]:
+        """The buckets' numbers in the order in which all ranks launch them."""
+        return self.launch or tuple(range(len(self.buckets)))
 
     @property
     def hash(self) -> str:

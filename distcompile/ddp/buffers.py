@@ -27,27 +27,25 @@ class BucketBuffer:
         self.views: list[Array] = [
             self.flat[slot.offset : slot.offset + slot.numel].reshape(slot.shape) for slot in bucket.slots
         ]
-        self.idle_counts = self._reference_counts()
+        self.idle_count = self._reference_count()
 
-    def _reference_counts(self) -> list[int]:
-        """References to the memory's owner (NumPy collapses chains of views onto it), to `flat`, and to each view."""
-        counts = [sys.getrefcount(self.flat.base), sys.getrefcount(self.flat)]
-        counts += [sys.getrefcount(self.views[index]) for index in range(len(self.views))]
-        return counts
+    def _reference_count(self) -> int:
+        """References to the memory's owner (NumPy collapses chains of views onto it), to `flat`, and to the views."""
+        return sys.getrefcount(self.flat.base) + sys.getrefcount(self.flat) + sum(map(sys.getrefcount, self.views))
 
     def is_free(self, parameters: Sequence[Tensor]) -> bool:
         """Whether only this buffer, and the parameters' own `.grad`, refer to the memory."""
-        counts = self._reference_counts()
-        for index, parameter in enumerate(parameters, start=2):
-            grad = parameter.grad
-            if grad is not None and grad._cell.value is self.views[index - 2]:
-                counts[index] -= 1
-        return counts == self.idle_counts
+        others = self._reference_count() - self.idle_count
+        return others == 0 or others == self._shown(parameters)
 
     def is_shown_by(self, parameters: Sequence[Tensor]) -> bool:
         """Whether some parameter's `.grad` is a view of this buffer."""
-        grads = [parameter.grad for parameter in parameters]
-        return any(g is not None and g._cell.value is view for g, view in zip(grads, self.views))
+        return self._shown(parameters) > 0
+
+    def _shown(self, parameters: Sequence[Tensor]) -> int:
+        """How many parameters' `.grad` is their view of this buffer."""
+        grads = [parameter._grad for parameter in parameters]
+        return sum(grad is not None and grad._cell.value is view for grad, view in zip(grads, self.views))
 
 
 class BufferPool:
@@ -59,6 +57,8 @@ class BufferPool:
 
     def acquire(self) -> BucketBuffer:
         """A buffer to write this pass's gradients to: the one that `.grad` shows, if it may be written."""
+        if len(self.buffers) == 1 and self.buffers[0].is_free(self.parameters):
+            return self.buffers[0]
         free = [buffer for buffer in self.buffers if buffer.is_free(self.parameters)]
         shown = next((buffer for buffer in free if buffer.is_shown_by(self.parameters)), None)
         if shown is not None:

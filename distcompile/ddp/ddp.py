@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, Literal, overload
+from weakref import WeakKeyDictionary
 
 from collectives import Communicator
 from compiler_core import log, observe
@@ -23,20 +24,21 @@ from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
-from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
-from distcompile.ddp.eager import EagerReducer
+from distcompile.ddp.buffer_sync import BufferSync
+from distcompile.ddp.eager import own
 from distcompile.ddp.errors import NoGradientsError
 from distcompile.ddp.join import Joining
-from distcompile.ddp.model_state import BufferSync, Census, broadcast_tensors, check_same_model
+from distcompile.ddp.layout import word_of
+from distcompile.ddp.model_state import Census, broadcast_tensors, check_same_model
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
-from distcompile.errors import NotSupportedError
 from distcompile.nn.module import Module
 
 DEFAULT_CAP_MB = 25.0
+INSTANCES: WeakKeyDictionary[Communicator, int] = WeakKeyDictionary()  # made so far on each communicator
 
 
 class DistributedDataParallel(Module):
@@ -81,45 +83,50 @@ class DistributedDataParallel(Module):
         self.process_group = process_group or default_communicator()
         cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
         settings = Settings(Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph)
-        trained: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        if not trained:
+        if not any(p.requires_grad for p in module.parameters()):
             raise NoGradientsError(
                 "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
                 where=type(module).__name__,
                 remedy="use the module itself",
             )
-        self._join_ranks(settings, init_sync)
-        self._keep_books(trained, settings)
+        instance = self._join_ranks(settings, init_sync)
+        self._keep_books(settings, instance, are_equal=init_sync)
 
-    def _keep_books(self, trained: dict[str, Tensor], settings: Settings) -> None:
-        """Make what this instance keeps beside the module. trained: the parameters whose gradients are reduced."""
-        self._books = Books(self.process_group, trained, settings)
-        self._buffer_sync = BufferSync(self.process_group)
-        self._census = Census(trained)
-        self._eager = EagerReducer(self._books)
-        self._strategy = BucketStrategy(self._books, self._before_forward)
+    def _keep_books(self, settings: Settings, instance: int, *, are_equal: bool) -> None:
+        """Make what this instance keeps beside the module. are_equal: whether all ranks have the same buffers now."""
+        self._census = Census(self.module)
+        self._books = Books(self.process_group, self._census.trained(), settings, instance)
+        self._buffer_sync = BufferSync(self.process_group, self._census.buffers, are_equal=are_equal)
+        self._strategy = BucketStrategy(self._books, self._before_forward, self._look_again)
+        own(self._books)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
         """The same wrapping, in the same process group, of a copy of the module. Ranks do not talk."""
         copied = memo[id(self)] = type(self).__new__(type(self))
-        own = ("process_group", "_books", "_buffer_sync", "_census", "_eager", "_strategy")
-        copied.__setstate__(deepcopy({k: v for k, v in self.__getstate__().items() if k not in own}, memo))
-        parameters = dict(copied.module.named_parameters())
+        kept = ("process_group", "_books", "_buffer_sync", "_census", "_strategy")
+        copied.__setstate__(deepcopy({k: v for k, v in self.__getstate__().items() if k not in kept}, memo))
         copied.process_group = self.process_group
-        copied._keep_books({name: parameters[name] for name in self._books.parameters}, self._books.settings)
+        self._books.copies += 1
+        instance = word_of(f"copy {self._books.copies} of {self._books.instance}")
+        copied._keep_books(self._books.settings, instance, are_equal=False)
         return copied
 
-    def _join_ranks(self, settings: Settings, init_sync: bool) -> None:
-        """Check that all ranks wrap the same module in the same way, and give them rank 0's state."""
+    def _join_ranks(self, settings: Settings, init_sync: bool) -> int:
+        """Check that all ranks wrap the same module in the same way, and give them rank 0's state.
+
+        Returns a number by which all ranks know this instance.
+        """
         group = self.process_group
         log.set_rank(group.rank)
         parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
         agree(
             group, [Subject("settings of DistributedDataParallel", (str(settings),))], label="DistributedDataParallel"
         )
-        check_same_model(group, parameters, buffers)
+        check_same_model(group, self.module)
         if init_sync:
             broadcast_tensors(group, {**parameters, **buffers})
+        INSTANCES[group] = max(group.all_gather_object(INSTANCES.get(group, 0) + 1))
+        return INSTANCES[group]
 
     # --- forward --------------------------------------------------------------------------------------------------
 
@@ -142,20 +149,31 @@ class DistributedDataParallel(Module):
         self._books.recorder.span("forward", 0, began_s, time.perf_counter())
         return output
 
+    def _look_again(self) -> None:
+        """See what is trained now: parameters may have been frozen or unfrozen, on every rank alike."""
+        if self._census.take():
+            self._books.train_others(self._census.trained())
+            own(self._books)
+
     def _before_forward(self) -> None:
-        """Before every forward, eager or compiled: check the books, send buffers."""
-        books = self._books
-        books.handled.clear()
-        self._eager.on_forward()
-        if not is_grad_enabled():
-            return
-        self._census.take(self.module)
-        books.ledger.check_strangers(self._census.others)
-        if not books.is_synchronising:
-            return
-        books.ledger.check_optimizer()
-        root = 0 if books.joining is None else books.joining.announce()
-        if books.settings.broadcast_buffers and self._census.buffers:
+        """Before every forward, eager or compiled: check the books, send buffers.
+
+        As in torch, buffers are sent before the first forward after a synchronised one, whatever its own mode.
+        """
+        books, root = self._books, 0
+        books.drop_broken_pass()
+        is_recorded = is_grad_enabled()
+        synchronises = is_recorded and books.is_synchronising
+        if is_recorded:
+            self._look_again()
+            books.expects_backward, books.forward_synchronises = True, books.is_synchronising
+        sends_buffers, books.sends_buffers_next = books.sends_buffers_next, synchronises
+        if synchronises:
+            books.forwards += self.training
+        if books.joining is not None:
+            sends_buffers = synchronises
+            root = books.joining.announce() if synchronises else 0
+        if sends_buffers and books.settings.broadcast_buffers and self._census.buffers:
             self._buffer_sync.run(self._census.buffers, root=root)
 
     @contextmanager
@@ -174,22 +192,21 @@ class DistributedDataParallel(Module):
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Iterator[None]:
         """Within the block, ranks may run out of batches at different times; see join.py.
 
-        Gradients stay averages over all ranks; divide_by_initial_world_size=False is not offered.
+        Gradients are averages over all ranks, those that have finished counting as zero, or, with
+        divide_by_initial_world_size=False, over the ranks that still train.
         """
-        if not divide_by_initial_world_size:
-            raise NotSupportedError("join(divide_by_initial_world_size=False) is not offered")
         if not enable:
             yield
             return
         books = self._books
-        books.joining = Joining(books, self._buffer_sync)
+        books.joining = Joining(books, self._buffer_sync, divide_by_initial_world_size=divide_by_initial_world_size)
         try:
             yield
-            self._census.take(self.module)
+            self._census.take()
             books.joining.shadow(self._census.buffers)
             books.joining.agree_on_state({**dict(self.module.named_parameters()), **self._census.buffers})
         finally:
-            books.joining = None
+            books.joining, books.active_ranks = None, self.process_group.world_size
 
     @property
     def require_backward_grad_sync(self) -> bool:
@@ -208,8 +225,17 @@ class DistributedDataParallel(Module):
 
     @property
     def bucket_plan(self) -> BucketPlan:
-        """The compiled backward's plan once there is one, else the eager one's."""
-        return self._strategy.plan_made or self._eager.plan
+        """The plan in use on all ranks; with segments, as the backward compiled last is cut by it."""
+        made, layout = self._strategy.cut_made, self._books.layout
+        return made[1] if made is not None and made[0] is layout else layout.plan
+
+    def propose_plan(self, plan: BucketPlan) -> None:
+        """Reduce by `plan` from the next synchronised backward on. Call it on every rank, before the same step.
+
+        Backwards that are compiled already are cut again; their forwards stay as they are. A rank that proposes earlier
+        than another costs one step without overlap. Raises PlanError unless it covers the trained parameters exactly.
+        """
+        self._books.propose(plan)
 
     @overload
     def overlap_report(self, all_ranks: Literal[False] = False) -> OverlapReport: ...

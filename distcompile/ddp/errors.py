@@ -29,15 +29,11 @@ class UnusedParameterError(DdpError):
 
 
 class LedgerError(DdpError):
-    """A parameter was not reduced exactly once: reduced twice in one backward, or used by the optimizer unreduced."""
+    """Gradients not reduced exactly once: twice in one backward, of different steps, or never."""
 
 
 class PlanError(DdpError):
     """A backward graph that does not fit the agreed bucket plan, or a plan that breaks its invariants."""
-
-
-class JoinError(DdpError):
-    """A rank that left join() cannot shadow the others."""
 
 
 class NotInitializedError(DdpError, ValueError):

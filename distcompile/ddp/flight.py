@@ -1,47 +1,122 @@
-"""Flight: one backward pass's buckets on their way: launched in plan order, waited for at the end, timed throughout.
+"""Flight: one backward pass's buckets on their way: launched in plan order behind a gate, waited for, timed throughout.
 
 In: the bucket buffers of this pass, and the news that a bucket is ready. Out: reduced buffers, and their times.
-Invariants: bucket k is launched after bucket k-1 on every rank, whatever became ready first; every wait has the
-communicator's time limit; gradients carry the factor 1/world_size already, so buckets are summed.
+Invariants: buckets are launched in the plan's launch order on every rank, whatever became ready first; each carries its
+stamp (plan, round, bucket), so that buckets of different steps are never paired; none moves unless the gate at the
+start of the pass found all ranks at the same plan, round and forward; every wait has the communicator's time limit.
+Gradients carry the factor 1/world_size already, so buckets are summed. Nothing here reads an array: a GPU's buckets are
+works and events of another communicator.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
-from collectives import Communicator, Work
+from collectives import Communicator, Gate, Stamp
+from collectives.work import WorkTimes
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
+from distcompile.ddp.layout import Layout
 from distcompile.ddp.overlap import FlightRecord
 
 
-class Flight:
-    """The buckets of one synchronised backward pass."""
+class BucketWork(Protocol):
+    """A bucket on its way: a collective's `Work`, or what a communication hook made of it."""
 
-    def __init__(self, communicator: Communicator, plan: BucketPlan, buffers: Sequence[BucketBuffer]) -> None:
-        self.communicator, self.plan, self.buffers = communicator, plan, buffers
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until the bucket holds the result; a second time does nothing, or raises the same error."""
+
+    @property
+    def times(self) -> WorkTimes: ...
+
+
+class CommHook(Protocol):
+    """What replaces the all-reduce of a bucket (comm_hook.py).
+
+    wants_raw: it gets local gradients, not divided by the number of ranks, and averages them itself. is_python: it runs
+    Python, and collectives that know no gate: it is called only once the gate has passed.
+    """
+
+    wants_raw: bool
+    is_python: bool
+
+    def launch(
+        self,
+        communicator: Communicator,
+        plan: BucketPlan,
+        number: int,
+        buffer: BucketBuffer,
+        parameters: Sequence[Tensor],
+        *,
+        label: str,
+        stamp: Stamp,
+        gate: Gate | None,
+    ) -> BucketWork:
+        """Start reducing bucket `number`."""
+
+
+class Flight:
+    """The buckets of one synchronised backward pass. gate: None if all ranks are known to agree."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        layout: Layout,
+        buffers: Sequence[BucketBuffer],
+        *,
+        step: int,
+        gate: Gate | None,
+        hook: CommHook | None = None,
+    ) -> None:
+        self.communicator, self.layout, self.buffers = communicator, layout, buffers
+        self.step, self.gate, self.hook = step, gate, hook
         self.began_s = time.perf_counter()
+        self.ended_s = self.began_s
         self.ready_s: dict[int, float] = {}
-        self.works: list[Work] = []
+        self.works: list[BucketWork] = []
 
     def ready(self, k: int) -> None:
         """Bucket `k` is complete: launch it, and those after it that waited for it."""
         self.ready_s[k] = time.perf_counter()
-        while len(self.works) in self.ready_s:
-            number = len(self.works)
-            label = bucket_label(self.plan, number)
-            self.works.append(self.communicator.all_reduce_async(self.buffers[number].flat, "sum", label=label))
+        order = self.layout.order
+        while len(self.works) < len(order) and order[len(self.works)] in self.ready_s:
+            if self.hook is not None and self.hook.is_python and not self.passes():
+                return
+            self.works.append(self._launch(order[len(self.works)]))
 
-    def wait(self) -> FlightRecord:
-        """Wait for all buckets. Raises what the collectives raise (time-out, mismatch, failed rank)."""
-        now_s = ended_s = time.perf_counter()
+    def _launch(self, number: int) -> BucketWork:
+        layout, stamp = self.layout, Stamp(self.layout.word, self.step, number)
+        label, buffer = bucket_label(layout.plan, number), self.buffers[number]
+        if self.hook is None:
+            return self.communicator.all_reduce_async(buffer.flat, "sum", label=label, stamp=stamp, gate=self.gate)
+        parameters = layout.pools[number].parameters
+        return self.hook.launch(
+            self.communicator, layout.plan, number, buffer, parameters, label=label, stamp=stamp, gate=self.gate
+        )
+
+    def passes(self) -> bool:
+        """Wait for the gate. False: the ranks do not agree, and no bucket moved on any of them."""
+        if self.gate is None:
+            return True
+        self.gate.wait()
+        return bool(self.gate.passed)
+
+    def wait_bucket(self, k: int) -> None:
+        """Wait for bucket `k`. Raises what the collective raises (time-out, mismatch, failed rank)."""
+        self.works[self.layout.order.index(k)].wait()
+
+    def wait(self, plan: BucketPlan) -> FlightRecord:
+        """Wait for all buckets. plan: with the segments of this pass, for the record."""
+        now_s = self.ended_s = time.perf_counter()
         waits = []
         for work in self.works:
             work.wait()
             waits.append((now_s, now_s := time.perf_counter()))
         times = [work.times for work in self.works]
-        return FlightRecord(self.plan, self.began_s, ended_s, self.ready_s, times, waits)
+        return FlightRecord(plan, self.began_s, self.ended_s, self.ready_s, times, waits, self.layout.order)
 
 
 def bucket_label(plan: BucketPlan, number: int) -> str:

@@ -1,96 +1,71 @@
-"""The ledger: a gradient is reduced exactly once in a synchronised backward, or a named error says which was not.
+"""The ledger: no optimizer step on gradients that were never reduced goes unnoticed where it does harm.
 
-In: what the reducers do, parameter by parameter. Out: nothing, or LedgerError / UnusedParameterError.
-States of a gradient: "none", "local" (accumulated on this rank, not reduced), "reduced". Invariants:
-no gradient is reduced twice in one backward; none is left out of a synchronised one; and the optimizer does not step on
-local ones (a parameter that changed while its gradient was local is reported at the next forward).
-Why: a reducer that silently stops reducing trains N models instead of one, and nothing else tells.
+In: which gradients a backward under no_sync() left on this rank. Out: nothing, or LedgerError.
+A parameter that changed while its gradient was local may have been stepped by this rank alone. That is legal: local
+SGD trains so, and averages the parameters itself; gradients may have been thrown away. It does harm only if ranks go on
+with different parameters. So a rank says in the next synchronised backward that it may have stepped alone, and then,
+and only then, ranks compare their parameters' bits.
+That every gradient is reduced exactly once in a backward is held by `passes.py`, by count.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
+import numpy as np
+
+from collectives import Communicator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
 
-State: TypeAlias = Literal["none", "local", "reduced"]
-
-
-@dataclass(slots=True)
-class _Entry:
-    state: State = "none"
-    version: int = 0  # of the parameter's value, when its gradient became local
-
 
 class Ledger:
-    """The books of one DDP instance. parameters: name -> tensor, those that require gradients."""
+    """The local gradients of one DDP instance: name -> the parameter's version when its gradient became local."""
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        self.parameters = dict(parameters)
-        self.entries = {name: _Entry() for name in parameters}
-        self.reduced_now: set[str] = set()  # in the backward that runs
-        self.reductions = 0  # synchronised backwards so far
+    def __init__(self, communicator: Communicator) -> None:
+        self.communicator = communicator
+        self.local: dict[str, int] = {}
 
-    def begin(self) -> None:
-        """A synchronised backward begins."""
-        self.reduced_now.clear()
-
-    def mark_local(self, name: str) -> None:
-        """A gradient was accumulated on this rank only."""
-        entry = self.entries[name]
-        if entry.state != "local":
-            self.entries[name] = _Entry("local", self.parameters[name]._version)
-
-    def mark_reduced(self, names: Iterable[str]) -> None:
-        """These gradients were reduced. Raises LedgerError for one that already was in this backward."""
+    def mark_local(self, names: Iterable[str], parameters: Mapping[str, Tensor]) -> None:
+        """Gradients were accumulated on this rank only."""
         for name in names:
-            if name in self.reduced_now:
-                raise LedgerError(
-                    f"the gradient of {name!r} was reduced twice in one backward",
-                    expected="every parameter reduced once",
-                    remedy="do not run part of the model's forward outside of DistributedDataParallel.forward()",
-                )
-            self.reduced_now.add(name)
-            self.entries[name].state = "reduced"
+            self.local.setdefault(name, parameters[name]._version)
 
-    def end(self, expected: Iterable[str]) -> None:
-        """The synchronised backward ended; `expected` had to be reduced. Raises UnusedParameterError for others."""
-        missing = [name for name in expected if name not in self.reduced_now]
-        if missing:
-            raise unused_error(missing)
-        self.reductions += 1
+    def forget(self, parameters: Mapping[str, Tensor]) -> None:
+        """Other parameters are trained from now on."""
+        self.local = {name: version for name, version in self.local.items() if name in parameters}
 
-    def check_strangers(self, others: Mapping[str, Tensor]) -> None:
-        """Raise LedgerError if one of the module's other parameters requires a gradient: nobody would reduce it."""
-        strangers = [name for name, parameter in others.items() if parameter.requires_grad]
-        if strangers:
+    def may_have_stepped(self, parameters: Mapping[str, Tensor]) -> bool:
+        """Whether a parameter changed while its gradient was local."""
+        return any(parameters[name]._version != version for name, version in self.local.items())
+
+    def compare_parameters(self, parameters: Mapping[str, Tensor]) -> None:
+        """Collective. Raise LedgerError on every rank unless all hold the same parameters, bit for bit."""
+        everyones = self.communicator.all_gather_object({name: _digest(p) for name, p in parameters.items()})
+        differing = [name for name in parameters if len({digests[name] for digests in everyones}) > 1]
+        if differing:
             raise LedgerError(
-                f"parameters that would be trained but not reduced: {shorten(strangers)}",
-                got="replaced, added, or unfrozen after DistributedDataParallel was made",
-                remedy="change the module first, then wrap it in DistributedDataParallel",
+                f"ranks hold different parameters: {shorten(differing)}",
+                where=f"rank {self.communicator.rank}",
+                expected="equal parameters on all ranks in a synchronised backward",
+                got="parameters that changed while their gradients were not reduced: each rank stepped by its own",
+                remedy="leave no_sync() for the last micro-batch before optimizer.step(); after local steps that are "
+                "meant (local SGD), average the parameters over ranks before the next synchronised backward",
             )
 
-    def check_optimizer(self) -> None:
-        """Before a forward: raise LedgerError if the optimizer stepped on gradients that were never reduced."""
-        stepped = []
-        for name, entry in self.entries.items():
-            if entry.state != "local":
-                continue
-            parameter = self.parameters[name]
-            if parameter._version != entry.version:
-                stepped.append(name)
-            if parameter.grad is None:
-                entry.state = "none"
-        if stepped:
-            raise LedgerError(
-                f"parameters changed while their gradients were not reduced: {shorten(stepped)}",
-                expected="the backward before optimizer.step() outside of no_sync()",
-                got="the last backward ran under no_sync(), so each rank stepped by its own gradients",
-                remedy="leave no_sync() for the last micro-batch before optimizer.step()",
-            )
+
+def _digest(parameter: Tensor) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(parameter._cell.current()).tobytes()).digest()
+
+
+def reduced_twice(name: str) -> LedgerError:
+    """The error for a gradient that came again in one backward."""
+    return LedgerError(
+        f"the gradient of {name!r} was reduced twice in one backward",
+        expected="every parameter reduced once",
+        remedy="do not run part of the model's forward outside of DistributedDataParallel.forward()",
+    )
 
 
 def unused_error(names: list[str]) -> UnusedParameterError:
@@ -98,7 +73,7 @@ def unused_error(names: list[str]) -> UnusedParameterError:
     return UnusedParameterError(
         f"no gradient reached {shorten(names)} in a backward that was to reduce it",
         expected="every parameter of the module takes part in the loss on every rank",
-        remedy="find_unused_parameters=True, or requires_grad_(False), before wrapping, on those that take no part",
+        remedy="find_unused_parameters=True, or requires_grad_(False) on those that take no part, on every rank",
     )
 
 

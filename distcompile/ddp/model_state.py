@@ -1,8 +1,8 @@
 """The wrapped module's state across ranks: described, compared, and sent from rank 0.
 
 In: a module and a communicator. Out: every rank has rank 0's parameters and buffers, bit for bit.
-A parameter's handle stays; its cell gets the new value. Buffers are sent before a training forward, those only that
-some rank has written since the last time (one small reduction tells which).
+A parameter's handle stays; its cell gets the new value. Described are parameters, buffers, and the configuration of the
+library's own modules (dropout p, eps, ...); attributes of the user's classes are not, as they may name the rank.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from collectives import Communicator
+from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree_on_model
+from distcompile.ddp.errors import LedgerError
+from distcompile.ddp.ledger import shorten
 from distcompile.nn.module import Module
+
+OWN_MODULES = "distcompile.nn."
 
 
 def describe(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Subject:
@@ -25,11 +30,20 @@ def describe(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) ->
     return Subject("model's parameters and buffers", tuple(lines))
 
 
-def check_same_model(
-    communicator: Communicator, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
-) -> None:
-    """Raise ModelMismatchError on every rank unless all have the same names, shapes and dtypes."""
-    agree_on_model(communicator, describe(parameters, buffers))
+def configuration(module: Module) -> Subject:
+    """One line for each of the library's own modules: its path, class, and how it was set up."""
+    lines = []
+    for path, child in module.named_modules():
+        inner = unwrapped(child)
+        if type(inner).__module__.startswith(OWN_MODULES):
+            lines.append(f"module {path or '(itself)'}: {type(inner).__name__}({inner.extra_repr()})")
+    return Subject("model's configuration", tuple(lines))
+
+
+def check_same_model(communicator: Communicator, module: Module) -> None:
+    """Raise ModelMismatchError on every rank unless all have the same names, shapes, dtypes and configuration."""
+    agree_on_model(communicator, describe(dict(module.named_parameters()), dict(module.named_buffers())))
+    agree_on_model(communicator, configuration(module))
 
 
 def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor], *, root: int = 0) -> None:
@@ -43,37 +57,46 @@ def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor],
 
 
 class Census:
-    """The module's buffers, and its parameters that DDP does not reduce; taken anew when the module has changed."""
+    """The module's parameters and buffers, taken anew when the module has changed."""
 
-    def __init__(self, reduced: Mapping[str, Tensor]) -> None:
-        self.reduced = set(map(id, reduced.values()))
-        self.version = -1
-        self.buffers: dict[str, Tensor] = {}
-        self.others: dict[str, Tensor] = {}
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.version = module.__tree_version__()
+        self.parameters: dict[str, Tensor] = dict(module.named_parameters())
+        self.buffers: dict[str, Tensor] = dict(module.named_buffers())
+        self.flags = self._flags()
 
-    def take(self, module: Module) -> None:
-        """Count again, if anything in `module` was replaced, added, removed or switched since."""
-        version = module.__tree_version__()
+    def _flags(self) -> list[bool]:
+        return [p._requires_grad for p in self.parameters.values()]
+
+    def trained(self) -> dict[str, Tensor]:
+        """The parameters that require gradients."""
+        return {name: p for name, p in self.parameters.items() if p._requires_grad}
+
+    def take(self) -> bool:
+        """Count again. Returns whether parameters were frozen or unfrozen since.
+
+        Raises LedgerError if a parameter that is to be trained was added or replaced: other ranks' values differ.
+        """
+        version = self.module.__tree_version__()
         if version != self.version:
             self.version = version
-            self.buffers = dict(module.named_buffers())
-            self.others = {name: p for name, p in module.named_parameters() if id(p) not in self.reduced}
+            before, self.parameters = self.parameters, dict(self.module.named_parameters())
+            self.buffers = dict(self.module.named_buffers())
+            self._check_strangers(before)
+            if list(before) != list(self.parameters):
+                self.flags = []
+        flags = self._flags()
+        changed, self.flags = flags != self.flags, flags
+        return changed
 
-
-class BufferSync:
-    """Sends one rank's buffers to the others when some rank has changed them."""
-
-    def __init__(self, communicator: Communicator) -> None:
-        self.communicator = communicator
-        self.seen: dict[str, tuple[int, int]] = {}  # name -> identity and version of the cell that was last sent
-
-    def run(self, buffers: Mapping[str, Tensor], *, root: int = 0) -> None:
-        """Collective. Must be given the same names on every rank."""
-        changed = np.array([self.seen.get(n) != _stamp(t) for n, t in buffers.items()], np.uint8)
-        self.communicator.all_reduce(changed, "max", label="changed buffers")
-        broadcast_tensors(self.communicator, {n: t for (n, t), c in zip(buffers.items(), changed) if c}, root=root)
-        self.seen = {n: _stamp(t) for n, t in buffers.items()}
-
-
-def _stamp(tensor: Tensor) -> tuple[int, int]:
-    return id(tensor._cell.root), tensor._version
+    def _check_strangers(self, before: Mapping[str, Tensor]) -> None:
+        strangers = [n for n, p in self.parameters.items() if p._requires_grad and before.get(n) is not p]
+        if strangers:
+            self.version = -1  # so that the next forward says it again
+            self.parameters = dict(before)
+            raise LedgerError(
+                f"parameters that would be trained but not reduced: {shorten(strangers)}",
+                got="replaced or added after DistributedDataParallel was made",
+                remedy="change the module first, then wrap it in DistributedDataParallel",
+            )

@@ -23,8 +23,8 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS
 from compiler_core.ops.rules import Movement
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import READY_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
-from distcompile.ddp.errors import PlanError
 
 SCALE = "grad_scale"  # name of the placeholder of role "scale", followed by _f64 if it is one
 
@@ -39,9 +39,13 @@ def gradient_ready_order(backward: Graph, outputs: Mapping[str, int]) -> list[Re
     return sorted(ready, key=lambda p: p.ready)
 
 
-def plan_backward(backward: Graph, outputs: Mapping[str, int], caps: Caps) -> BucketPlan:
-    """The bucket plan of a backward graph: by gradient-ready order, segments filled in."""
-    plan = make_plan(gradient_ready_order(backward, outputs), caps, order=READY_ORDER)
+def plan_backward(
+    backward: Graph, outputs: Mapping[str, int], caps: Caps, others: Mapping[str, Tensor] | None = None
+) -> BucketPlan:
+    """The bucket plan of a backward graph, by gradient-ready order. others: parameters that it does not use; last."""
+    ready, end = gradient_ready_order(backward, outputs), len(backward.nodes)
+    ready += [ReadyParameter(name, tuple(p.shape), dtypes.of(p.dtype), end) for name, p in (others or {}).items()]
+    plan = make_plan(ready, caps, order=READY_ORDER)
     return plan.with_segments(assign_segments(backward, plan, outputs))
 
 
@@ -65,26 +69,18 @@ def closure(roots: Iterable[Node], done: set[Node]) -> set[Node]:
 
 
 def assign_segments(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int]) -> list[int]:
-    """For each bucket, the segment that completes it. Buckets that add no computation join the segment before."""
+    """For each bucket, the segment that completes it. Buckets that add no computation join the segment before.
+
+    Planned parameters to which this graph gives no gradient are passed over: the reducer knows what to do with them.
+    """
     done: set[Node] = set()
     segments: list[int] = []
     for bucket in plan.buckets:
-        new = closure((gradient_of(backward, name, outputs) for name in bucket.names), done)
+        new = closure((backward.outputs[outputs[name]] for name in bucket.names if name in outputs), done)
         done |= new
         is_work = any(not is_free(node) for node in new)
         segments.append(segments[-1] + is_work if segments else 0)
     return segments
-
-
-def gradient_of(backward: Graph, name: str, outputs: Mapping[str, int]) -> Node:
-    """The node of parameter `name`'s gradient. Raises PlanError if the graph gives it none."""
-    if name not in outputs:
-        raise PlanError(
-            f"parameter {name!r} is in the bucket plan, but this backward graph gives it no gradient",
-            where=backward.name,
-            remedy="the plan is made at the first compiled step; make every step use the same parameters",
-        )
-    return backward.outputs[outputs[name]]
 
 
 def split(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with_scale: bool) -> list[Segment]:
@@ -110,8 +106,10 @@ class _Split:
 
     def __init__(self, backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with_scale: bool) -> None:
         self.backward, self.with_scale = backward, with_scale
-        self.planned = [outputs[name] for name in plan.names if gradient_of(backward, name, outputs)]
-        self.segment_of = {outputs[name]: bucket.segment for bucket in plan.buckets for name in bucket.names}
+        self.planned = [outputs[name] for name in plan.names if name in outputs]
+        self.segment_of = {
+            outputs[name]: bucket.segment for bucket in plan.buckets for name in bucket.names if name in outputs
+        }
         self.position = {node: place for place, node in enumerate(backward.nodes)}
 
     def run(self) -> list[Segment]:

@@ -1,49 +1,46 @@
-"""The compiled reducer: DDP's `GradientStrategy`. Segments write into buckets; a bucket leaves when its segment
-returns.
+"""The compiled side: DDP's `GradientStrategy`. Segments write into buckets; a bucket leaves when its segment returns.
 
-In: the backward graph (once, at compile time), then one session for every backward pass. Out: segments, and gradients
-in place (`HANDLED`). The plan is made from the first graph, agreed by all ranks, and kept: a recompile for other shapes
-is cut by the same plan and needs no talk between ranks.
-Invariants: a gradient is written straight to its bucket, averaged, unless `.grad` holds something to add to; bucket k
-is launched when the segment that completes it returns, while segment k+1 runs; gradients are in `.grad`, reduced, when
-`finish` returns. In no_sync() the scale is 1 and nothing is launched.
-Limit: if the module is called twice before one backward, its passes accumulate and are reduced when the last one ends,
-without overlap (said once).
+In: the backward graph (at compile time, and again when ranks adopt another plan), then one session for every backward
+pass. Out: segments, and gradients in place (`HANDLED`). Ranks do not talk at compile time: the first backward's gate
+compares plan and graphs (`reconcile.py`), so a rank that runs eager meanwhile is no mismatch.
+Invariants: a gradient is written straight to its slot, averaged, unless there is something to add to it; bucket k is
+launched when the segment that completes it returns, while segment k+1 runs; the pass waits at the end of the backward.
+A gradient goes to the tape instead, unscaled, where the compiled call does not have the last word on it: the leaf has
+hooks or several owners, or more contributions are to come in this pass (another call of the module, a penalty on the
+weights). Under backward(inputs=...) and grad() all do.
 """
 
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
-from compiler_core import log
 from compiler_core.aot.strategy import (
     HANDLED,
     BackwardSession,
     Gradient,
     GradientPlan,
+    LocalPlan,
     ParameterInfo,
     Segment,
 )
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.engine import queue_callback
-from distcompile.ddp.agreement import Subject, agree, skeleton
-from distcompile.ddp.books import Books, add_held, held_gradient, run_hooks, show_gradient
-from distcompile.ddp.bucket_plan import BucketPlan
-from distcompile.ddp.buffers import BucketBuffer
-from distcompile.ddp.flight import Flight
-from distcompile.ddp.ledger import shorten, unused_error
+from compiler_core.tensor.engine import Backward, running_backwards
+from distcompile.ddp.agreement import sizes_of, skeleton
+from distcompile.ddp.books import Books, Fingerprint
+from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
+from distcompile.ddp.eager import is_only_owner
+from distcompile.ddp.layout import Layout, word_of
+from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
 
 class Ticket:
-    """One forward: whether its backward is to synchronise. Alive as long as that backward may come."""
+    """One forward: whether its backward is to synchronise, and when it began."""
 
-    __slots__ = ("__weakref__", "began_s", "synchronise")
+    __slots__ = ("began_s", "synchronise")
 
     def __init__(self, synchronise: bool) -> None:
         self.synchronise = synchronise
@@ -51,21 +48,24 @@ class Ticket:
 
 
 class BucketStrategy:
-    """What DistributedDataParallel announces to the compiler. before_forward: what DDP does before every forward."""
+    """What DistributedDataParallel announces to the compiler.
+
+    before_forward: what DDP does before every forward. refresh: has the books look at what is trained now.
+    ready_parameters, backward_graph: of the backward planned last, for the tuner.
+    """
 
     parameters_may_wait = False
 
-    def __init__(self, books: Books, before_forward: Callable[[], None]) -> None:
-        self.books, self.before_forward = books, before_forward
-        self.plan_made: BucketPlan | None = None
+    def __init__(self, books: Books, before_forward: Callable[[], None], refresh: Callable[[], None]) -> None:
+        self.books, self.before_forward, self.refresh = books, before_forward, refresh
+        self.cut_made: tuple[Layout, BucketPlan] | None = None
         self.boundary = ""  # how the last compiled backward tells that a bucket is complete: "notification" or "cut"
-        self.open_tickets: weakref.WeakSet[Ticket] = weakref.WeakSet()
+        self.ready_parameters: list[ReadyParameter] | None = None
+        self.backward_graph: Graph | None = None
 
     def on_forward(self) -> Ticket:
         self.before_forward()
-        ticket = Ticket(self.books.is_synchronising)
-        self.open_tickets.add(ticket)
-        return ticket
+        return Ticket(self.books.is_synchronising)
 
     def forward_ran(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
@@ -74,179 +74,189 @@ class BucketStrategy:
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
     ) -> GradientPlan:
+        self.refresh()
+        books = self.books
         names = self._names(parameters)
         outputs = {names[p.name]: p.output_index for p in parameters if p.output_index is not None and p.name in names}
-        unused = [name for name in self.books.parameters if name not in outputs]
-        plan = self._agreed_plan(forward, backward, outputs)
-        is_alone = self.books.communicator.world_size == 1
-        cut = plan.with_segments([0] * len(plan.buckets)) if is_alone else plan
-        if not is_alone:
-            cut = plan.with_segments(assign_segments(backward, plan, outputs))
+        self.ready_parameters, self.backward_graph = gradient_ready_order(backward, outputs), backward
+        if books.wants_ready_plan:
+            others = {name: p for name, p in books.parameters.items() if name not in outputs}
+            books.offer(plan_backward(backward, outputs, books.settings.caps, others))
+        layout, is_alone = books.layout, books.communicator.world_size == 1
+        segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
+        cut = layout.plan.with_segments(segments)
+        self.cut_made = layout, cut
+        fingerprint = fingerprint_of(forward, backward)
         self.boundary = "notification" if announces and config.boundary == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
-        segments = divide(backward, cut, outputs, with_scale=not is_alone)
-        return BucketGradientPlan(self, cut, tuple(segments), outputs, unused)
+        made = tuple(divide(backward, cut, outputs, with_scale=not is_alone))
+        return BucketGradientPlan(books, layout, cut, made, outputs, fingerprint)
 
     def _names(self, parameters: Sequence[ParameterInfo]) -> dict[str, str]:
         """The compiled function's name of each of our parameters -> our name of it."""
         ours = {id(tensor): name for name, tensor in self.books.parameters.items()}
         return {p.name: ours[id(p.tensor)] for p in parameters if id(p.tensor) in ours}
 
-    def _agreed_plan(self, forward: Graph, backward: Graph, outputs: Mapping[str, int]) -> BucketPlan:
-        made = self.plan_made
-        if made is not None and made.fits(gradient_ready_order(backward, outputs)):
-            return made
-        plan = plan_backward(backward, outputs, self.books.settings.caps)
-        log.emit("ddp", str(plan))
-        subjects = [
-            skeleton(forward),
-            skeleton(backward),
-            Subject("bucket plan", tuple(str(plan).splitlines())),
-            Subject("settings of DistributedDataParallel", (str(self.books.settings),)),
-        ]
-        agree(self.books.communicator, subjects, label=f"the plan of {backward.name}")
-        self.plan_made = plan
-        return plan
+
+def fingerprint_of(forward: Graph, backward: Graph) -> Fingerprint:
+    """What other ranks are told of a compiled call."""
+    subjects = (skeleton(forward), skeleton(backward))
+    text = "\n".join(line for subject in subjects for line in subject.lines)
+    return Fingerprint(word_of(sizes_of(forward)), word_of(text), subjects)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a gradient goes: bucket number, and number of the slot in it."""
+class Route:
+    """Where the gradients of one compiled backward go in one layout.
 
-    name: str
-    bucket: int
-    slot: int
+    slots: output index -> (bucket, slot). arrivals: segment -> the buckets that get something, and which names.
+    """
+
+    def __init__(self, layout: Layout, names: Mapping[int, str]) -> None:
+        self.layout, self.names = layout, names
+        self.slots = {index: layout.places[name] for index, name in names.items() if name in layout.places}
+        self.handled: dict[int, Gradient] = dict.fromkeys(self.slots, HANDLED)
+        self._arrivals: dict[int, tuple[tuple[int, tuple[str, ...]], ...]] = {}
+
+    def arrivals(self, segment: int, gradients: Mapping[int, Array]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """(bucket, names that come to it) when `segment` has made `gradients`."""
+        found = self._arrivals.get(segment)
+        if found is None:
+            by_bucket: dict[int, list[str]] = {}
+            for index in gradients:
+                if index in self.slots:
+                    by_bucket.setdefault(self.slots[index][0], []).append(self.names[index])
+            found = tuple((bucket, tuple(names)) for bucket, names in sorted(by_bucket.items()))
+            self._arrivals[segment] = found
+        return found
 
 
 class BucketGradientPlan:
-    """The segments of one compiled backward, and where each of its gradients goes."""
+    """The segments of one compiled backward, cut by `cut`, and whose gradient each of its outputs is."""
 
     def __init__(
         self,
-        strategy: BucketStrategy,
-        plan: BucketPlan,
+        books: Books,
+        layout: Layout,
+        cut: BucketPlan,
         segments: tuple[Segment, ...],
         outputs: Mapping[str, int],
-        unused: list[str],
+        fingerprint: Fingerprint,
     ) -> None:
-        self.strategy, self.plan, self._segments, self.unused = strategy, plan, segments, unused
-        self.pools = strategy.books.pools(plan)
-        self.places = {
-            outputs[slot.name]: Place(slot.name, b, s)
-            for b, bucket in enumerate(plan.buckets)
-            for s, slot in enumerate(bucket.slots)
-        }
-        self.buckets_of_segment: dict[int, list[int]] = {}
-        for b, bucket in enumerate(plan.buckets):
-            self.buckets_of_segment.setdefault(bucket.segment, []).append(b)
+        self.books, self.groups, self.cut, self._segments = books, layout.groups, cut, segments
+        self.fingerprint = fingerprint
+        self.names = {index: name for name, index in outputs.items()}
+        self.leaves = [(index, books.parameters[name]) for index, name in self.names.items()]
+        self.route = Route(layout, self.names)
+        self.local = LocalPlan(segments)
 
     @property
     def segments(self) -> Sequence[Segment]:
         return self._segments
 
-    is_stale = False
+    @property
+    def is_stale(self) -> bool:
+        """Whether the ranks use another plan by now, so that other cuts would let buckets leave earlier."""
+        layout = self.books.layout
+        return layout.groups != self.groups and self.books.communicator.world_size > 1
 
     def begin(self, ticket: object, missing: Set[int]) -> BackwardSession:
-        strategy = self.strategy
         assert isinstance(ticket, Ticket)
-        strategy.open_tickets.discard(ticket)
-        if ticket.synchronise and self.unused and not strategy.books.settings.find_unused_parameters:
-            raise unused_error(self.unused)
-        is_last = not strategy.open_tickets
-        return BucketSession(self, strategy.books, synchronise=ticket.synchronise, launches=is_last)
+        books, run = self.books, running_backwards()[-1]
+        if run.wanted is not None:
+            return self.local
+        books.used.append(self.fingerprint)
+        here = books.pass_now(ticket.synchronise)
+        if here.flight is None:
+            books.used.clear()
+        if self.route.layout is not here.layout:
+            self.route = Route(here.layout, self.names)
+        if here.layout is books.layout and here.layout.groups == self.groups:
+            here.plan = self.cut
+        return BucketSession(self, here, run, missing)
 
 
 class BucketSession:
-    """One backward pass through one compiled call."""
+    """One backward pass through one compiled call.
 
-    def __init__(self, plan: BucketGradientPlan, books: Books, *, synchronise: bool, launches: bool) -> None:
-        self.plan, self.books, self.synchronise = plan, books, synchronise
-        self.buffers: list[BucketBuffer] = [pool.acquire() for pool in plan.pools]
-        self.held = {i: held_gradient(books.parameters[place.name]) for i, place in plan.places.items()}
-        self.flight = Flight(books.communicator, plan.plan, self.buffers) if synchronise and launches else None
-        self.factor = books.scale if synchronise and launches else 1.0
+    to_tape: outputs that the tape accumulates. before: output -> what it is to be added to, by the number of arrays.
+    """
+
+    def __init__(self, plan: BucketGradientPlan, here: Pass, run: Backward, missing: Set[int]) -> None:
+        self.books, self.here, self.route, self.leaves = plan.books, here, plan.route, plan.leaves
+        self.missing, self.slots, self.buffers = missing, plan.route.slots, here.buffers
+        self.to_tape: set[int] = set()
+        self.before: dict[int, list[Array]] = {}
+        self._look_at_leaves(run)
+        self.is_plain = not (self.to_tape or self.before or missing)
+        self.factor = 1.0 if self.to_tape else here.scale
         self.began_s = self.segment_began_s = time.perf_counter()
-        if self.flight is not None:
-            books.begin(plan.plan)
 
-    def _view(self, output_index: int) -> Array:
-        place = self.plan.places[output_index]
-        return self.buffers[place.bucket].views[place.slot]
+    def _look_at_leaves(self, run: Backward) -> None:
+        """Which leaves the tape must see to, and what came before for the others."""
+        pending, grads = run.pending, run.grads
+        for index, leaf in self.leaves:
+            if index not in self.slots or pending.get(leaf, 0) != 1 or not is_only_owner(leaf):
+                self.to_tape.add(index)
+            elif index not in self.missing:
+                found = [] if leaf not in grads else [grads.pop(leaf)]
+                if leaf._grad is not None:
+                    found.append(leaf._grad._cell.current())
+                if found:
+                    self.before[index] = found
+
+    def _view(self, index: int) -> Array:
+        bucket, slot = self.slots[index]
+        return self.buffers[bucket].views[slot]
 
     def destination(self, output_index: int) -> Array | None:
-        if output_index not in self.plan.places or self.held[output_index] is not None:
+        if output_index not in self.slots or output_index in self.to_tape:
             return None
-        return self._view(output_index)
+        view = self._view(output_index)
+        return None if any(array is view for array in self.before.get(output_index, ())) else view
 
     def scale(self) -> float:
         return self.factor
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
         self.books.recorder.span("segment", segment, self.segment_began_s, time.perf_counter())
-        for index, gradient in gradients.items():
-            place = self.plan.places.get(index)
-            if place is not None:
-                hooked = run_hooks(self.books.parameters[place.name], gradient, self.factor)
-                self._deliver(index, hooked)
-        if self.flight is not None:
-            for bucket in self.plan.buckets_of_segment.get(segment, ()):
-                self.books.ledger.mark_reduced(self.plan.plan.buckets[bucket].names)
-                self.flight.ready(bucket)
+        here = self.here
+        if self.is_plain:
+            for index, gradient in gradients.items():
+                if index in self.slots and gradient is not (view := self._view(index)):
+                    view[...] = gradient
+            for bucket, names in self.route.arrivals(segment, gradients):
+                here.arrived(bucket, names)
+        else:
+            for index, gradient in gradients.items():
+                if index in self.slots and index not in self.to_tape and index not in self.missing:
+                    self._add(index, gradient)
+                    here.arrived(self.slots[index][0], (self.route.names[index],))
         self.segment_began_s = time.perf_counter()
 
-    def _deliver(self, index: int, gradient: Array) -> None:
-        """Have the gradient in its slot, with what `.grad` held added to it."""
-        view, held = self._view(index), self.held[index]
-        if held is view:
-            if self.factor != 1.0:
-                view *= view.dtype.type(self.factor)
-            view += gradient
+    def _add(self, index: int, gradient: Array) -> None:
+        """Have the gradient in its slot, averaged, with what came before added to it."""
+        view, scale = self._view(index), self.here.scale
+        rest = 1.0 if self.factor == scale else scale  # what the segment did not multiply by
+        before = self.before.get(index, ())
+        if any(array is view for array in before):
+            total = gradient * gradient.dtype.type(rest)
+            for array in before:
+                total += array * array.dtype.type(scale)
+            view[...] = total
             return
         if gradient is not view:
             view[...] = gradient
-        add_held(view, held, self.factor)
+        if rest != 1.0:
+            view *= view.dtype.type(rest)
+        for array in before:
+            view += array if scale == 1.0 else array * array.dtype.type(scale)
 
     def finish(self) -> Mapping[int, Gradient]:
-        books = self.books
-        books.recorder.span("backward", int(self.flight is not None), self.began_s, time.perf_counter())
-        if self.flight is not None:
-            books.recorder.flight(self.flight.wait())
-            books.ledger.end(self.plan.plan.names)
-        for index, place in self.plan.places.items():
-            show_gradient(books.parameters[place.name], self._view(index))
-            books.handled.add(place.name)
-            if self.flight is None:
-                books.ledger.mark_local(place.name)
-        if self.flight is None and self.synchronise:
-            self._reduce_later()
-        self.held = {}
-        return dict.fromkeys(self.plan.places, HANDLED)
-
-    def _reduce_later(self) -> None:
-        """This pass accumulated because another call of the module awaits its backward: reduce when this one ends."""
-        log.warn_once(
-            "ddp: several calls in one backward",
-            "DistributedDataParallel was called again before backward(): gradients are reduced after the backward, "
-            f"without overlap ({shorten(list(self.plan.plan.names), 2)})",
-        )
-        queue_callback(self._reduce_at_end)
-
-    def _reduce_at_end(self) -> None:
-        """At the end of the backward: reduce what is still local."""
-        books, plan = self.books, self.plan.plan
-        if all(books.ledger.entries[name].state == "reduced" for name in plan.names):
-            return
-        books.begin(plan)
-        buffers = [pool.acquire() for pool in self.plan.pools]
-        flight = Flight(books.communicator, plan, buffers)
-        for place in self.plan.places.values():
-            parameter, view = books.parameters[place.name], buffers[place.bucket].views[place.slot]
-            held = held_gradient(parameter)
-            assert held is not None
-            view[...] = held * view.dtype.type(books.scale)
-            show_gradient(parameter, view)
-        for bucket in range(len(plan.buckets)):
-            books.ledger.mark_reduced(plan.buckets[bucket].names)
-            flight.ready(bucket)
-        books.recorder.flight(flight.wait())
-        books.ledger.end(plan.names)
+        here = self.here
+        if here.flight is None:
+            self.books.recorder.span("backward", 0, self.began_s, time.perf_counter())
+        left_out = self.to_tape | set(self.missing)
+        for index, leaf in self.leaves:
+            if index not in left_out:
+                show_gradient(leaf, self._view(index))
+        return self.route.handled if self.is_plain else {i: HANDLED for i in self.slots if i not in left_out}

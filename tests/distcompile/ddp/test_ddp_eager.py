@@ -125,9 +125,9 @@ def test_stepping_on_gradients_of_no_sync_is_a_ledger_error() -> None:
         ddp = DistributedDataParallel(Net())
         with ddp.no_sync():
             loss_of(ddp(shard(batch(), communicator))).backward()
-        ddp.module.w1._cell.write(np.zeros_like(ddp.module.w1._cell.value))
+        ddp.module.w1._cell.write(np.full_like(ddp.module.w1._cell.value, communicator.rank))
         with pytest.raises(LedgerError, match=r"'w1'(.|\n)*no_sync"):
-            ddp(shard(batch(), communicator))
+            loss_of(ddp(shard(batch(), communicator))).backward()
 
     on_ranks(2, step)
 

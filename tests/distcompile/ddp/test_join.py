@@ -9,8 +9,6 @@ from ddp_models import DistributedDataParallel, Net, batch, check_close, gradien
 from collectives import Communicator
 from compiler_core.capture import compile
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.errors import JoinError
-from distcompile.errors import NotSupportedError
 
 BATCHES = (1, 3, 2)  # by rank
 
@@ -60,23 +58,66 @@ def test_all_leave_with_the_state_of_the_rank_that_trained_longest() -> None:
     assert on_ranks(3, train) == [(3.0, start + 3)] * 3
 
 
-def test_a_rank_without_any_batch_is_an_error() -> None:
+@pytest.mark.parametrize("backend", [None, "aot_eager", "codegen"])
+@pytest.mark.parametrize("counts", [(0, 2), (2, 0), (0, 0)])
+def test_a_rank_without_any_batch_knows_the_plan_all_the_same(counts: tuple[int, int], backend: str | None) -> None:
     def train(communicator: Communicator) -> None:
-        ddp = DistributedDataParallel(Net())
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=1e-6)
+        run = compile(ddp, backend=backend) if backend else ddp
         with ddp.join():
-            for _ in range(communicator.rank):
-                loss_of(ddp(wrap(batch()))).backward()
+            for step in range(counts[communicator.rank]):
+                ddp.zero_grad()
+                loss_of(run(wrap(batch(step)))).backward()
+                check_close(gradients(ddp.module), {n: g / 2 for n, g in local_gradients(step).items()})
 
-    with pytest.raises(JoinError, match="rank 0 left join"):
-        on_ranks(2, train, timeout_s=10)
+    on_ranks(2, train, timeout_s=20)
 
 
-def test_join_can_be_switched_off_and_knows_one_divisor() -> None:
+@pytest.mark.parametrize("backend", [None, "codegen"])
+@pytest.mark.parametrize("find_unused_parameters", [False, True])
+def test_the_divisor_may_be_the_ranks_that_still_train(backend: str | None, find_unused_parameters: bool) -> None:
+    def train(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=1e-6, find_unused_parameters=find_unused_parameters)
+        run = compile(ddp, backend=backend) if backend else ddp
+        with ddp.join(divide_by_initial_world_size=False):
+            for step in range(BATCHES[communicator.rank]):
+                ddp.zero_grad()
+                loss_of(run(wrap(batch(10 * communicator.rank + step)))).backward()
+                active = [rank for rank, n in enumerate(BATCHES) if n > step]
+                parts = [local_gradients(10 * rank + step) for rank in active]
+                check_close(gradients(ddp.module), {n: sum(p[n] for p in parts) / len(parts) for n in parts[0]})
+        ddp.zero_grad()
+        loss_of(run(wrap(batch(communicator.rank)))).backward()
+        parts = [local_gradients(rank) for rank in range(3)]
+        check_close(gradients(ddp.module), {n: sum(p[n] for p in parts) / 3 for n in parts[0]})
+
+    on_ranks(3, train)
+
+
+@pytest.mark.parametrize("backend", [None, "codegen"])
+def test_accumulation_under_no_sync_inside_join(backend: str | None) -> None:
+    counts = (1, 2)  # synchronised steps by rank, each after a local one
+
+    def train(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=1e-6)
+        run = compile(ddp, backend=backend) if backend else ddp
+        with ddp.join():
+            for step in range(counts[communicator.rank]):
+                ddp.zero_grad()
+                with ddp.no_sync():
+                    loss_of(run(wrap(batch(100 + 10 * communicator.rank + step)))).backward()
+                loss_of(run(wrap(batch(10 * communicator.rank + step)))).backward()
+                active = [rank for rank, n in enumerate(counts) if n > step]
+                parts = [local_gradients(seed + 10 * rank + step) for rank in active for seed in (0, 100)]
+                check_close(gradients(ddp.module), {n: sum(p[n] for p in parts) / 2 for n in parts[0]})
+
+    on_ranks(2, train)
+
+
+def test_join_can_be_switched_off() -> None:
     def train(communicator: Communicator) -> None:
         ddp = DistributedDataParallel(Net())
         with ddp.join(enable=False):
             loss_of(ddp(wrap(batch()))).backward()
-        with pytest.raises(NotSupportedError), ddp.join(divide_by_initial_world_size=False):
-            pass
 
     on_ranks(2, train)

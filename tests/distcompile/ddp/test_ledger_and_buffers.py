@@ -4,64 +4,55 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddp_models import wrap
+from ddp_models import on_ranks, wrap
 
-from collectives import ThreadedWorld
+from collectives import Communicator, ThreadedWorld
 from compiler_core.dtype import float32
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import Bucket, Slot
 from distcompile.ddp.buffers import BucketBuffer, BufferPool
-from distcompile.ddp.errors import LedgerError, UnusedParameterError
+from distcompile.ddp.errors import LedgerError
 from distcompile.ddp.ledger import Ledger, shorten
+
+ALONE = ThreadedWorld(1).communicator(0)
 
 
 def parameter() -> Tensor:
     return Tensor(wrap(np.zeros(3))._cell, requires_grad=True)
 
 
-def test_a_gradient_reduced_twice_in_one_backward_is_an_error() -> None:
-    ledger = Ledger({"w": parameter()})
-    ledger.begin()
-    ledger.mark_reduced(["w"])
-    with pytest.raises(LedgerError, match="'w' was reduced twice"):
-        ledger.mark_reduced(["w"])
-    ledger.begin()
-    ledger.mark_reduced(["w"])  # the next backward may
+def changed(parameter: Tensor, value: float = 1.0) -> Tensor:
+    parameter._cell.write(np.full(3, value))
+    return parameter
 
 
-def test_a_gradient_left_out_is_an_error() -> None:
-    ledger = Ledger({"w": parameter(), "b": parameter()})
-    ledger.begin()
-    ledger.mark_reduced(["w"])
-    with pytest.raises(UnusedParameterError, match="no gradient reached 'b'"):
-        ledger.end(["w", "b"])
+def test_a_parameter_that_changed_while_its_gradient_was_local_may_have_been_stepped() -> None:
+    w = {"w": parameter()}
+    ledger = Ledger(ALONE)
+    assert not ledger.may_have_stepped(w)
+    ledger.mark_local(["w"], w)
+    assert not ledger.may_have_stepped(w)
+    changed(w["w"])
+    ledger.mark_local(["w"], w)  # a second gradient does not hide it
+    assert ledger.may_have_stepped(w)
+    ledger.forget({})
+    assert not ledger.may_have_stepped(w)
 
 
-def test_a_parameter_that_changed_while_its_gradient_was_local_is_an_error() -> None:
-    w = parameter()
-    ledger = Ledger({"w": w})
-    w.grad = wrap(np.ones(3))
-    ledger.mark_local("w")
-    ledger.check_optimizer()
-    w._cell.write(np.ones(3))
-    with pytest.raises(LedgerError, match="no_sync"):
-        ledger.check_optimizer()
+def test_only_parameters_that_differ_between_ranks_are_an_error() -> None:
+    def step(communicator: Communicator) -> None:
+        ledger = Ledger(communicator)
+        ledger.compare_parameters({"w": changed(parameter())})
+        with pytest.raises(LedgerError, match="'w'"):
+            ledger.compare_parameters({"w": changed(parameter(), communicator.rank)})
 
-
-def test_a_local_gradient_that_was_thrown_away_is_forgotten() -> None:
-    w = parameter()
-    ledger = Ledger({"w": w})
-    ledger.mark_local("w")
-    ledger.check_optimizer()  # .grad is None: nothing is pending
-    w._cell.write(np.ones(3))
-    ledger.check_optimizer()
+    on_ranks(2, step)
 
 
 def test_long_lists_of_names_are_shortened() -> None:
     assert shorten(list("abc"), 2) == "'a', 'b' and 1 more"
 
 
-ALONE = ThreadedWorld(1).communicator(0)
 BUCKET = Bucket("float32", (Slot("a", (2, 3), 0), Slot("b", (5,), 16)), 32, 0)
 
 

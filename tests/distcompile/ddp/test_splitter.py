@@ -15,8 +15,8 @@ from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
-from distcompile.ddp.errors import PlanError
 from distcompile.ddp.splitter import assign_segments, plan_backward, split
 
 TINY = Caps(1, 1)  # every parameter a bucket
@@ -167,8 +167,11 @@ def test_a_plan_serves_the_same_model_at_another_batch_size() -> None:
     assert assign_segments(graph, plan, OUTPUTS) == [b.segment for b in plan.buckets]
 
 
-def test_a_plan_for_other_parameters_is_an_error() -> None:
+def test_planned_parameters_that_a_graph_does_not_use_are_passed_over() -> None:
     graph = mlp_backward()
     plan = plan_backward(graph, OUTPUTS, TINY)
-    with pytest.raises(PlanError, match="'w2' is in the bucket plan"):
-        split(graph, plan, {"w1": 0, "b1": 1}, with_scale=True)
+    used = {"w1": 0, "b1": 1}
+    made = split(graph, plan.with_segments(assign_segments(graph, plan, used)), used, with_scale=False)
+    assert sorted(i for segment in made for i in segment.outputs if i is not None) == list(range(len(graph.outputs)))
+    others = {"spare": Tensor._wrap(np.zeros((3, 2), np.float32))}
+    assert plan_backward(graph, OUTPUTS, TINY, others).names[-1] == "spare"

@@ -1,0 +1,52 @@
+"""Layout: one bucket plan made ready for use: where each gradient lies, and the buffers in which it does.
+
+In: a plan and the parameters that it covers. Out: places (name -> bucket, slot), buffer pools, and the word by which
+ranks know the plan. Eager and compiled backwards fill the same layout; where a compiled backward is cut is its own
+affair (`strategy.py`), so the word leaves segments out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from collectives import Communicator
+from compiler_core.tensor.tensor import Tensor
+from distcompile.ddp.bucket_plan import BucketPlan
+from distcompile.ddp.buffers import BucketBuffer, BufferPool
+
+Version: TypeAlias = tuple[int, int]  # how often plans were replaced on purpose; 1 if made from a backward graph
+WORD_MASK = (1 << 63) - 1
+
+
+def word_of(text: str) -> int:
+    """A hash that fits a gate's word: 63 bits."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") & WORD_MASK
+
+
+class Layout:
+    """A plan in use. instance: the number of the DDP instance, so that two with equal plans are told apart."""
+
+    def __init__(
+        self,
+        plan: BucketPlan,
+        version: Version,
+        parameters: Mapping[str, Tensor],
+        communicator: Communicator,
+        instance: int,
+    ) -> None:
+        self.plan, self.version = plan, version
+        self.order = plan.launch_order
+        self.groups = tuple(bucket.names for bucket in plan.buckets)
+        self.word = word_of(f"{instance} {self.order} {[(b.dtype, b.slots, b.numel) for b in plan.buckets]}")
+        self.places = {name: (b, s) for b, names in enumerate(self.groups) for s, name in enumerate(names)}
+        self.counts = [len(names) for names in self.groups]
+        self.pools = [
+            BufferPool(bucket, [parameters[name] for name in bucket.names], communicator, f"bucket {k}")
+            for k, bucket in enumerate(plan.buckets)
+        ]
+
+    def acquire(self) -> list[BucketBuffer]:
+        """A buffer of each bucket, to write one pass's gradients to."""
+        return [pool.acquire() for pool in self.pools]

@@ -1,0 +1,240 @@
+"""Pass: one DDP instance's part in one backward pass, eager, compiled, or some of each.
+
+In: gradients, as they become complete: from the tape (`deliver`, by the leaves' owners) or written into their slots by
+compiled segments (`arrived`). Out: averaged gradients in `.grad`, as views of the layout's buckets.
+Method: a synchronised pass opens a gate that tells all ranks its plan, round and forward, and launches each bucket
+behind it when its last gradient has come (Li et al., VLDB 2020, section 3.2). At the end, if the gate passed, it waits
+for the buckets. If not (one rank ran eager and another compiled its first plan, plans differ, ...) no bucket has moved
+on any rank: `reconcile` finds one plan for all, the gradients are put into its layout, and reduced; the next step
+overlaps again. Without synchronisation (no_sync) gradients stay local.
+With find_unused_parameters, slots that no gradient reached are zeros, and a count reduced behind the buckets tells the
+parameters that no rank used: their `.grad` stays as it was.
+Invariants: a gradient comes once; all is reduced or a named error is raised; a pass that an exception ends half way is
+dropped, and its round is never reused, so the stamps of the next never meet those of its buckets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collectives import Gate, Stamp, Work
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.engine import Backward, queue_callback
+from compiler_core.tensor.tensor import Tensor
+from distcompile import watchdog
+from distcompile.ddp.buffers import BucketBuffer
+from distcompile.ddp.flight import Flight
+from distcompile.ddp.ledger import reduced_twice, unused_error
+from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
+from distcompile.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from distcompile.ddp.books import Books
+    from distcompile.ddp.bucket_plan import BucketPlan
+
+COUNT_BUCKET = 1 << 20  # the stamp's bucket number of the count of used parameters
+
+
+class Pass:
+    """run: the backward that runs (None: another rank's, which this one shadows). outer: the pass it is nested in."""
+
+    def __init__(self, books: Books, run: Backward | None, *, outer: Pass | None, synchronise: bool) -> None:
+        self.books, self.run, self.outer = books, run, outer
+        self.layout = books.layout
+        self.plan: BucketPlan = self.layout.plan  # with segments, once a compiled call takes part
+        self.missing = list(self.layout.counts)  # gradients still to come, by bucket
+        self.came: set[str] = set()
+        self.unshown: list[str] = []  # delivered, but left local in .grad for another owner to see
+        self._buffers: list[BucketBuffer] | None = None
+        self.flight: Flight | None = None
+        self.scale = 1.0
+        self.is_compiled = False
+        if synchronise:
+            self._take_off()
+        if run is not None:
+            queue_callback(self.end)
+
+    def _take_off(self) -> None:
+        books = self.books
+        watchdog.begin_step(books.recorder.count)
+        books.round += 1
+        self.scale = books.scale
+        gate: Gate | None = None
+        self.checked = books.used
+        self.is_compiled = bool(books.used)
+        if books.communicator.world_size > 1:
+            gate = books.communicator.open_gate(words_of(books), AGREE, label=f"backward {books.round}")
+        books.used = []
+        self.step = books.round
+        self.flight = self._flight(gate)
+
+    def _flight(self, gate: Gate | None) -> Flight:
+        books = self.books
+        return Flight(books.communicator, self.layout, self.buffers, step=self.step, gate=gate, hook=books.comm_hook)
+
+    @property
+    def buffers(self) -> list[BucketBuffer]:
+        """A buffer for each bucket, taken when first asked for."""
+        if self._buffers is None:
+            self._buffers = self.layout.acquire()
+        return self._buffers
+
+    def view(self, name: str) -> Array:
+        """The slot of a gradient."""
+        bucket, slot = self.layout.places[name]
+        return self.buffers[bucket].views[slot]
+
+    # -- gradients
+
+    def deliver(self, name: str, parameter: Tensor, *, show: bool) -> None:
+        """The tape has completed `.grad` of `name`. show: let `.grad` be the slot at once."""
+        if self.flight is None:
+            self.came.add(name)
+            return
+        if self.run is not None and self.run.create_graph:
+            raise NotSupportedError(
+                "backward(create_graph=True) through DistributedDataParallel: reduced gradients have no history",
+                remedy="use autograd.grad(..., create_graph=True) for the part that is differentiated twice",
+            )
+        bucket, slot = self.layout.places[name]
+        view, gradient = self.buffers[bucket].views[slot], held_gradient(parameter)
+        if gradient is None:  # a hook has taken it away
+            view[...] = 0
+        else:
+            np.multiply(gradient, gradient.dtype.type(self.scale), out=view)
+            if show:
+                show_gradient(parameter, view)
+            else:
+                self.unshown.append(name)
+        self.arrived(bucket, (name,))
+
+    def arrived(self, bucket: int, names: Sequence[str]) -> None:
+        """These gradients are in their slots of `bucket`. Raises LedgerError for one that was there before."""
+        left = self.missing[bucket] - len(names)
+        if left < 0:
+            raise reduced_twice(next((name for name in names if name in self.came), names[0]))
+        self.missing[bucket] = left
+        self.came.update(names)
+        if left == 0 and self.flight is not None:
+            self.flight.ready(bucket)
+
+    # -- the end
+
+    def end(self) -> None:
+        """The backward ended: deal with gradients that did not come, then see all buckets reduced."""
+        books = self.books
+        books.current, books.expects_backward = self.outer, False
+        if self.flight is None:
+            books.ledger.mark_local(self.came, books.parameters)
+            return
+        now_s = time.perf_counter()
+        books.recorder.span("backward", 1, self.flight.began_s, now_s)
+        unused = [name for name in self.layout.places if name not in self.came] if any(self.missing) else []
+        if unused and not books.settings.allows_unused:
+            raise unused_error(unused)
+        self._leave_out(unused)
+        self._land(unused)
+
+    def shadow(self) -> None:
+        """Take part in other ranks' backward with zeros."""
+        for buffer in self.buffers:
+            buffer.flat[...] = 0
+        assert self.flight is not None
+        for bucket in self.layout.order:
+            self.flight.ready(bucket)
+        self._land(list(self.layout.places))
+
+    def _leave_out(self, unused: Iterable[str]) -> None:
+        """Fill the slots of gradients that did not come with what was accumulated before, or zeros."""
+        for name in unused:
+            held, view = held_gradient(self.books.parameters[name]), self.view(name)
+            if held is None:
+                view[...] = 0
+            elif held is not view:
+                np.multiply(held, held.dtype.type(self.scale), out=view)
+            else:
+                view *= view.dtype.type(self.scale)
+        assert self.flight is not None
+        for bucket, left in enumerate(self.missing):
+            if left:
+                self.flight.ready(bucket)
+
+    def _land(self, unused: Sequence[str]) -> None:
+        """See all buckets reduced; show what is in them."""
+        books, flight = self.books, self.flight
+        assert flight is not None
+        counts = self._count(unused, flight.gate)
+        if not flight.passes():
+            assert flight.gate is not None
+            reconcile(books, flight.gate.wait(), is_compiled=self.is_compiled)
+            flight = self._divert()
+            counts = self._count(unused, None)
+        elif flight.gate is not None:
+            judge(books, flight.gate.wait(), self.checked)
+        books.recorder.flight(flight.wait(self.plan))
+        books.ledger.local.clear()
+        for name in self.unshown:
+            show_gradient(books.parameters[name], self.view(name))
+        if counts is not None and self.run is not None:
+            used = dict(zip(sorted(self.layout.places), self._users(*counts)))
+            for name in unused:
+                if used[name]:
+                    show_gradient(books.parameters[name], self.view(name))
+
+    def _divert(self) -> Flight:
+        """Ranks have agreed on a plan: move the gradients into its layout, and launch all its buckets."""
+        books, before = self.books, self.layout
+        after = books.layout
+        if after is not before:
+            old, new = self.buffers, after.acquire()
+            for name, (bucket, slot) in after.places.items():
+                b, s = before.places[name]
+                view, moved = old[b].views[s], new[bucket].views[slot]
+                moved[...] = view
+                parameter = books.parameters[name]
+                if parameter._grad is not None and parameter._grad._cell.value is view:
+                    show_gradient(parameter, moved)
+            self.layout, self._buffers, self.plan = after, new, after.plan
+        self.flight = self._flight(None)
+        for bucket in after.order:
+            self.flight.ready(bucket)
+        return self.flight
+
+    def _count(self, unused: Sequence[str], gate: Gate | None) -> tuple[Work, Array] | None:
+        """If parameters may be unused: have counted, behind the buckets, how many ranks used each, sorted by name."""
+        books = self.books
+        if not books.settings.allows_unused:
+            return None
+        left_out = set(unused) - books.ledger.local.keys()  # as in torch, use under no_sync() counts
+        counts = np.array([name not in left_out for name in sorted(self.layout.places)], np.int32)
+        stamp = Stamp(self.layout.word, self.step, COUNT_BUCKET)
+        work = books.communicator.all_reduce_async(counts, "sum", label="used parameters", stamp=stamp, gate=gate)
+        return work, counts
+
+    @staticmethod
+    def _users(work: Work, counts: Array) -> list[int]:
+        work.wait()
+        users: list[int] = counts.tolist()
+        return users
+
+
+def held_gradient(parameter: Tensor) -> Array | None:
+    """The array in `.grad`; None if there is none."""
+    grad = parameter._grad
+    if grad is None:
+        return None
+    array: Array = grad._cell.current()
+    return array
+
+
+def show_gradient(parameter: Tensor, view: Array) -> None:
+    """Make `.grad` show `view`. A `.grad` that is there stays the same Tensor."""
+    grad = parameter._grad
+    if grad is None:
+        parameter._grad = Tensor._wrap(view)  # the setter would compare shape and dtype, which are the plan's
+    else:
+        grad._cell.write(view)

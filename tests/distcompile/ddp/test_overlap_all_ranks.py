@@ -1,4 +1,4 @@
-"""The overlap report of all ranks: clocks that are off and drift, ranks with other numbers of steps, and its four forms."""
+"""The overlap report of all ranks: clocks that are off and drift, other numbers of steps, and its four forms."""
 
 from __future__ import annotations
 

@@ -155,7 +155,8 @@ class NativeExecutable:
         self._metas = (*entry.inputs, *(TensorMeta(c.shape, of(c.dtype)) for c in self.constants))
         self._pools = tuple(OutputPool(meta) for meta in entry.outputs)
         self._lock = Lock()
-        self._routines = ctypes.addressof(routine_table())
+        self._table = routine_table()  # held: two threads that ask first at once may get a table each
+        self._routines = ctypes.addressof(self._table)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0
         self._spec = self._make_spec()

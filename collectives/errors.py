@@ -12,7 +12,10 @@ class CollectiveError(RuntimeError):
     """Base of this package's errors.
 
     what: one sentence. where: rank and call. expected, got: the two sides. remedy: what the user can do.
+    is_consequence: raised because of another rank; the launcher then looks for the cause there.
     """
+
+    is_consequence = False
 
     def __init__(self, what: str, *, where: str = "", expected: str = "", got: str = "", remedy: str = "") -> None:
         self.what, self.where, self.expected, self.got, self.remedy = what, where, expected, got, remedy
@@ -31,6 +34,8 @@ class CollectiveArgumentError(CollectiveError, ValueError):
 class CollectiveTimeoutError(CollectiveError, TimeoutError):
     """A collective did not finish in time; says which ranks it still waits for."""
 
+    is_consequence = True
+
 
 class CollectiveMismatchError(CollectiveError):
     """Ranks met in different collectives, or in one with different sizes, dtypes, reductions or roots."""
@@ -39,6 +44,8 @@ class CollectiveMismatchError(CollectiveError):
 class RankFailedError(CollectiveError):
     """Another rank raised, or left the job, while this one needed it."""
 
+    is_consequence = True
+
 
 class ClosedError(CollectiveError):
     """A collective on a communicator that was closed."""
@@ -46,6 +53,8 @@ class ClosedError(CollectiveError):
 
 class TransportError(CollectiveError):
     """The transport itself failed in the middle of a collective; holds the transport's own message."""
+
+    is_consequence = True
 
 
 class MpiNotFoundError(CollectiveError, ImportError):

@@ -9,6 +9,7 @@ way, mpi4py calls it. A program that has started MPI itself is left as it is.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -94,6 +95,7 @@ def within(limit_s: float, function: Callable[[], T], what: str) -> T:
     )
 
 
+LAUNCHER_VARIABLE = "DISTCOMPILE_LAUNCHER"  # set by distcompile-run
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 
@@ -101,8 +103,10 @@ def install_abort_hook(abort_job: Callable[[int], None], *, grace_s: float = 0.2
     """End the whole job when this rank dies of an uncaught exception, after its traceback is printed.
 
     Otherwise the other ranks would wait for it. abort_job: takes the exit code. grace_s: seconds for the launcher to
-    pass on the output.
+    pass on the output. Under distcompile-run nothing is done: it ends the job, once everybody has told what happened.
     """
+    if LAUNCHER_VARIABLE in os.environ:
+        return
     print_traceback: ExceptHook = sys.excepthook
 
     def abort(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -103,6 +103,6 @@ def first_of(found: Sequence[Cause]) -> Cause | None:
 
 def _could_be_noticed(death: Cause, exception: Cause) -> bool:
     """Whether `exception` can be a peer's noticing of `death`."""
-    if death.kind == "left early" or (death.kind == "death" and death.exit_code < 128):
+    if death.kind in ("left early", "warden lost") or (death.kind == "death" and death.exit_code < 128):
         return exception.is_suspect
-    return death.kind in ("death", "warden lost", "never started")
+    return death.kind in ("death", "never started")

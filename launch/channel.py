@@ -8,7 +8,7 @@
     launcher -> warden   b"leave\\n"                               end as the rank ended: mpiexec may know now
     rank -> launcher     hello {"role": "rank", "rank", "pid"}
                          {"event": "failed", ...} | {"event": "done"} | {"event": "exec", "stays"}
-                         any other line: text of faulthandler, written by a dying process
+    rank -> launcher     hello {"role": "stacks", "rank", "pid"}, then text of faulthandler, as the process dies
 
 Times ("at") are of CLOCK_MONOTONIC, which all processes of a host share. The warden outlives the rank: however a rank
 dies, somebody who knows how says so. A closed socket is never taken for news of the rank.
@@ -30,13 +30,15 @@ _HELLO_TIMEOUT_S = 60.0
 
 
 class Channel:
-    """A process's end. role: "warden" or "rank"."""
+    """A process's end. role: "warden", "rank" or "stacks"."""
 
     def __init__(self, folder: str, role: str, rank: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_HELLO_TIMEOUT_S)
         self._socket.connect(os.path.join(folder, SOCKET_NAME))
         self.tell("hello", role=role, rank=rank, pid=os.getpid())
+        if role != "warden":  # which waits for its streams, with a limit
+            self._socket.settimeout(None)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -47,6 +49,7 @@ class Channel:
         for descriptor, target in zip(descriptors, STREAMS, strict=True):
             os.dup2(descriptor, target)
             os.close(descriptor)
+        self._socket.settimeout(None)
 
     def tell(self, event: str, **facts: Any) -> None:
         """Send one event, stamped with the time."""

@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve()
 sys.path[0] = str(_HERE.parent.parent)
-from launch import binding, program, ranks, warden  # noqa: E402
+from launch import binding, board, boards, program, ranks, warden  # noqa: E402
+from launch.board import Board, Phase, Reader, Where  # noqa: E402
 from launch.channel import Channel  # noqa: E402
 from launch.errors import LaunchError  # noqa: E402
 
@@ -50,6 +51,8 @@ class Rank:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.channel: Channel | None = None
+        self.stacks: Channel | None = None
+        self.board: Board | None = None
 
     def prepare(self) -> None:
         """Learn the rank, tell it to the program, connect, leave the warden behind, bind. Raises WorldSizeError."""
@@ -63,7 +66,12 @@ class Rank:
         if above is not None:
             above.take_streams()
         warden.fork(above)
-        self.channel = Channel(folder, "rank", identity.rank) if folder else None
+        if folder:
+            self.channel = Channel(folder, "rank", identity.rank)
+            self.stacks = Channel(folder, "stacks", identity.rank)
+            os.environ["DISTCOMPILE_LAUNCHER"] = "1"  # ends the job when a rank fails: no MPI_Abort is needed
+            os.environ["DISTCOMPILE_BOARD"] = boards.path_of(folder, identity.rank)
+            self.board = board.create(boards.path_of(folder, identity.rank), identity.rank)
         self._watch_endings()
         share = binding.local_share(identity.local_rank, identity.local_size, options.bind, options.threads)
         binding.apply(share, wanted=options.threads > 0)
@@ -73,7 +81,7 @@ class Rank:
     def _watch_endings(self) -> None:
         """Have crashes write their stacks, and the program's `exec` be known for what it is."""
         sys.excepthook = shown_by_the_launcher
-        stacks = self.channel.fileno() if self.channel else 2
+        stacks = self.stacks.fileno() if self.stacks else 2
         faulthandler.enable(stacks)
         faulthandler.register(signal.SIGQUIT, stacks)  # where is it? asked by the launcher, or by `kill -QUIT`
         if self.channel is not None:
@@ -81,6 +89,8 @@ class Rank:
 
     def run(self) -> None:
         """The user's program."""
+        if self.board is not None:
+            self.board.write(Where.MAIN, Phase.USER_CODE, board.now_ns())
         program.run(self.options.program, python=not self.options.no_python)
 
     def finish(self) -> None:
@@ -95,6 +105,8 @@ class Rank:
         if isinstance(error, SystemExit):
             text = "" if isinstance(error.code, int) else f"{error.code}\n"
             summary = f"sys.exit({error.code!r})"
+        if self.board is not None:
+            self.board.exception(summary, place_of(error), Reader(self.board.memory).snapshot().main.step)
         if self.channel:
             facts = {"exit_code": code, "summary": summary, "traceback": text, "place": place_of(error)}
             self.channel.tell("failed", **facts, consequence=is_consequence(error), suspect=is_suspect(error))

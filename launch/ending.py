@@ -34,6 +34,13 @@ def _of_one(record: RankRecord, grace_s: float) -> float | None:
     return None
 
 
+def is_explained(records: Sequence[RankRecord]) -> bool:
+    """Some rank failed by itself; else the failures there are only speak of others, and something hangs."""
+    own = (record.failure is not None and not record.failure.consequence for record in records)
+    dead = (record.failure is None and record.is_over and not record.ended_well for record in records)
+    return any(own) or any(dead)
+
+
 def everyone_left_with_zero(records: Sequence[RankRecord], size: int) -> bool:
     """All ranks have ended with exit code 0: whether by `os._exit(0)` or not, nobody was left waiting."""
     return len(records) == size and all(r.end is not None and r.end.status == 0 and not r.failure for r in records)

@@ -6,16 +6,14 @@ deadline:
     SIGINT, SIGTERM, SIGHUP    -> sent to the ranks; `grace_s` to end, then SIGKILL; a second signal: at once
     timeout, a stopped rank, a watchdog's word -> SIGQUIT, so that every rank writes its stacks and stays, then SIGKILL
     mpiexec dies               -> as if a rank had failed
-Wardens hold a rank's bad end back from mpiexec until the launcher has ended the others: mpiexec thus never chooses
-who dies. Invariant: unless all went well, no descendant, shared memory or temporary file is left when `run` returns.
+Wardens hold a rank's bad end back from mpiexec until the launcher has ended the others: mpiexec thus never chooses who
+dies. Invariant: unless all went well, no descendant, shared memory or temporary file is left when `run` returns.
 """
 
 from __future__ import annotations
 
 import os
-import selectors
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -24,13 +22,14 @@ from types import FrameType
 
 from launch import ending, processes
 from launch.arrivals import Arrivals
+from launch.boards import Boards, Hang
 from launch.cause import MpiexecEnd
-from launch.channel import Link, listen
 from launch.folder import JobFolder
 from launch.leftovers import SharedMemoryWatch
 from launch.records import RankRecord
 from launch.relay import Relay
 from launch.stops import Stopped, Stops
+from launch.switchboard import Switchboard
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
@@ -66,6 +65,8 @@ class Outcome:
     signum: int
     timed_out: bool
     stopped: Stopped | None
+    hang: Hang | None
+    doing: Mapping[int, str]  # what each rank was doing when the launcher began to end the job, if it tells
     mpiexec_output: str
     last_words: Mapping[int, bytes]  # the end of each rank's stderr
     survivors: tuple[int, ...]
@@ -76,18 +77,17 @@ class Supervisor:
 
     def __init__(self, job: Job, relay: Relay) -> None:
         self.job, self.relay = job, relay
-        self.selector = selectors.DefaultSelector()
-        self.records: dict[int, RankRecord] = {}
         self.arrivals = Arrivals(job.rank_variable)
         self.memory = SharedMemoryWatch()
         self.stops = Stops(job.stop_limit_s)
-        self.open_pipes: set[int] = set()
         self.mpiexec_output = bytearray()
         self.mpiexec_end: MpiexecEnd | None = None
         self.signals: list[int] = []
         self.ended_by = 0
         self.timed_out = False
         self.stopped: Stopped | None = None
+        self.hang: Hang | None = None
+        self.doing: Mapping[int, str] = {}
         self.ending_at: float | None = None
         self.kill_at: float | None = None
         self.killed = False
@@ -97,8 +97,8 @@ class Supervisor:
         """Start the job and stay until it has ended."""
         processes.adopt_orphans()
         with JobFolder() as folder:
-            listener = listen(folder)
-            self.selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+            self.switchboard = Switchboard(self.relay, folder)
+            self.boards = Boards(folder)
             restore = self._install_handlers()
             try:
                 self._start(folder)
@@ -106,8 +106,11 @@ class Supervisor:
             finally:
                 restore()
                 survivors = self._clean_up()
-                listener.close()
         return self._outcome(survivors)
+
+    @property
+    def records(self) -> list[RankRecord]:
+        return list(self.switchboard.records.values())
 
     def _start(self, folder: str) -> None:
         self.mpiexec = subprocess.Popen(
@@ -122,21 +125,27 @@ class Supervisor:
         self.started_at = time.monotonic()
         for stream, pipe in ((1, self.mpiexec.stdout), (2, self.mpiexec.stderr)):
             assert pipe is not None
-            self._watch(os.dup(pipe.fileno()), lambda data, stream=stream: self._from_mpiexec(stream, data))  # type: ignore[misc]
+            take = lambda data, stream=stream: self._from_mpiexec(stream, data)  # noqa: E731
+            self.switchboard.watch(os.dup(pipe.fileno()), take)
             pipe.close()
+
+    def _from_mpiexec(self, stream: int, data: bytes) -> None:
+        if self.job.shows_mpiexec:
+            self.relay.screen.write(stream, data)
+        else:
+            self.mpiexec_output += data
 
     # -- the loop
 
     def _loop(self) -> None:
         last_output_until: float | None = None
         while True:
-            for key, _ in self.selector.select(timeout=_TICK_S):
-                key.data()
+            self.switchboard.wait(_TICK_S)
             self.tick()
-            if self.mpiexec.poll() is None or (self._running() and not self.killed):
+            if self.mpiexec.poll() is None or (self.switchboard.running() and not self.killed):
                 continue
             last_output_until = last_output_until or time.monotonic() + _LAST_OUTPUT_S
-            if not self.open_pipes or time.monotonic() > last_output_until:
+            if not self.switchboard.open_pipes or time.monotonic() > last_output_until:
                 return
 
     def tick(self) -> None:
@@ -147,17 +156,17 @@ class Supervisor:
         self._let_leave()
 
     def _look_around(self) -> None:
-        """What nobody tells us: new shared memory, ranks that have not said hello, stopped ranks, mpiexec's end."""
-        running = self._running()
-        self.memory.take(running)
-        if len(self.records) < self.job.size:
-            self.arrivals.look(set(self.records))
+        """What nobody tells us: new shared memory, ranks without a hello, stopped and hanging ranks, mpiexec's end."""
+        self.memory.take(self.switchboard.running())
+        if len(self.switchboard.records) < self.job.size:
+            self.arrivals.look(set(self.switchboard.records))
         if self.mpiexec_end is None and self.mpiexec.poll() is not None:
             signum = -self.mpiexec.returncode if self.mpiexec.returncode < 0 and not self.killed else 0
             self.mpiexec_end = MpiexecEnd(time.monotonic(), signum)
-        if self.stopped is None and self.ending_at is None:
-            ranks = {pid: record.rank for record in self.records.values() for pid in (record.pid, record.warden)}
+        if self.ending_at is None:
+            ranks = {pid: record.rank for record in self.records for pid in (record.pid, record.warden)}
             self.stopped = self.stops.look({**self.arrivals.seen, **ranks})
+            self.hang = self.boards.look(self.job.size)
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()
@@ -165,31 +174,33 @@ class Supervisor:
             self._check_whether_to_end(now)
         if self.kill_at is not None and now > self.kill_at and not self.killed:
             self.killed = True
-            processes.kill_all([self.mpiexec.pid, *self._running()])
+            processes.kill_all([self.mpiexec.pid, *self.switchboard.running()])
 
     def _check_whether_to_end(self, now: float) -> None:
-        if self.job.timeout_s and now - self.started_at > self.job.timeout_s:
-            self.timed_out = True
-        if self.timed_out or self.stopped is not None:
-            self._end(now, _STACKS_S, signal.SIGCONT, signal.SIGQUIT)
+        self.timed_out = bool(self.job.timeout_s) and now - self.started_at > self.job.timeout_s
+        explained = ending.is_explained(self.records)
+        if self.timed_out or self.stopped is not None or (self.hang is not None and not explained):
+            self._end(now, _STACKS_S, signal.SIGQUIT, signal.SIGCONT)
             return
-        times = [ending.begins_at(list(self.records.values()), self.job.size, self.job.grace_s)]
-        times += [at + ending.SETTLE_S for at in self.arrivals.gone.values()]
-        if self.mpiexec_end is not None and self._running():
+        failed = ending.begins_at(self.records, self.job.size, self.job.grace_s)
+        times = [failed, *(at + ending.SETTLE_S for at in self.arrivals.gone.values())]
+        if self.mpiexec_end is not None and self.switchboard.running():
             times.append(self.mpiexec_end.at + ending.SETTLE_S)
         if any(time is not None and time <= now for time in times):
-            self._end(now, self.job.grace_s, signal.SIGTERM, signal.SIGCONT)
+            signum, grace_s = (signal.SIGTERM, self.job.grace_s) if explained else (signal.SIGQUIT, _STACKS_S)
+            self._end(now, grace_s, signum, signal.SIGCONT)
 
     def _end(self, now: float, grace_s: float, *signums: int) -> None:
-        """Begin to end the job."""
+        """Begin to end the job. A stopped rank gets its signals before it goes on."""
         self.ending_at = now
         self.kill_at = min(self.kill_at or now + grace_s, now + grace_s)
+        self.doing = self.boards.sentences(self.job.size)
         for signum in signums:
-            processes.send(self._running(), signum)
+            processes.send(self.switchboard.running(), signum)
 
     def _let_leave(self) -> None:
         """Tell wardens that mpiexec may know: of good ends at once, of bad ones when everybody has ended."""
-        records = list(self.records.values())
+        records = self.records
         all_over = all(record.is_over for record in records)
         everyone = all_over and (len(records) == self.job.size or self.ending_at is not None)
         for record in records:
@@ -199,68 +210,6 @@ class Supervisor:
             self.over_at = self.over_at or time.monotonic()
             if self.kill_at is None and time.monotonic() > self.over_at + _MPIEXEC_LAST_S:
                 self.kill_at = 0.0
-
-    def _running(self) -> list[int]:
-        """The ranks' own processes that nobody has said to be over."""
-        return [record.pid for record in self.records.values() if record.is_alive]
-
-    # -- output and channels
-
-    def _watch(self, descriptor: int, take: Callable[[bytes], None]) -> None:
-        """Call `take` with what arrives on a pipe, and with b"" at its end."""
-        os.set_blocking(descriptor, False)
-        self.open_pipes.add(descriptor)
-
-        def readable() -> None:
-            try:
-                data = os.read(descriptor, 1 << 16)
-            except BlockingIOError:
-                return
-            if not data:
-                self.selector.unregister(descriptor)
-                self.open_pipes.discard(descriptor)
-                os.close(descriptor)
-            take(data)
-
-        self.selector.register(descriptor, selectors.EVENT_READ, readable)
-
-    def _from_mpiexec(self, stream: int, data: bytes) -> None:
-        if self.job.shows_mpiexec:
-            self.relay.screen.write(stream, data)
-        else:
-            self.mpiexec_output += data
-
-    def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        link = Link(connection)
-        said: dict[str, int | str] = {}
-        self.selector.register(connection, selectors.EVENT_READ, lambda: self._hear(link, said))
-
-    def _hear(self, link: Link, said: dict[str, int | str]) -> None:
-        """One readable connection. said: its hello, once it has come."""
-        messages, text = link.receive()
-        for message in messages:
-            if message["event"] == "hello":
-                said.update(message)
-                self._greet(link, said)
-            else:
-                self.records[int(said["rank"])].take(message)
-        if said and text:
-            self.records[int(said["rank"])].fault += text
-        if link.closed:
-            self.selector.unregister(link.socket)
-            link.socket.close()
-            if said and said["role"] == "warden":
-                self.records[int(said["rank"])].lose_warden()
-
-    def _greet(self, link: Link, said: Mapping[str, int | str]) -> None:
-        rank = int(said["rank"])
-        record = self.records.setdefault(rank, RankRecord(rank))
-        if said["role"] == "warden":
-            record.warden, record.warden_link = int(said["pid"]), link
-            descriptors, close = self.relay.streams_of(rank, self._watch)
-            link.hand_over(descriptors)
-            close()
 
     # -- signals
 
@@ -292,14 +241,14 @@ class Supervisor:
 
     def _forward(self, signum: int) -> None:
         """To the ranks; before they have all said hello, to mpiexec, which knows them."""
-        everyone = sum(record.pid > 0 for record in self.records.values()) == self.job.size
-        processes.send(self._running() if everyone else [self.mpiexec.pid], signum)
+        everyone = sum(record.pid > 0 for record in self.records) == self.job.size
+        processes.send(self.switchboard.running() if everyone else [self.mpiexec.pid], signum)
 
     def _suspend(self) -> None:
         """Ctrl-Z: stop the ranks, then ourselves; go on together."""
-        processes.send(self._running(), signal.SIGSTOP)
+        processes.send(self.switchboard.running(), signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        processes.send(self._running(), signal.SIGCONT)
+        processes.send(self.switchboard.running(), signal.SIGCONT)
         self.stops.forget()
 
     # -- the end
@@ -307,29 +256,28 @@ class Supervisor:
     def _clean_up(self) -> list[int]:
         """After the loop, however it ended: unless all went well, nobody stays."""
         survivors: list[int] = []
-        if not hasattr(self, "mpiexec"):
-            return survivors
-        if self.mpiexec.poll() != 0 or self.ended_by or self.ending_at is not None:
+        has_started = hasattr(self, "mpiexec")
+        if has_started and (self.mpiexec.poll() != 0 or self.ended_by or self.ending_at is not None):
             survivors = processes.kill_all([self.mpiexec.pid] if self.mpiexec.poll() is None else [])
             self.mpiexec.wait(timeout=5)
             self.memory.remove()
         self.memory.close()
-        for descriptor in list(self.open_pipes):
-            os.close(descriptor)
-        self.selector.close()
+        self.switchboard.close()
         return survivors
 
     def _outcome(self, survivors: list[int]) -> Outcome:
         self.relay.close()
         return Outcome(
             returncode=self.mpiexec.returncode,
-            records=tuple(self.records[rank] for rank in sorted(self.records)),
+            records=tuple(sorted(self.records, key=lambda record: record.rank)),
             vanished=dict(self.arrivals.gone),
             mpiexec=self.mpiexec_end,
             ending_at=self.ending_at,
             signum=self.ended_by,
             timed_out=self.timed_out,
             stopped=self.stopped,
+            hang=self.hang,
+            doing=self.doing,
             mpiexec_output=self.mpiexec_output.decode(errors="replace"),
             last_words=dict(self.relay.last_words),
             survivors=tuple(survivors),

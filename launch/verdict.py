@@ -12,6 +12,7 @@ import signal
 from collections.abc import Sequence
 
 from launch.cause import MPIEXEC, Cause, causes
+from launch.ending import is_explained
 from launch.records import RankRecord
 from launch.supervise import Outcome
 
@@ -31,13 +32,11 @@ def judge(outcome: Outcome) -> tuple[int, str]:
 
 
 def _judge(outcome: Outcome) -> tuple[int, str]:
-    if outcome.timed_out:
-        return TIMEOUT_EXIT_CODE, f"{_stacks(outcome)}{_ME} the job ran longer than --timeout\n"
-    if outcome.stopped is not None:
-        stop = outcome.stopped
-        words = f"{_ME} rank {stop.rank} (process {stop.pid}) has been stopped (SIGSTOP) for {stop.for_s:.0f} s\n"
-        return 128 + signal.SIGSTOP, f"{_stacks(outcome)}{words}"
     found = all_causes(outcome)
+    told = _standstill(outcome)
+    if told is not None:
+        code, words = told
+        return code, "".join([*_report(outcome), *_others(found, outcome), f"{_ME} {words}\n"])
     if outcome.signum and not (found and _precedes_signal(found[0], outcome)):
         if outcome.returncode == 0 and not found:
             return 0, ""  # the ranks handled the signal and ended well
@@ -45,6 +44,19 @@ def _judge(outcome: Outcome) -> tuple[int, str]:
     if found:
         return found[0].exit_code, _failure(found, outcome)
     return _without_cause(outcome)
+
+
+def _standstill(outcome: Outcome) -> tuple[int, str] | None:
+    """(exit code, words) of a job that the launcher ended because it stood still; None if it did not."""
+    if outcome.timed_out:
+        return TIMEOUT_EXIT_CODE, "the job ran longer than --timeout"
+    if outcome.stopped is not None:
+        stop = outcome.stopped
+        words = f"rank {stop.rank} (process {stop.pid}) has been stopped (SIGSTOP) for {stop.for_s:.0f} s"
+        return 128 + signal.SIGSTOP, words
+    if outcome.hang is not None and outcome.doing and not outcome.signum and not is_explained(outcome.records):
+        return TIMEOUT_EXIT_CODE, f"the job hangs, says rank {outcome.hang.rank}: {outcome.hang.text}"
+    return None
 
 
 def first_line(outcome: Outcome, words: str) -> str:
@@ -100,8 +112,15 @@ def _failure(found: Sequence[Cause], outcome: Outcome) -> str:
     """The other failures in a line each, then the first cause in full."""
     first = found[0]
     records = {record.rank: record for record in outcome.records}
-    lines = [f"{_ME} {_line(cause, records)}\n" for cause in found[1:]]
-    return "".join(lines) + _in_full(first, records.get(first.rank))
+    lines = _others(found[1:], outcome)
+    lines += _report(outcome) if first.is_consequence else []  # nobody else failed: whom did it wait for?
+    return "".join(lines) + _in_full(first, records.get(first.rank), outcome.doing.get(first.rank, ""))
+
+
+def _others(found: Sequence[Cause], outcome: Outcome) -> list[str]:
+    """What followed, a line each."""
+    records = {record.rank: record for record in outcome.records}
+    return [f"{_ME} {_line(cause, records)}\n" for cause in found]
 
 
 def _line(cause: Cause, records: dict[int, RankRecord]) -> str:
@@ -112,13 +131,14 @@ def _line(cause: Cause, records: dict[int, RankRecord]) -> str:
     return f"then rank {cause.rank} {cause.what}"
 
 
-def _in_full(cause: Cause, record: RankRecord | None) -> str:
+def _in_full(cause: Cause, record: RankRecord | None, doing: str) -> str:
     if cause.rank == MPIEXEC:
         return f"{_ME} {cause.what}; no rank had failed\n"
     process = f" (process {record.pid})" if record is not None and record.pid else ""
     if record is None or record.failure is None:
         stack = _stack(record) if record is not None else ""
-        return f"{_ME} rank {cause.rank}{process} {cause.what}\n{_hint(cause)}{stack}"
+        before = f"  before that: {doing}\n" if doing else ""
+        return f"{_ME} rank {cause.rank}{process} {cause.what}\n{before}{_hint(cause)}{stack}"
     failure = record.failure
     how = failure.summary if failure.traceback == "" else "its traceback:"
     return f"{_ME} rank {cause.rank} {cause.what}; {how}\n{failure.traceback}"
@@ -139,9 +159,15 @@ def _stack(record: RankRecord) -> str:
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("Extension modules"))
 
 
-def _stacks(outcome: Outcome) -> str:
-    """Where every rank was that had not ended."""
-    return "".join(f"{_ME} rank {r.rank} was here:\n{_stack(r)}" for r in outcome.records if not r.ended_well)
+def _report(outcome: Outcome) -> list[str]:
+    """Where every rank was that had not ended, then what each was doing, on one line each."""
+    here = [f"{_ME} rank {r.rank} was here:\n{_stack(r)}" for r in outcome.records if r.fault]
+    return here + _doing(outcome)
+
+
+def _doing(outcome: Outcome) -> list[str]:
+    """One line for each rank that keeps a status board."""
+    return [f"{_ME} {sentence}\n" for _, sentence in sorted(outcome.doing.items())]
 
 
 def _code_of_mpiexec(outcome: Outcome) -> int:

@@ -189,7 +189,7 @@ def test_the_line_of_a_dry_run_runs_by_itself(tmp_path: Path) -> None:
     done = subprocess.run(
         line, shell=True, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    assert done.returncode == 1
+    assert done.returncode != 0  # the failing rank's, or that of the rank which mpiexec killed for it
     assert done.stdout.count("ran") == 2
     assert "KeyError: 'k'" in done.stderr
 

@@ -1,0 +1,91 @@
+"""Everything that arrives at the launcher: hellos and messages of wardens and ranks, and output through pipes.
+
+In: the selector's events. Out: `records`, one a rank, kept up to date; output handed to whoever watches its pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Mapping
+
+from launch.channel import Link, listen
+from launch.records import RankRecord
+from launch.relay import Relay
+
+
+class Switchboard:
+    """The launcher's ears. folder: where the socket is."""
+
+    def __init__(self, relay: Relay, folder: str) -> None:
+        self.relay = relay
+        self.records: dict[int, RankRecord] = {}
+        self.open_pipes: set[int] = set()
+        self.selector = selectors.DefaultSelector()
+        self.listener = listen(folder)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+
+    def wait(self, timeout_s: float) -> None:
+        """Take in what arrives within `timeout_s`."""
+        for key, _ in self.selector.select(timeout=timeout_s):
+            key.data()
+
+    def running(self) -> list[int]:
+        """The ranks' own processes that nobody has said to be over."""
+        return [record.pid for record in self.records.values() if record.is_alive]
+
+    def watch(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+        """Call `take` with what arrives on a pipe, and with b"" at its end."""
+        os.set_blocking(descriptor, False)
+        self.open_pipes.add(descriptor)
+
+        def readable() -> None:
+            try:
+                data = os.read(descriptor, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self.selector.unregister(descriptor)
+                self.open_pipes.discard(descriptor)
+                os.close(descriptor)
+            take(data)
+
+        self.selector.register(descriptor, selectors.EVENT_READ, readable)
+
+    def close(self) -> None:
+        for descriptor in self.open_pipes:
+            os.close(descriptor)
+        self.listener.close()
+        self.selector.close()
+
+    def _accept(self) -> None:
+        connection, _ = self.listener.accept()
+        link = Link(connection)
+        said: dict[str, int | str] = {}
+        self.selector.register(connection, selectors.EVENT_READ, lambda: self._hear(link, said))
+
+    def _hear(self, link: Link, said: dict[str, int | str]) -> None:
+        """One readable connection. said: its hello, once it has come."""
+        messages, text = link.receive()
+        for message in messages:
+            if message["event"] == "hello":
+                said.update(message)
+                self._greet(link, said)
+            else:
+                self.records[int(said["rank"])].take(message)
+        if said and text:
+            self.records[int(said["rank"])].fault += text
+        if link.closed:
+            self.selector.unregister(link.socket)
+            link.socket.close()
+            if said and said["role"] == "warden":
+                self.records[int(said["rank"])].lose_warden()
+
+    def _greet(self, link: Link, said: Mapping[str, int | str]) -> None:
+        rank = int(said["rank"])
+        record = self.records.setdefault(rank, RankRecord(rank))
+        if said["role"] == "warden":
+            record.warden, record.warden_link = int(said["pid"]), link
+            descriptors, close = self.relay.streams_of(rank, self.watch)
+            link.hand_over(descriptors)
+            close()

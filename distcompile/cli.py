@@ -1,4 +1,4 @@
-"""The command `distcompile`: `parity` (are the gradients right?) and `env` (what is this installation?).
+"""The command `distcompile`: `parity` (are the gradients right?), `tune` (which bucket plan?), `env` (what is here?).
 
     distcompile parity model.py:factory [--backend NAME]       on one rank
     distcompile-run -n 2 -m distcompile.cli parity model.py:factory     on several
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from compiler_core.errors import DistCompileError
+from distcompile.tuning import command as tuning
 
 PACKAGES = (
     "distcompile",
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parity.add_argument("--factor", type=float, default=4.0, help="err(compiled) may be this times err(eager)")
     parity.add_argument("--ulps", type=float, default=32.0, help="plus this many units of rounding")
     parity.add_argument("--json", action="store_true", help="print the report as JSON")
+    tuning.add_arguments(commands.add_parser("tune", help=tuning.DESCRIPTION))
     commands.add_parser("env", help="versions, compiler, BLAS, MPI, cache: for bug reports")
     return parser
 
@@ -135,7 +137,7 @@ def _compiler() -> str:
         return error.what
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"parity": run_parity, "env": run_env}
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"parity": run_parity, "tune": tuning.run, "env": run_env}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -39,6 +39,7 @@ class Settings:
     broadcast_buffers: bool
     find_unused_parameters: bool
     static_graph: bool
+    bucket_plan: str = "None"  # what was asked for: a plan's hash, a path, "auto"
 
     @property
     def allows_unused(self) -> bool:

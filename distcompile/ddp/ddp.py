@@ -10,11 +10,12 @@ rank would.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from weakref import WeakKeyDictionary
 
 from collectives import Communicator
@@ -37,6 +38,10 @@ from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, mak
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.nn.module import Module
 
+if TYPE_CHECKING:
+    from distcompile.tuning.auto import AutoTuner, Tuning
+
+PlanChoice: TypeAlias = BucketPlan | str | os.PathLike[str] | None
 DEFAULT_CAP_MB = 25.0
 INSTANCES: WeakKeyDictionary[Communicator, int] = WeakKeyDictionary()  # made so far on each communicator
 
@@ -46,6 +51,8 @@ class DistributedDataParallel(Module):
 
     bucket_cap_mb: size of gradient buckets in MiB; None: 25. The first bucket is at most 1 MiB.
     broadcast_buffers: send rank 0's buffers before each training forward.
+    bucket_plan: a BucketPlan, the path of a plan file (`distcompile tune`), "auto" to tune in the first steps (see
+        distcompile/tuning/auto.py), or None: buckets by bucket_cap_mb.
     find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error.
     gradient_as_bucket_view: always so here; False is accepted, with a warning. static_graph: plans are static anyway.
     device_ids, output_device, dim, check_reduction: accepted for torch's sake, without effect on a CPU.
@@ -66,6 +73,7 @@ class DistributedDataParallel(Module):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = True,
         static_graph: bool = False,
+        bucket_plan: PlanChoice = None,
     ) -> None:
         super().__init__()
         if not gradient_as_bucket_view:
@@ -82,7 +90,8 @@ class DistributedDataParallel(Module):
         self.module = module
         self.process_group = process_group or default_communicator()
         cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
-        settings = Settings(Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph)
+        choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)
+        settings = Settings(Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice)
         if not any(p.requires_grad for p in module.parameters()):
             raise NoGradientsError(
                 "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
@@ -91,6 +100,7 @@ class DistributedDataParallel(Module):
             )
         instance = self._join_ranks(settings, init_sync)
         self._keep_books(settings, instance, are_equal=init_sync)
+        self._tuner = None if bucket_plan is None else attach_plan(bucket_plan, self)
 
     def _keep_books(self, settings: Settings, instance: int, *, are_equal: bool) -> None:
         """Make what this instance keeps beside the module. are_equal: whether all ranks have the same buffers now."""
@@ -103,12 +113,13 @@ class DistributedDataParallel(Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
         """The same wrapping, in the same process group, of a copy of the module. Ranks do not talk."""
         copied = memo[id(self)] = type(self).__new__(type(self))
-        kept = ("process_group", "_books", "_buffer_sync", "_census", "_strategy")
+        kept = ("process_group", "_books", "_buffer_sync", "_census", "_strategy", "_tuner")
         copied.__setstate__(deepcopy({k: v for k, v in self.__getstate__().items() if k not in kept}, memo))
         copied.process_group = self.process_group
         self._books.copies += 1
         instance = word_of(f"copy {self._books.copies} of {self._books.instance}")
         copied._keep_books(self._books.settings, instance, are_equal=False)
+        copied._tuner = None
         return copied
 
     def _join_ranks(self, settings: Settings, init_sync: bool) -> int:
@@ -175,6 +186,8 @@ class DistributedDataParallel(Module):
             root = books.joining.announce() if synchronises else 0
         if sends_buffers and books.settings.broadcast_buffers and self._census.buffers:
             self._buffer_sync.run(self._census.buffers, root=root)
+        if synchronises and self._tuner is not None and books.joining is None:
+            self._tuner.before_forward()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -237,6 +250,11 @@ class DistributedDataParallel(Module):
         """
         self._books.propose(plan)
 
+    @property
+    def tuning(self) -> Sequence[Tuning]:
+        """What bucket_plan="auto" has decided so far, and why."""
+        return () if self._tuner is None else tuple(self._tuner.history)
+
     @overload
     def overlap_report(self, all_ranks: Literal[False] = False) -> OverlapReport: ...
     @overload
@@ -251,6 +269,13 @@ class DistributedDataParallel(Module):
             return make_report(self.process_group.rank, recorder.steps())
         spans = [*recorder.spans(), *optimizer_spans(self._books.parameters.values())]
         return gather_report(self.process_group, recorder.steps(), spans)
+
+
+def attach_plan(choice: PlanChoice, ddp: DistributedDataParallel) -> AutoTuner | None:
+    """Use the plan that was asked for. Imported here, as tuning itself reads DDP's records."""
+    from distcompile.tuning.view import attach
+
+    return attach(choice, ddp)
 
 
 def default_communicator() -> Communicator:

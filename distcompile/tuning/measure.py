@@ -25,6 +25,8 @@ SMALLEST_NBYTES = 1 << 10
 LARGEST_NBYTES = 64 << 20
 DEPTH = 2  # all-reduces queued at once: the second finds the channel busy, as most buckets do
 LEAST_REPEATS, MOST_REPEATS = 3, 25
+LEAST_SIZES = 6
+LARGEST_SHARE = 0.06  # of the budget, for one all-reduce of the largest size measured
 LIMIT_OF_FACTOR = 8.0  # a contention beyond this is an accident of the measurement
 PIECE_NBYTES = 4 << 20  # of the all-reduces that contention is measured with
 MATRIX = 384
@@ -38,21 +40,26 @@ def sizes_up_to(nbytes: int) -> list[int]:
 
 
 def measure_costs(communicator: Communicator, nbytes: int, budget_s: float = 1.0) -> CostFit:
-    """The fit of all-reduce costs up to `nbytes`. Collective. Takes about `budget_s` seconds, never less than once."""
+    """The fit of all-reduce costs up to `nbytes`. Collective. Takes a few times `budget_s` seconds at most.
+
+    On a slow link sizes that take more than a share of the budget are left to the last piece of the fit.
+    """
+    arrays: dict[int, np.ndarray] = {}
+    wanted: dict[int, int] = {}
     sizes = sizes_up_to(nbytes)
-    arrays = {size: communicator.allocate(size // 4, np.dtype(np.float32)) for size in sizes}
-    times = {size: [_timed(communicator, arrays[size])] for size in sizes}  # the first: warm-up
-    pilot_s = {size: _timed(communicator, arrays[size]) for size in sizes}
-    share_s = budget_s / len(sizes) / DEPTH
-    wanted = [int(np.clip(share_s / pilot_s[size], LEAST_REPEATS, MOST_REPEATS)) for size in sizes]
-    repeats = dict(zip(sizes, communicator.broadcast_object(wanted)))
     for size in sizes:
-        times[size] = []
-    for number in range(max(repeats.values())):
-        for size in sizes:
-            if number < repeats[size]:
+        arrays[size] = communicator.allocate(size // 4, np.dtype(np.float32))
+        _timed(communicator, arrays[size])  # warm-up
+        pilot_s = communicator.broadcast_object(_timed(communicator, arrays[size]))
+        wanted[size] = int(np.clip(budget_s / len(sizes) / DEPTH / pilot_s, LEAST_REPEATS, MOST_REPEATS))
+        if pilot_s > budget_s * LARGEST_SHARE and len(wanted) >= LEAST_SIZES:
+            break
+    times: dict[int, list[float]] = {size: [] for size in wanted}
+    for number in range(max(wanted.values())):
+        for size, repeats in wanted.items():
+            if number < repeats:
                 times[size].append(_timed(communicator, arrays[size]))
-    return communicator.broadcast_object(fit_costs([_point(size, times[size]) for size in sizes]))
+    return communicator.broadcast_object(fit_costs([_point(size, seen) for size, seen in times.items()]))
 
 
 def _point(nbytes: int, times_s: Sequence[float]) -> CostPoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_core.dtype import bfloat16, float32
@@ -46,6 +46,7 @@ def test_groups_that_are_no_plan_are_named(groups: list[list[str]], message: str
         plan_from_groups(groups, PARAMETERS, order="given")
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=20), cap=st.integers(1, 2000))
 def test_text_and_back_is_the_same_plan(sizes: list[int], cap: int) -> None:
     parameters = [ReadyParameter(f"p{i}", (n,), (float32, bfloat16)[i % 2], i) for i, n in enumerate(sizes)]

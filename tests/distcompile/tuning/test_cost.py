@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcompile.tuning.cost import CostPoint, fit_costs, linear
@@ -40,6 +40,7 @@ def test_a_switch_of_protocol_is_a_second_piece() -> None:
     assert "from 65536 bytes" in str(fit)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_noise_of_ten_percent_is_followed_within_it(seed: int) -> None:
     rng = random.Random(seed)

@@ -48,6 +48,7 @@ def test_with_contention_it_equals_brute_force() -> None:
         assert simulate(problem, best_groups(problem)).done_s <= best_s * 1.0003, seed
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10**9), pick=st.integers(0, 10**9))
 def test_the_simulator_equals_the_closed_form_without_contention(seed: int, pick: int) -> None:
     problem = random_problem(seed, most=6, contended=False, lanes=2)
@@ -67,6 +68,7 @@ def test_the_simulator_equals_integration_by_small_steps(seed: int, pick: int) -
     assert simulate(problem, groups).done_s == pytest.approx(integrated_done_s(problem, groups), rel=0.01)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_candidates_hold_every_gradient_once_and_dtypes_apart(seed: int) -> None:
     problem = random_problem(seed, most=12, lanes=3)

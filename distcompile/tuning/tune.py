@@ -1,0 +1,246 @@
+"""`distcompile tune`: measure what a plan is computed from, compute candidates, measure those too, recommend one.
+
+In: a module, its inputs and loss on every rank. Out: a `TuneReport`, the same on all ranks.
+Method: (1) all-reduce costs and contention on the live communicator; (2) segment times from passes inside no_sync,
+with the backward divided finely and not at all: their difference is gamma; (3) the candidates: fixed caps, MG-WFBP's
+merge, the recurrence's optimum and its neighbours in number of buckets; (4) all of them measured in turn, round by
+round, so that drift hits them alike; medians, and the difference to the default within each round, which has a spread
+of its own. Never on noise: the best must beat the default again, in fresh rounds, beyond spread and chance.
+The forward is captured and compiled once; a candidate divides the backward anew. The module is trained meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from compiler_core.capture import compile
+from distcompile.ddp import DistributedDataParallel
+from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter, plan_from_groups
+from distcompile.nn.module import Module
+from distcompile.optim import SGD, AdamW
+from distcompile.optim.optimizer import Optimizer
+from distcompile.parity.check import default_loss
+from distcompile.tuning.errors import TuningError
+from distcompile.tuning.measure import measure_contention, measure_costs
+from distcompile.tuning.observe import (
+    Sighting,
+    all_parameters,
+    costs_of,
+    groups_of,
+    joint_problem,
+    marked,
+    plan_of,
+    sighting_of_passes,
+)
+from distcompile.tuning.optimum import best_groups, candidates
+from distcompile.tuning.problem import Groups, Problem
+from distcompile.tuning.rivals import fixed_caps, merged_greedily
+from distcompile.tuning.simulate import simulate
+from distcompile.tuning.tune_report import DEFAULT, Candidate, Sample, TuneReport, best_of, make_rows
+from distcompile.tuning.view import DdpView, place_of
+
+CAPS_MB = (1.0, 2.0, 5.0, 10.0, 25.0)
+BLOCKS, PASSES = 3, 4  # of passes inside no_sync, for each way to divide the backward
+FINE_SEGMENTS = 12
+LEAST_ROUNDS, MOST_ROUNDS = 5, 40
+DUEL_ROUNDS = 12
+STEPS_IN_ROUND = 2  # measured, after one that is not
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "adamw": lambda parameters: AdamW(parameters, lr=1e-5),
+    "sgd": lambda parameters: SGD(parameters, lr=1e-5, momentum=0.9),
+}
+Say = Callable[[str, float], None]  # what is done, and the share of the whole that is behind us
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """budget_s: about how long measuring candidates may take, compilation not counted. caps_mb: caps to compare."""
+
+    budget_s: float = 60.0
+    caps_mb: tuple[float, ...] = CAPS_MB
+    optimizer: str = "adamw"
+    backend: str = "codegen"
+
+
+@dataclass(slots=True)
+class Subject:
+    """What is tuned: the wrapped module, compiled, and how to take a step with it."""
+
+    ddp: DistributedDataParallel
+    compiled: Any
+    inputs: tuple[Any, ...]
+    loss: Callable[..., Any]
+    optimizer: Optimizer
+    view: DdpView = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.view = DdpView(self.ddp)
+
+    def step(self, synchronise: bool = True) -> float:
+        """One training step; its seconds."""
+        began_s = time.perf_counter()
+        self.optimizer.zero_grad()
+        with nullcontext() if synchronise else self.ddp.no_sync():
+            self.loss(self.compiled(*self.inputs), *self.inputs).backward()
+        if synchronise:
+            self.optimizer.step()
+        return time.perf_counter() - began_s
+
+
+def tune(
+    module: Module,
+    inputs: tuple[Any, ...],
+    loss: Callable[..., Any] | None,
+    options: TuneOptions | None = None,
+    say: Say = lambda text, share: None,
+) -> TuneReport:
+    """Tune `module` on the default process group. Collective. Raises TuningError on one rank alone."""
+    options = options or TuneOptions()
+    subject = make_subject(module, inputs, loss, options)
+    group = subject.ddp.process_group
+    if group.world_size < 2:
+        raise TuningError(
+            "there is nothing to tune on one rank", remedy="distcompile-run -n 2 -m distcompile.cli tune TARGET"
+        )
+    say("compiling", 0.0)
+    for _ in range(2):
+        subject.step()
+    default = subject.view.plan
+    say("measuring all-reduces", 0.1)
+    nbytes = sum(bucket.nbytes for bucket in default.buckets)
+    fit = measure_costs(group, nbytes, max(0.5, options.budget_s / 20))
+    contention = measure_contention(group, fit, nbytes)
+    say("measuring segments", 0.2)
+    mine, gamma_s = sight(subject)
+    problem = group.broadcast_object(joint_problem(group, mine, fit, contention, gamma_s)[0])
+    chosen = group.broadcast_object(propose(problem, default, options, mine) if group.rank == 0 else None)
+    samples = measure(subject, chosen, options, say)
+    rows = tuple(make_rows(chosen, samples))
+    duel_ms: list[float] = []
+    if best_of(rows) is not rows[0]:
+        say(f"default against {best_of(rows).name}, once more", 0.9)
+        pair = measure_rounds(subject, [rows[0].candidate, best_of(rows).candidate], max(DUEL_ROUNDS, len(samples[0])))
+        duel_ms = [1e3 * (a.step_s - b.step_s) for a, b in zip(*pair, strict=True)]
+    subject.view.propose(default)
+    return TuneReport(rows, problem, place_of(group), len(samples[0]), tuple(duel_ms))
+
+
+def make_subject(
+    module: Module, inputs: tuple[Any, ...], loss: Callable[..., Any] | None, options: TuneOptions
+) -> Subject:
+    """The module wrapped (unless it is), compiled, with an optimizer."""
+    ddp = module if isinstance(module, DistributedDataParallel) else DistributedDataParallel(module)
+    optimizer = OPTIMIZERS[options.optimizer](ddp.parameters())
+    return Subject(ddp, compile(ddp, backend=options.backend), inputs, loss or default_loss, optimizer)
+
+
+def sight(subject: Subject) -> tuple[Sighting, float]:
+    """When gradients are ready, computation alone; and gamma in seconds, never negative."""
+    view = subject.view
+    graph, ready = view.backward()
+    if graph is None:
+        raise TuningError(
+            "the module's backward was not compiled as one graph",
+            remedy="compile(fn, fullgraph=True) names the line that breaks the graph",
+        )
+    parameters = all_parameters(view.plan, ready)
+    costs_s = costs_of(ready, graph)
+    costs_s[len(ready) : len(ready)] = [0.0] * (len(parameters) - len(ready))
+    plans = [plan_of_shares(view.plan, parameters, costs_s, count) for count in (FINE_SEGMENTS, 1)]
+    seen: list[list[tuple[float, tuple[float, ...]]]] = [[], []]
+    fine = plans[0]
+    for _ in range(BLOCKS):
+        for which, plan in enumerate(plans):
+            view.propose(plan)
+            subject.step()  # perhaps compiles
+            if plan is plans[0]:
+                fine = marked(plan, view.steps()[-1], is_compiled=True)
+            for _ in range(PASSES):
+                subject.step(synchronise=False)
+                seen[which].append(view.local_passes()[-1])
+    mine = sighting_of_passes(fine, seen[0], parameters, costs_s)
+    whole_s = median(ends[-1] - began for began, ends in seen[1])
+    segments = len({bucket.segment for bucket in fine.buckets})
+    return mine, max(0.0, mine.backward_s - whole_s) / max(1, segments - 1)
+
+
+def plan_of_shares(
+    plan: BucketPlan, parameters: Sequence[ReadyParameter], costs_s: Sequence[float], count: int
+) -> BucketPlan:
+    """A plan whose buckets complete after `count` equal shares of the backward's static cost, in each dtype."""
+    whole = sum(costs_s[: len(parameters)]) or 1.0
+    groups: dict[tuple[int, str], list[str]] = {}
+    so_far = 0.0
+    for parameter, cost_s in zip(parameters, costs_s):
+        so_far += cost_s
+        share = min(count - 1, int(count * (so_far - cost_s / 2) / whole))
+        groups.setdefault((share, parameter.dtype.name), []).append(parameter.name)
+    return plan_from_groups(list(groups.values()), parameters, order=f"{count} equal shares of the backward")
+
+
+def propose(problem: Problem, default: BucketPlan, options: TuneOptions, mine: Sighting) -> list[Candidate]:
+    """What to measure: the default, fixed caps, MG-WFBP's merge, the optimum, and with half or twice its buckets."""
+    optimum = best_groups(problem)
+    named: list[tuple[str, Groups]] = [(DEFAULT, groups_of(problem, default))]
+    named += [(f"cap {cap:g} MiB", fixed_caps(problem, cap)) for cap in options.caps_mb]
+    named += [("MG-WFBP", merged_greedily(problem)), ("optimum", optimum)]
+    for name, wanted in (("optimum, fewer buckets", len(optimum) / 2), ("optimum, more buckets", len(optimum) * 2)):
+        nearest = min(candidates(problem), key=lambda g: (abs(len(g) - wanted), simulate(problem, g).done_s))
+        named.append((name, nearest))
+    found: dict[tuple[frozenset[int], ...], Candidate] = {}
+    for name, groups in named:
+        outcome = simulate(problem, groups)
+        plan = default if name == DEFAULT else plan_of(problem, groups, mine.parameters, name)
+        key = tuple(frozenset(group) for group in groups)
+        found.setdefault(key, Candidate(name, plan, 1e3 * outcome.done_s, 1e3 * outcome.exposed_s))
+    return list(found.values())
+
+
+def measure(subject: Subject, chosen: Sequence[Candidate], options: TuneOptions, say: Say) -> list[list[Sample]]:
+    """[candidate][round]: each candidate in each round, as many rounds as the budget allows on rank 0."""
+    for number, candidate in enumerate(chosen):
+        say(f"compiling: {candidate.name}", 0.3 + 0.3 * number / len(chosen))
+        _round(subject, candidate)
+    began_s = time.perf_counter()
+    first = measure_rounds(subject, chosen, 1)
+    rounds = int(options.budget_s / (time.perf_counter() - began_s))
+    rounds = subject.ddp.process_group.broadcast_object(max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
+
+    def before(number: int) -> None:
+        say(f"round {number + 2} of {rounds}", 0.6 + 0.3 * number / rounds)
+
+    more = measure_rounds(subject, chosen, rounds - 1, before)
+    return [[*a, *b] for a, b in zip(first, more, strict=True)]
+
+
+def measure_rounds(
+    subject: Subject, chosen: Sequence[Candidate], rounds: int, before: Callable[[int], None] = lambda number: None
+) -> list[list[Sample]]:
+    """[candidate][round]: the slowest rank's step. Another candidate comes first in each round."""
+    mine: list[list[Sample]] = [[] for _ in chosen]
+    for number in range(rounds):
+        before(number)
+        for place in range(len(chosen)):
+            which = (place + number) % len(chosen)
+            mine[which].append(_round(subject, chosen[which]))
+    everyones = subject.ddp.process_group.all_gather_object(mine)
+    return [[_slowest([ranks[c][r] for ranks in everyones]) for r in range(rounds)] for c in range(len(chosen))]
+
+
+def _round(subject: Subject, candidate: Candidate) -> Sample:
+    """Switch to the candidate, take one step that does not count and some that do; their medians."""
+    subject.view.propose(candidate.plan)
+    subject.step()
+    steps_s = [subject.step() for _ in range(STEPS_IN_ROUND)]
+    recorded = subject.view.steps()[-STEPS_IN_ROUND:]
+    backward_s = median(step.done_s - step.began_s for step in recorded)
+    return Sample(median(steps_s), backward_s, median(step.exposed_s for step in recorded))
+
+
+def _slowest(samples: Sequence[Sample]) -> Sample:
+    return max(samples, key=lambda sample: sample.step_s)

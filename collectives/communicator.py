@@ -42,6 +42,10 @@ class Communicator(ABC):
     def launch(self, task: Task) -> Work:
         """Start `task`; tasks run strictly in launch order. Must not block on other ranks."""
 
+    def run(self, task: Task, timeout_s: float | None) -> None:
+        """Do `task` now, and return when it is done: like `launch` and `wait`."""
+        self.launch(task).wait(timeout_s)
+
     @abstractmethod
     def all_gather_object(self, value: T, *, timeout_s: float | None = None) -> list[T]:
         """Every rank's `value`, by rank. Values are pickled."""
@@ -99,17 +103,21 @@ class Communicator(ABC):
         stamp: compared across ranks, and named if they differ. gate: skipped on all ranks if it does not pass.
         held: takes its place in the order, but starts only after `Work.release`.
         """
-        flat = self._flat(array, writes=True)
-        checks.check_reduction(op, flat, self._where())
-        checks.check_wire(wire, flat, self._where())
-        call = Call("all_reduce", op, flat.dtype.name, flat.size, wire=wire)
+        call, flat = self._all_reduce_call(array, op, wire)
         return self.launch(Task(call, flat, flat, label, None, stamp, gate, held))
 
     def all_reduce(
         self, array: Array, op: ReduceOp = "sum", *, label: str = "", wire: Wire = "", timeout_s: float | None = None
     ) -> None:
         """Replace `array` by the reduction of all ranks' arrays."""
-        self.all_reduce_async(array, op, label=label, wire=wire).wait(timeout_s)
+        call, flat = self._all_reduce_call(array, op, wire)
+        self.run(Task(call, flat, flat, label), timeout_s)
+
+    def _all_reduce_call(self, array: Array, op: ReduceOp, wire: Wire) -> tuple[Call, Array]:
+        flat = self._flat(array, writes=True)
+        checks.check_reduction(op, flat, self._where())
+        checks.check_wire(wire, flat, self._where())
+        return Call("all_reduce", op, flat.dtype.name, flat.size, wire=wire), flat
 
     def reduce_async(self, array: Array, op: ReduceOp = "sum", *, root: int = 0, label: str = "") -> Work:
         """On rank `root`, replace `array` by the reduction of all ranks' arrays; the others' stay as they are."""
@@ -193,7 +201,7 @@ class Communicator(ABC):
 
     def barrier(self, *, label: str = "", timeout_s: float | None = None) -> None:
         """Return when all ranks are here."""
-        self.barrier_async(label=label).wait(timeout_s)
+        self.run(Task(Call("barrier"), checks.EMPTY, checks.EMPTY, label), timeout_s)
 
     def open_gate(self, words: Sequence[int], agree: int, label: str = "", *, stamp: Stamp = NO_STAMP) -> Gate:
         """Tell all ranks up to 12 int64 `words`, in the background. It passes if the first `agree` are equal on all.

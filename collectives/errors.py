@@ -27,6 +27,10 @@ class SlowRanksWarning(UserWarning):
     """A collective has been waiting for other ranks for a long time; it goes on waiting."""
 
 
+class SlowEngineWarning(UserWarning):
+    """Collectives are run by a Python thread, as the native engine could not be built or loaded."""
+
+
 class CollectiveArgumentError(CollectiveError, ValueError):
     """A buffer, reduction or root rank that the collective does not take; raised before anything is sent."""
 

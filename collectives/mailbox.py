@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from collectives.call import Array
 from collectives.errors import CollectiveError, CollectiveMismatchError
-from collectives.work import Work
+from collectives.work import LocalWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Letter:
     target: int
     tag: int
     array: Array
-    work: Work
+    work: LocalWork
 
     def fits(self, sent: Letter) -> bool:
         """Whether this wish takes the message `sent`."""

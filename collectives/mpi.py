@@ -1,11 +1,11 @@
 """The MPI transport: three duplicated communicators, and one engine that runs the array collectives.
 
 In: tasks from the main thread. Out: finished Works. mpi4py (and with it MPI) is imported by `MpiCommunicator()` only.
-The engine issues array collectives strictly in launch order on the first communicator (thread_engine.py); object
+The engine issues array collectives strictly in launch order on the first communicator (engines.py says which); object
 exchange runs in the calling thread on the second (objects.py); messages between two ranks go over the third
 (point_to_point.py). The user's COMM_WORLD is left alone but for one roll call, with a tag of ours, by which the ranks
 find each other within the time limit.
-Ranks of one host reduce buckets through shared memory (shared_memory.py); otherwise MPI moves the data.
+Ranks of one host share memory; otherwise MPI moves the data.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 
 from collectives.call import Array, Call, Task
 from collectives.communicator import Communicator
+from collectives.engines import open_engine
 from collectives.errors import ClosedError, CollectiveError
 from collectives.mpi_library import load_mpi
+from collectives.native import Build
 from collectives.objects import ObjectChannel
 from collectives.point_to_point import PointToPoint
 from collectives.rollcall import RollCall
-from collectives.shared_memory import open_shared_memory
-from collectives.thread_engine import ThreadEngine
 from collectives.transfer import Reduction
 from collectives.work import DEFAULT_TIMEOUT_S, Work
 
@@ -38,6 +38,7 @@ class MpiCommunicator(Communicator):
     timeout_s: limit of every wait, also of the one for all ranks to come here. reduction: "fast" or "rank_order", see
     transfer.py. chunk_nbytes: largest message.
     share_memory: ranks of one host reduce arrays made by `allocate` through shared memory (in rank order, always).
+    build: makes a shared object of the native engine's source; without it, a Python thread runs the collectives.
     Raises CollectiveTimeoutError, naming the ranks that did not come.
     """
 
@@ -51,33 +52,30 @@ class MpiCommunicator(Communicator):
         reduction: Reduction = "fast",
         chunk_nbytes: int = CHUNK_NBYTES,
         share_memory: bool = True,
+        build: Build | None = None,
     ) -> None:
         self.mpi = load_mpi()
         parent = self.mpi.COMM_WORLD if comm is None else comm
         self.rank, self.world_size, self.timeout_s = parent.Get_rank(), parent.Get_size(), timeout_s
         self.settings: dict[str, Any] = {
-            "reduction": reduction, "chunk_nbytes": chunk_nbytes, "share_memory": share_memory
+            "reduction": reduction, "chunk_nbytes": chunk_nbytes, "share_memory": share_memory, "build": build
         }  # fmt: skip
+        self.broken: CollectiveError | None = None
+        self.is_closed = False
         _assemble(parent, self.mpi, timeout_s)
         self.buckets, self.control, self.messages = parent.Dup(), parent.Dup(), parent.Dup()
         self.objects = ObjectChannel(self.control, self.mpi)
-        self.shared = open_shared_memory(self.control, self.mpi) if share_memory and self.world_size > 1 else None
         self.point_to_point = PointToPoint(self.messages, self.mpi, timeout_s=timeout_s)
-        self.engine = ThreadEngine(
-            self.buckets,
-            self.mpi,
-            timeout_s=timeout_s,
-            reduction=reduction,
-            chunk_nbytes=chunk_nbytes,
-            shared=self.shared,
-        )
-        self.broken: CollectiveError | None = None
-        self.is_closed = False
+        self.engine = open_engine(self.buckets, self.mpi, self.objects, timeout_s=timeout_s, **self.settings)
         atexit.register(self.close)
 
     def launch(self, task: Task) -> Work:
         self._check_usable()
         return self.engine.launch(task)
+
+    def run(self, task: Task, timeout_s: float | None) -> None:
+        self._check_usable()
+        self.engine.launch(task, quiet=True).wait(timeout_s)
 
     def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:
         raw = self.engine.allocate(numel * dtype.itemsize)

@@ -20,7 +20,7 @@ from collectives.call import DTYPES, Array
 from collectives.errors import ClosedError, CollectiveArgumentError, CollectiveError, TransportError
 from collectives.mailbox import message_misfit
 from collectives.rollcall import Backoff
-from collectives.work import Work
+from collectives.work import LocalWork
 
 HEADER_NBYTES = 32
 INLINE_NBYTES = 4096
@@ -30,7 +30,7 @@ CHUNK_NBYTES = 256 << 20
 class Exchange(Protocol):
     """A message under way."""
 
-    work: Work
+    work: LocalWork
 
     def is_done(self) -> bool:
         """Look; take the next step if the last one is done."""
@@ -51,14 +51,14 @@ class PointToPoint:
         self.thread: threading.Thread | None = None
         self.is_closed = False
 
-    def send(self, array: Array, peer: int, tag: int) -> Work:
+    def send(self, array: Array, peer: int, tag: int) -> LocalWork:
         """Begin to send `array`."""
         work = self._work(f"send({array.dtype.name}[{array.size}], to rank {peer}, tag {tag})", array, tag)
         with self.changed:
             self.serials += 1
             return self._begin(_Sending(self, array, peer, tag, self.serials % self.half, work))
 
-    def receive(self, array: Array, peer: int | None, tag: int) -> Work:
+    def receive(self, array: Array, peer: int | None, tag: int) -> LocalWork:
         """Begin to receive into `array`."""
         source = "any rank" if peer is None else f"rank {peer}"
         work = self._work(f"receive({array.dtype.name}[{array.size}], from {source}, tag {tag})", array, tag)
@@ -66,14 +66,14 @@ class PointToPoint:
         with self.changed:
             return self._begin(_Receiving(self, array, peer, tag, work))
 
-    def _work(self, what: str, array: Array, tag: int) -> Work:
+    def _work(self, what: str, array: Array, tag: int) -> LocalWork:
         if not 0 <= tag < self.half:
             raise CollectiveArgumentError(
                 f"no message can have the tag {tag}", where=f"rank {self.rank}", expected=f"0..{self.half - 1}"
             )
-        return Work(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
+        return LocalWork(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
 
-    def _begin(self, exchange: Exchange) -> Work:
+    def _begin(self, exchange: Exchange) -> LocalWork:
         """Look at everything under way, in order; leave what remains to the thread."""
         self.pending.append(exchange)
         self._look()
@@ -139,7 +139,7 @@ def pieces(array: Array) -> Iterator[Array]:
 class _Sending:
     """A message that leaves: all of it is handed to MPI at once."""
 
-    def __init__(self, ends: PointToPoint, array: Array, peer: int, tag: int, serial: int, work: Work) -> None:
+    def __init__(self, ends: PointToPoint, array: Array, peer: int, tag: int, serial: int, work: LocalWork) -> None:
         self.work = work
         work.peer = peer
         is_inline = array.nbytes <= INLINE_NBYTES
@@ -168,7 +168,7 @@ class _Sending:
 class _Receiving:
     """A message that is awaited: first its header, then, if they come apart, its data."""
 
-    def __init__(self, ends: PointToPoint, array: Array, peer: int | None, tag: int, work: Work) -> None:
+    def __init__(self, ends: PointToPoint, array: Array, peer: int | None, tag: int, work: LocalWork) -> None:
         self.ends, self.array, self.tag, self.work = ends, array, tag, work
         self.message = np.empty(HEADER_NBYTES + INLINE_NBYTES, np.uint8)
         source = ends.mpi.ANY_SOURCE if peer is None else peer

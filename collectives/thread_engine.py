@@ -17,12 +17,13 @@ import weakref
 from queue import SimpleQueue
 from typing import Any
 
+from collectives.arena import NOWHERE
 from collectives.call import Array, Call, Task
 from collectives.errors import CollectiveError, TransportError
 from collectives.rollcall import NEEDED, PLACE, WORDS, Backoff, RollCall
-from collectives.shared_memory import NOWHERE, SharedMemory
+from collectives.shared_memory import SharedMemory
 from collectives.transfer import Reduction, Transfer
-from collectives.work import Work
+from collectives.work import LocalWork
 
 
 class ThreadEngine:
@@ -42,15 +43,15 @@ class ThreadEngine:
         self.where = f"rank {self.rank} of {self.world_size}"
         self.transfer = Transfer(comm, mpi, reduction=reduction, chunk_nbytes=chunk_nbytes)
         self.roll, self.shared = RollCall(comm, mpi), shared
-        self.queue: SimpleQueue[tuple[Task, Work] | None] = SimpleQueue()
-        self.held: weakref.WeakSet[Work] = weakref.WeakSet()
+        self.queue: SimpleQueue[tuple[Task, LocalWork] | None] = SimpleQueue()
+        self.held: weakref.WeakSet[LocalWork] = weakref.WeakSet()
         self.broken: CollectiveError | None = None
         self.thread = threading.Thread(target=self._serve, name=f"collectives rank {self.rank}", daemon=True)
         self.thread.start()
 
-    def launch(self, task: Task) -> Work:
-        """Queue `task`."""
-        work = Work(str(task), rank=self.rank, nbytes=task.nbytes, timeout_s=self.timeout_s, held=task.held)
+    def launch(self, task: Task, *, quiet: bool = False) -> LocalWork:
+        """Queue `task`; `quiet` makes no difference here."""
+        work = LocalWork(str(task), rank=self.rank, nbytes=task.nbytes, timeout_s=self.timeout_s, held=task.held)
         if task.held:
             self.held.add(work)
         self.queue.put((task, work))
@@ -58,7 +59,7 @@ class ThreadEngine:
 
     def allocate(self, nbytes: int) -> Array | None:
         """Shared bytes, zeroed; None if ranks share no memory."""
-        return None if self.shared is None else self.shared.allocate(nbytes)
+        return None if self.shared is None else self.shared.arena.allocate(nbytes)
 
     def stop(self, timeout_s: float) -> None:
         """Finish what is queued, give up what is held, tell the other ranks, and end the thread."""
@@ -69,6 +70,8 @@ class ThreadEngine:
         if self.broken is None:
             self._part(timeout_s)
         self.roll.free()
+        if self.shared is not None:
+            self.shared.arena.close()
 
     def _part(self, timeout_s: float) -> None:
         try:
@@ -85,10 +88,12 @@ class ThreadEngine:
             self._serve_one(*item)
             del item  # while this thread waits for the next task it must not hold the last one's buffers
 
-    def _serve_one(self, task: Task, work: Work) -> None:
+    def _serve_one(self, task: Task, work: LocalWork) -> None:
         try:
-            work.await_release()
-            if work.is_cancelled or (task.gate is not None and task.gate.passed is False):
+            is_void = task.gate is not None and task.gate.passed is False
+            if not is_void:
+                work.await_release()
+            if is_void or work.is_cancelled:
                 work.finish(skipped=True)
             elif self.broken is not None:
                 work.finish(self.broken)
@@ -102,7 +107,7 @@ class ThreadEngine:
             self.broken = TransportError(f"the communication thread failed in {task}", where=self.where, got=got)
             work.finish(self.broken)
 
-    def _run(self, task: Task, work: Work) -> None:
+    def _run(self, task: Task, work: LocalWork) -> None:
         rows = self._meet(task, work)
         work.start()
         work.rows = tuple(tuple(words) for words in rows[:, WORDS][:, : len(task.words)].tolist())
@@ -111,7 +116,7 @@ class ThreadEngine:
             self._move(task, work, rows)
         work.finish(skipped=not is_needed)
 
-    def _meet(self, task: Task, work: Work) -> Array:
+    def _meet(self, task: Task, work: LocalWork) -> Array:
         def tell(phase: str) -> None:
             work.phase = phase
 
@@ -126,7 +131,7 @@ class ThreadEngine:
             added=(int(task.needed), *place, *task.words),
         )
 
-    def _move(self, task: Task, work: Work, rows: Array) -> None:
+    def _move(self, task: Task, work: LocalWork, rows: Array) -> None:
         places = [(a, b, c, d) for a, b, c, d in rows[:, PLACE].tolist()]
         is_shared = self.shared is not None and all(serial != NOWHERE[0] for serial, *_ in places)
         if self.shared is not None and is_shared and task.call.kind == "all_reduce" and not task.call.wire:

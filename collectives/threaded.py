@@ -27,7 +27,7 @@ from collectives.errors import (
 from collectives.mailbox import Letter, Mailbox
 from collectives.mismatch import mismatch_error
 from collectives.reduce import perform
-from collectives.work import DEFAULT_TIMEOUT_S, Work
+from collectives.work import DEFAULT_TIMEOUT_S, LocalWork
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,7 +49,7 @@ class ThreadedWorld:
         self.world_size, self.timeout_s = world_size, timeout_s
         self.changed = threading.Condition()
         self.failure: CollectiveError | None = None
-        self.waiting: list[deque[tuple[Task, Work]]] = [deque() for _ in range(world_size)]
+        self.waiting: list[deque[tuple[Task, LocalWork]]] = [deque() for _ in range(world_size)]
         self.exchanges: dict[int, _Exchange] = {}
         self.closed: set[int] = set()
         self.mailbox = Mailbox()
@@ -71,7 +71,7 @@ class ThreadedWorld:
         for child in children:
             child.fail(self.failure)
 
-    def deposit(self, rank: int, task: Task, work: Work) -> None:
+    def deposit(self, rank: int, task: Task, work: LocalWork) -> None:
         """Add rank's next task; run every collective that is complete now."""
         with self.changed:
             self.check_usable(rank)
@@ -98,7 +98,7 @@ class ThreadedWorld:
                 if not pending.is_held:
                     pending.phase = f"waiting for rank(s) {absent}"
 
-    def _match(self, arrived: list[tuple[Task, Work]]) -> None:
+    def _match(self, arrived: list[tuple[Task, LocalWork]]) -> None:
         tasks = [task for task, _ in arrived]
         is_needed = any(task.needed for task in tasks)
         try:
@@ -180,7 +180,7 @@ class ThreadedWorld:
             self.changed.notify_all()
 
 
-def _is_void(task: Task, work: Work) -> bool:
+def _is_void(task: Task, work: LocalWork) -> bool:
     """Whether the first task of a queue is not to be run at all: its gate did not pass, or it was given up."""
     return work.is_cancelled or (task.gate is not None and task.gate.passed is False)
 
@@ -195,8 +195,8 @@ class ThreadedCommunicator(Communicator):
         self._exchanges = 0
         self._subgroups = 0
 
-    def launch(self, task: Task) -> Work:
-        work = Work(str(task), rank=self.rank, nbytes=task.nbytes, timeout_s=self.timeout_s, held=task.held)
+    def launch(self, task: Task) -> LocalWork:
+        work = LocalWork(str(task), rank=self.rank, nbytes=task.nbytes, timeout_s=self.timeout_s, held=task.held)
         work.on_release = self.world.released
         self.world.deposit(self.rank, task, work)
         return work
@@ -211,7 +211,7 @@ class ThreadedCommunicator(Communicator):
         received: T = copy.deepcopy(values[root])
         return received
 
-    def launch_send(self, array: Array, peer: int, tag: int) -> Work:
+    def launch_send(self, array: Array, peer: int, tag: int) -> LocalWork:
         work = self._message_work(f"send({array.dtype.name}[{array.size}], to rank {peer}, tag {tag})", array)
         work.peer = peer
         with self.world.changed:
@@ -219,7 +219,7 @@ class ThreadedCommunicator(Communicator):
             self.world.mailbox.send(Letter(self.rank, peer, tag, array.copy(), work))
         return work
 
-    def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
+    def launch_receive(self, array: Array, peer: int | None, tag: int) -> LocalWork:
         source = "any rank" if peer is None else f"rank {peer}"
         work = self._message_work(f"receive({array.dtype.name}[{array.size}], from {source}, tag {tag})", array)
         with self.world.changed:
@@ -227,8 +227,8 @@ class ThreadedCommunicator(Communicator):
             self.world.mailbox.receive(Letter(peer, self.rank, tag, array, work))
         return work
 
-    def _message_work(self, what: str, array: Array) -> Work:
-        return Work(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
+    def _message_work(self, what: str, array: Array) -> LocalWork:
+        return LocalWork(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
         members = self._agreed_members(ranks)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
 
 GRACE_S = 5.0  # for the transport, which knows more, to say first that the limit is over
 DEFAULT_TIMEOUT_S = 1800.0  # torch.distributed's default for CPU groups
+QUEUED = "queued behind earlier collectives"
 Rows = tuple[tuple[int, ...], ...]
 
 
@@ -37,18 +39,91 @@ class WorkTimes:
     released_s: float = math.nan
 
 
-class Work:
-    """One collective in flight on one rank. `what` describes it in messages; `nbytes` is the buffer's size."""
+class Work(ABC):
+    """One collective in flight on one rank.
+
+    what: describes it in messages. nbytes: the larger buffer's size. timeout_s: the limit of a wait that gives none.
+    peer: of a message between two ranks, the other one, once it is known.
+    """
+
+    what: str
+    rank: int
+    nbytes: int
+    timeout_s: float
+    peer: int | None
+
+    @property
+    @abstractmethod
+    def times(self) -> WorkTimes:
+        """When it was launched, released, started, ended."""
+
+    @property
+    @abstractmethod
+    def phase(self) -> str:
+        """What it is doing, in words."""
+
+    @property
+    @abstractmethod
+    def skipped(self) -> bool:
+        """Whether it ended without moving data: its gate did not pass, nobody needed it, or it was given up."""
+
+    @property
+    @abstractmethod
+    def is_held(self) -> bool:
+        """Whether it still waits for `release`."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """Of a gate: what each rank said; empty before."""
+
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether it ended, well or not. Never blocks."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until the collective ended. timeout_s: seconds; None: the communicator's own limit.
+
+        Raises CollectiveTimeoutError after that time (the collective stays in flight), or the error it ended with.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let a held collective start as soon as the earlier ones have ended. Once is enough; more does nothing."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Give a held collective up: it ends here as skipped, and was never started.
+
+        The other ranks, if they release theirs, meet this rank's next call instead and get a mismatch that names both.
+        """
+
+    def timeout_error(self, limit_s: float) -> CollectiveTimeoutError:
+        """The error that says how far this collective came in `limit_s` seconds."""
+        return CollectiveTimeoutError(
+            f"{self.what} did not finish within {limit_s:g} s",
+            where=f"rank {self.rank}",
+            got=self.phase,
+            remedy="look at the named ranks: still computing or compiling, in another collective, or gone; "
+            "raise timeout_s if they are only slow",
+        )
+
+
+class LocalWork(Work):
+    """A Work that Python moves along."""
+
+    phase = QUEUED
+    skipped = False
+    is_held = False
+    rows: Rows = ()
 
     def __init__(self, what: str, *, rank: int, nbytes: int, timeout_s: float, held: bool = False) -> None:
-        self.what, self.rank, self.nbytes, self.timeout_s = what, rank, nbytes, timeout_s
-        self.phase = "held until it is released" if held else "queued behind earlier collectives"
-        self.peer: int | None = None  # of a message between two ranks: the other one, once it is known
+        self.what, self.rank, self.nbytes, self.timeout_s, self.peer = what, rank, nbytes, timeout_s, None
         self.is_awaited = False  # someone sits in wait(): the transport may then spend the core on being quick
-        self.is_held = held
         self.is_cancelled = False
-        self.skipped = False
-        self.rows: Rows = ()  # of a gate: what each rank said
+        if held:
+            self.phase, self.is_held = "held until it is released", True
         self._released = threading.Event()
         self.on_release: Callable[[], None] = self._released.set  # what the transport does then
         self._launched_s = time.perf_counter()
@@ -61,14 +136,9 @@ class Work:
         return WorkTimes(self._launched_s, self._started_s, self._ended_s, self._released_s)
 
     def is_done(self) -> bool:
-        """Whether it ended, well or not. Never blocks."""
         return self._ended.is_set()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Block until the collective ended. timeout_s: seconds; None: the communicator's own limit.
-
-        Raises CollectiveTimeoutError after that time (the collective stays in flight), or the error it ended with.
-        """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         if not self._ended.is_set():
             self.is_awaited = True
@@ -96,31 +166,16 @@ class Work:
             observer.settled()
 
     def release(self) -> None:
-        """Let a held collective start as soon as the earlier ones have ended. Once is enough; more does nothing."""
         if self.is_held:
             self._released_s = time.perf_counter()
             self.is_held = False
-            self.phase = "queued behind earlier collectives"
+            self.phase = QUEUED
             self.on_release()
 
     def cancel(self) -> None:
-        """Give a held collective up: it ends here as skipped, and was never started.
-
-        The other ranks, if they release theirs, meet this rank's next call instead and get a mismatch that names both.
-        """
         if self.is_held:
             self.is_cancelled = True
             self.release()
-
-    def timeout_error(self, limit_s: float) -> CollectiveTimeoutError:
-        """The error that says how far this collective came in `limit_s` seconds."""
-        return CollectiveTimeoutError(
-            f"{self.what} did not finish within {limit_s:g} s",
-            where=f"rank {self.rank}",
-            got=self.phase,
-            remedy="look at the named ranks: still computing or compiling, in another collective, or gone; "
-            "raise timeout_s if they are only slow",
-        )
 
     def await_release(self) -> None:
         """Transport only: return when this Work is not held (any more)."""

@@ -93,6 +93,7 @@ def init_process_group(
     global _process_group
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
+    from distcompile.engine_build import build_engine
 
     if is_initialized():
         raise NotInitializedError(
@@ -106,7 +107,7 @@ def init_process_group(
     says_size = any(promise.world_size is not None for promise in given)
     environment.check_before(given if says_size else given + found)
     limit_s = (watchdog.limit_s() or DEFAULT_TIMEOUT_S) if timeout is None else seconds(timeout)
-    made = connect(transport, timeout_s=limit_s, reduction=reduction)
+    made = connect(transport, timeout_s=limit_s, reduction=reduction, build=build_engine)
     promises = given + (found if made.transport == "mpi" and was_launched_by_mpi() else [])
     environment.check_after(promises, made.world_size, made.rank, made.transport)
     _process_group = made

@@ -12,7 +12,7 @@ from collectives.call import Call, Task
 from collectives.errors import CollectiveArgumentError, MpiNotFoundError, ThreadLevelError, TransportError
 from collectives.mpi_library import check_thread_level, load_mpi
 from collectives.thread_engine import ThreadEngine
-from collectives.work import Work
+from collectives.work import LocalWork
 
 
 def test_a_thread_level_below_multiple_is_refused() -> None:
@@ -43,10 +43,10 @@ def test_an_error_inside_mpi_becomes_ours() -> None:
         def __init__(self) -> None:
             self.where, self.broken = "rank 0 of 1", None
 
-        def _run(self, task: Task, work: Work) -> None:
+        def _run(self, task: Task, work: LocalWork) -> None:
             raise ZeroDivisionError("link down")
 
-    work = Work("bucket 1", rank=0, nbytes=0, timeout_s=1)
+    work = LocalWork("bucket 1", rank=0, nbytes=0, timeout_s=1)
     empty = np.empty(0)
     Broken()._serve_one(Task(Call("barrier"), empty, empty, "bucket 1"), work)
     with pytest.raises(TransportError, match="link down"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
@@ -10,27 +11,30 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from collectives.arena import Place
 from collectives.call import Call, ReduceOp, Task
 from collectives.errors import CollectiveTimeoutError
 from collectives.reduce import reduce_in_rank_order
-from collectives.shared_memory import HEADER_NBYTES, NOWHERE, Location, SharedMemory, map_peer, new_segment
+from collectives.shared_memory import HEADER_NBYTES, SharedMemory, map_peer
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memfd is Linux's")
 
 
 def ranks(world_size: int) -> list[SharedMemory]:
     """Ranks of one process: every rank maps every header anew, as another process would."""
-    segments = [new_segment(HEADER_NBYTES, 0) for _ in range(world_size)]
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, world_size * mmap.PAGESIZE)
     pids = [os.getpid()] * world_size
+    boards = [map_peer(os.getpid(), descriptor, world_size * mmap.PAGESIZE) for _ in range(world_size)]
+    os.close(descriptor)
     return [
-        SharedMemory(r, pids, [map_peer(os.getpid(), segment.descriptor, HEADER_NBYTES) for segment, _ in segments])
-        for r in range(world_size)
+        SharedMemory(r, pids, list(boards[r].reshape(world_size, -1)[:, :HEADER_NBYTES])) for r in range(world_size)
     ]
 
 
 def reduce_all(world: list[SharedMemory], sources: list[np.ndarray], op: ReduceOp = "sum") -> list[np.ndarray]:
-    buffers = [m.allocate(s.nbytes)[: s.nbytes].view(s.dtype) for m, s in zip(world, sources)]
-    locations: list[Location] = [m.locate(b) for m, b in zip(world, buffers)]
+    buffers = [m.arena.allocate(s.nbytes)[: s.nbytes].view(s.dtype) for m, s in zip(world, sources)]
+    locations: list[Place] = [m.locate(b) for m, b in zip(world, buffers)]
     call = Call("all_reduce", op, sources[0].dtype.name, sources[0].size)
 
     def run(rank: int) -> None:
@@ -70,24 +74,9 @@ def test_again_and_again_in_the_same_world() -> None:
 
 def test_a_rank_that_stops_in_the_middle_is_named() -> None:
     world = ranks(2)
-    buffers = [m.allocate(64).view(np.float64) for m in world]
+    buffers = [m.arena.allocate(64).view(np.float64) for m in world]
     locations = [m.locate(b) for m, b in zip(world, buffers)]
     task = Task(Call("all_reduce", "sum", "float64", 8), buffers[0], buffers[0], "bucket 2")
     with pytest.raises(CollectiveTimeoutError, match="bucket 2") as caught:
         world[0].all_reduce(task, locations, lambda: None, 0.01)
     assert "waiting for rank(s) [1]" in str(caught.value)
-
-
-def test_memory_is_zeroed_located_and_freed() -> None:
-    memory = ranks(1)[0]
-    array = memory.allocate(4096)
-    assert not array.any()
-    assert memory.locate(array[100:200])[3] == 100
-    assert memory.locate(np.zeros(3)) == NOWHERE
-    descriptor = memory.segments[0][0].descriptor
-    os.fstat(descriptor)
-    del array
-    with pytest.raises(OSError, match="descriptor"):
-        os.fstat(descriptor)
-    memory.allocate(1)
-    assert len(memory.segments) == 1

@@ -1,21 +1,45 @@
-"""The communicator of tests that run on MPI ranks (marked `mpi`): one for the session, with short limits."""
+"""Communicators of tests that run on MPI ranks (marked `mpi`), with short limits, one for each way data move.
+
+ENGINES: the Python thread and the native engine, each with shared memory and with messages only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from collectives import Communicator
 
 LIMIT_S = 60.0
+ENGINES = ("python", "python messages", "native", "native messages")
 
 
-@pytest.fixture(scope="session")
-def world() -> Iterator[Communicator]:
-    """All ranks of this job."""
+def open_communicator(engine: str, **options: Any) -> Communicator:
+    """A communicator of all ranks, driven by one of ENGINES."""
     from collectives.mpi import MpiCommunicator
+    from distcompile.engine_build import build_engine
 
-    communicator = MpiCommunicator(timeout_s=LIMIT_S)
+    build = build_engine if engine.startswith("native") else None
+    settings: dict[str, Any] = {"timeout_s": LIMIT_S, "share_memory": "messages" not in engine, "build": build}
+    settings["reduction"] = "rank_order"  # the native engine knows no other
+    return MpiCommunicator(**(settings | options))
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def world(request: pytest.FixtureRequest) -> Iterator[Communicator]:
+    """All ranks of this job."""
+    communicator = open_communicator(request.param)
     yield communicator
     communicator.close()
+
+
+@pytest.fixture(params=ENGINES)
+def new_world(request: pytest.FixtureRequest) -> Callable[..., Communicator]:
+    """Makes communicators, for tests that break them; the test closes them."""
+
+    def make(**options: Any) -> Communicator:
+        return open_communicator(request.param, **options)
+
+    return make

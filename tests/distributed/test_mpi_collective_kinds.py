@@ -8,7 +8,6 @@ import pytest
 from collective_cases import BREAKING, CASES
 
 from collectives import Communicator
-from collectives.mpi import MpiCommunicator
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -19,7 +18,9 @@ def test_on_mpi(world: Communicator, case: Callable[[Communicator], None]) -> No
 
 
 @pytest.mark.parametrize("case", BREAKING, ids=lambda case: case.__name__)
-def test_on_mpi_with_a_communicator_of_its_own(case: Callable[[Communicator], None]) -> None:
-    communicator = MpiCommunicator(timeout_s=60)
+def test_on_mpi_with_a_communicator_of_its_own(
+    case: Callable[[Communicator], None], new_world: Callable[..., Communicator]
+) -> None:
+    communicator = new_world()
     case(communicator)
     communicator.close()

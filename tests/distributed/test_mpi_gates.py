@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from collectives import Communicator
-from collectives.mpi import MpiCommunicator
 from tests.collectives.gate_cases import BREAKING, CASES
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -19,7 +18,7 @@ def test_on_mpi(case: Callable[[Communicator], None], world: Communicator) -> No
 
 
 @pytest.mark.parametrize("case", BREAKING)
-def test_errors_on_mpi(case: Callable[[Communicator], None]) -> None:
-    communicator = MpiCommunicator(timeout_s=20)
+def test_errors_on_mpi(case: Callable[[Communicator], None], new_world: Callable[..., Communicator]) -> None:
+    communicator = new_world(timeout_s=20)
     case(communicator)
     communicator.close()

@@ -1,0 +1,116 @@
+"""The shared memory of one rank: zeroed blocks out of a few large anonymous segments that the host's other ranks map.
+
+In: sizes. Out: arrays of bytes that start at a page, and for any array where it lies (`Place`). A block is free again
+when its array, and every view of it, is gone; its pages go back to the system then, so the next block is zeroed.
+Memory is memfd, reached by peers through /proc/<pid>/fd: nothing is left behind, however a job ends. A segment is
+sparse: its size is a reservation. Each new one doubles the whole, so descriptors and peers' mappings stay a handful.
+Limit: Linux. First fit, in order of address; made for tens to thousands of blocks, not millions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.call import Array
+
+FIRST_SEGMENT_NBYTES = 64 << 20
+Place = tuple[int, int, int, int]  # serial number of the segment (-1: none), file descriptor, its size, offset in it
+NOWHERE: Place = (-1, 0, 0, 0)
+
+
+def address_of(array: Array) -> int:
+    """Where the array's data starts."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@dataclass(slots=True)
+class Segment:
+    """One memfd. free: (offset, nbytes) of the gaps, by offset, never adjacent to each other."""
+
+    serial: int
+    descriptor: int
+    nbytes: int
+    memory: mmap.mmap
+    address: int
+    free: list[tuple[int, int]]
+
+    def take(self, nbytes: int) -> int | None:
+        """The offset of `nbytes` bytes that are free no longer; None if no gap is large enough."""
+        for index, (offset, gap) in enumerate(self.free):
+            if gap >= nbytes:
+                self.free[index : index + 1] = [(offset + nbytes, gap - nbytes)] if gap > nbytes else []
+                return offset
+        return None
+
+    def give_back(self, offset: int, nbytes: int) -> None:
+        """Free a block: its pages read as zeros again."""
+        self.memory.madvise(mmap.MADV_REMOVE, offset, nbytes)
+        insort(self.free, (offset, nbytes))
+        index = self.free.index((offset, nbytes))
+        for left in (index, index - 1):  # the gap after it, then the one before
+            if 0 <= left < len(self.free) - 1:
+                (start, size), (following, more) = self.free[left], self.free[left + 1]
+                if start + size == following:
+                    self.free[left : left + 2] = [(start, size + more)]
+
+
+class Arena:
+    """This rank's segments. Use from any thread that holds the GIL."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.returned: deque[tuple[Segment, int, int]] = deque()  # filled by finalizers, which may run anywhere
+
+    def allocate(self, nbytes: int) -> Array:
+        """Zeroed bytes: at least `nbytes`, in whole pages."""
+        while self.returned:
+            owner, start, nbytes_back = self.returned.popleft()
+            owner.give_back(start, nbytes_back)
+        size = max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
+        for segment in self.segments:
+            offset = segment.take(size)
+            if offset is not None:
+                return self._block(segment, offset, size)
+        segment = self._grow(size)
+        offset = segment.take(size)
+        assert offset is not None
+        return self._block(segment, offset, size)
+
+    def locate(self, address: int, nbytes: int) -> Place:
+        """Where memory of this process lies in the segments; NOWHERE if it is ordinary."""
+        for segment in self.segments:
+            offset = address - segment.address
+            if offset >= 0 and offset + nbytes <= segment.nbytes:
+                return segment.serial, segment.descriptor, segment.nbytes, offset
+        return NOWHERE
+
+    def _block(self, segment: Segment, offset: int, nbytes: int) -> Array:
+        block = np.frombuffer(segment.memory, np.uint8, nbytes, offset)
+        weakref.finalize(block, self.returned.append, (segment, offset, nbytes)).atexit = False
+        return block
+
+    def _grow(self, nbytes: int) -> Segment:
+        size = max(FIRST_SEGMENT_NBYTES, sum(segment.nbytes for segment in self.segments))
+        while size < nbytes:
+            size *= 2
+        descriptor = os.memfd_create("distcompile", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, size)
+        memory = mmap.mmap(descriptor, size)
+        address = address_of(np.frombuffer(memory, np.uint8))
+        segment = Segment(len(self.segments), descriptor, size, memory, address, [(0, size)])
+        self.segments.append(segment)
+        return segment
+
+    def close(self) -> None:
+        """Give up the descriptors: peers have mapped what they need. The memory lives as long as its arrays."""
+        for segment in self.segments:
+            os.close(segment.descriptor)
+        self.segments.clear()

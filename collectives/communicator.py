@@ -22,6 +22,7 @@ from collectives import checks
 from collectives.call import NO_STAMP, Array, Call, Kind, ReduceOp, Stamp, Task, Wire
 from collectives.errors import CollectiveMismatchError
 from collectives.work import DEFAULT_TIMEOUT_S, Gate, Work
+from collectives.work_events import WorkEvents
 
 T = TypeVar("T")
 
@@ -212,6 +213,13 @@ class Communicator(ABC):
         call = Call("gate", count=len(words), root=agree)
         task = Task(call, checks.EMPTY, checks.EMPTY, label, None, stamp, words=tuple(words))
         return Gate(self.launch(task), agree)
+
+    def events(self, groups: Sequence[Sequence[Work]]) -> WorkEvents:
+        """Event k releases, and waits for, the Works of group k. They must have been launched here.
+
+        On a native engine it has a `native_address` too: compiled code then needs no Python.
+        """
+        return WorkEvents(groups)
 
     # -- messages between two ranks
 

@@ -35,6 +35,9 @@ class Engine(Protocol):
     def allocate(self, nbytes: int) -> Array | None:
         """Zeroed bytes that the engine handles best; None: any memory will do."""
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """The limit of waits that give none, from now on, in seconds."""
+
     def stop(self, timeout_s: float) -> None:
         """Finish what is queued, give up what is held, tell the other ranks, and end."""
 

@@ -22,11 +22,13 @@ from collectives.engines import open_engine
 from collectives.errors import ClosedError, CollectiveError
 from collectives.mpi_library import load_mpi
 from collectives.native import Build
+from collectives.native_work import NativeWork
 from collectives.objects import ObjectChannel
 from collectives.point_to_point import PointToPoint
 from collectives.rollcall import RollCall
 from collectives.transfer import Reduction
 from collectives.work import DEFAULT_TIMEOUT_S, Work
+from collectives.work_events import NativeWorkEvents, WorkEvents
 
 T = TypeVar("T")
 CHUNK_NBYTES = 256 << 20
@@ -71,6 +73,7 @@ class MpiCommunicator(Communicator):
 
     def launch(self, task: Task) -> Work:
         self._check_usable()
+        self.engine.set_timeout(self.timeout_s)
         return self.engine.launch(task)
 
     def run(self, task: Task, timeout_s: float | None) -> None:
@@ -80,6 +83,11 @@ class MpiCommunicator(Communicator):
     def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:
         raw = self.engine.allocate(numel * dtype.itemsize)
         return super().allocate(numel, dtype) if raw is None else raw[: numel * dtype.itemsize].view(dtype)
+
+    def events(self, groups: Sequence[Sequence[Work]]) -> WorkEvents:
+        native = [[work for work in group if isinstance(work, NativeWork)] for group in groups]
+        is_native = any(native) and all(len(mine) == len(group) for mine, group in zip(native, groups))
+        return NativeWorkEvents(native) if is_native else WorkEvents(groups)
 
     def launch_send(self, array: Array, peer: int, tag: int) -> Work:
         self._check_usable()

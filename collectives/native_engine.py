@@ -64,7 +64,7 @@ class NativeEngine:
         self.failed: CollectiveError | None = None
         self.is_closed = False
         settings = (
-            self.rank, self.world_size, min(int((timeout_s + GRACE_S) * 1e9), 1 << 62),
+            self.rank, self.world_size, _limit_ns(timeout_s),
             int(host is None or host.has_core_for_each), 0 if host is None else host.address, STAGE_NBYTES,
             *functions_of(mpi), mpi._handleof(comm), mpi._handleof(mpi.BYTE),
         )  # fmt: skip
@@ -208,6 +208,12 @@ class NativeEngine:
         if not self.is_closed:
             self.library.quick.dc_release(self.pointer, pointer, cancels)
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """The limit of waits that give none, from now on."""
+        if timeout_s != self.timeout_s:
+            self.timeout_s = timeout_s
+            self.library.quick.dc_limit(self.pointer, _limit_ns(timeout_s))
+
     def stop(self, timeout_s: float) -> None:
         """Finish what is queued, give up what is held, tell the other ranks, and end the thread."""
         for work in list(self.held):
@@ -244,6 +250,11 @@ _TEXTS: dict[int, tuple[str, type[CollectiveError]]] = {
     CLOSED_EARLY: ("the communicator was closed before {what} was done", ClosedError),
     NO_MEMORY: ("no memory for {what}", TransportError),
 }
+
+
+def _limit_ns(timeout_s: float) -> int:
+    """The engine's own limit: a little later than that of a wait, which knows more of the missing ranks."""
+    return min(int((timeout_s + GRACE_S) * 1e9), 1 << 62)
 
 
 def _splits_error(table: Array, world: int) -> CollectiveError:

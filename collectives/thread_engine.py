@@ -61,6 +61,10 @@ class ThreadEngine:
         """Shared bytes, zeroed; None if ranks share no memory."""
         return None if self.shared is None else self.shared.arena.allocate(nbytes)
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """The limit of waits that give none, from now on."""
+        self.timeout_s = timeout_s
+
     def stop(self, timeout_s: float) -> None:
         """Finish what is queued, give up what is held, tell the other ranks, and end the thread."""
         for work in list(self.held):

@@ -264,6 +264,9 @@ EXPORT void dc_abandon(Engine *e) {
   pthread_cond_broadcast(&e->changed);
 }
 
+// The limit of every wait of the engine itself.
+EXPORT void dc_limit(Engine *e, i64 ns) { store(&e->timeout_ns, ns); }
+
 EXPORT i64 dc_priority(Engine *e) { return e->priority; }
 
 // Why the engine failed (0: it did not), with details; all ranks' rows if they met in different calls.
@@ -295,17 +298,23 @@ EXPORT void dc_free(Engine *e) {
 
 // -- what compiled artefacts call: struct dc_events {self, signal, wait}
 
-struct Events { Engine *engine; i64 count; Task *tasks[]; };
+// Event k stands for the tasks first[k] .. first[k+1], which follow `first`. Made by work_events.py.
+struct Events { Engine *engine; i64 count; i64 first[]; };
+
+static Task **tasks_of(Events *events) { return (Task **)(events->first + events->count + 1); }
 
 EXPORT void dc_signal(void *self, i64 k) {
   Events *events = (Events *)self;
-  dc_release(events->engine, events->tasks[k], 0);
+  for (i64 i = events->first[k]; i < events->first[k + 1]; i++) dc_release(events->engine, tasks_of(events)[i], 0);
 }
 
-// 0: done; otherwise why not.
+// 0: all are done; otherwise why not.
 EXPORT int32_t dc_await(void *self, i64 k) {
   Events *events = (Events *)self;
-  Task *t = events->tasks[k];
-  if (!dc_wait(events->engine, t, events->engine->timeout_ns)) return LATE;
-  return t->error;
+  for (i64 i = events->first[k]; i < events->first[k + 1]; i++) {
+    Task *t = tasks_of(events)[i];
+    if (load(&t->state) != DONE && !dc_wait(events->engine, t, events->engine->timeout_ns)) return LATE;
+    if (t->error) return t->error;
+  }
+  return 0;
 }

@@ -5,13 +5,16 @@ CASES leave the communicator in order; BREAKING ones break it, so each gets one 
 
 from __future__ import annotations
 
+import ctypes
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from collectives import Communicator, Stamp
 from collectives.errors import CollectiveError, CollectiveMismatchError
+from collectives.work_events import WorkEvents
 
 
 def a_gate_gathers_words(world: Communicator) -> None:
@@ -145,6 +148,36 @@ def closing_with_held_tasks_fails_the_others(world: Communicator) -> None:
         world.all_reduce(np.zeros(3))
 
 
+def events_release_and_wait(world: Communicator) -> None:
+    arrays = [np.full(3, float(k)) for k in range(3)]
+    works = [world.all_reduce_async(a, held=True) for a in arrays]
+    events = world.events([works[:2], works[2:], []])
+    signal, wait = call_natively(events)
+    signal(2)
+    signal(0)
+    signal(1)
+    wait(1)
+    wait(0)
+    wait(2)
+    assert all(work.is_done() for work in works)
+    assert [a[0] for a in arrays] == [float(k * world.world_size) for k in range(3)]
+
+
+def call_natively(events: WorkEvents) -> tuple[Callable[[int], None], Callable[[int], None]]:
+    """signal and wait, as compiled code would call them if it can."""
+    address = getattr(events, "native_address", 0)
+    if not address:
+        return events.signal, events.wait
+    own, signal, wait = (ctypes.c_int64 * 3).from_address(address)
+    signals = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(signal)
+    waits = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64)(wait)
+
+    def native_wait(event: int) -> None:
+        assert waits(own, event) == 0
+
+    return lambda event: signals(own, event), native_wait
+
+
 CASES = [
     a_gate_gathers_words,
     tasks_behind_a_passed_gate_run,
@@ -152,6 +185,7 @@ CASES = [
     a_held_task_waits_for_its_release,
     released_out_of_order_they_run_in_order,
     a_cancelled_task_was_never_there,
+    events_release_and_wait,
     a_broadcast_moves_only_if_needed,
     a_subgroup_is_a_communicator_of_its_own,
 ]

@@ -38,52 +38,23 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="distcompile", description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     parity = commands.add_parser("parity", help="compare compiled gradients with eager and a float64 reference")
-    parity.add_argument("target", help="package.module:factory or script.py:factory, see distcompile/parity/target.py")
-    parity.add_argument("--backend", default="codegen", help="codegen (default), aot_eager or eager")
-    parity.add_argument("--seed", type=int, default=0, help="seed of the default generator")
-    parity.add_argument("--factor", type=float, default=4.0, help="err(compiled) may be this times err(eager)")
-    parity.add_argument("--ulps", type=float, default=32.0, help="plus this many units of rounding")
-    parity.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_parity_arguments(parity)
     tuning.add_arguments(commands.add_parser("tune", help=tuning.DESCRIPTION))
     commands.add_parser("env", help="versions, compiler, BLAS, MPI, cache: for bug reports")
     return parser
 
 
+def add_parity_arguments(parser: argparse.ArgumentParser) -> None:
+    from distcompile.parity.command import add_arguments
+
+    add_arguments(parser)
+
+
 def run_parity(options: argparse.Namespace) -> int:
     """`distcompile parity`: collective over the ranks that the launcher started."""
-    from distcompile import distributed, parity
-    from distcompile.parity.target import load_target
+    from distcompile.parity.command import run_parity
 
-    distributed.init_process_group()
-    try:
-        module, inputs, loss = load_target(options.target)
-        tolerance = parity.Tolerance(options.factor, options.ulps)
-        report = parity.check(
-            module, *inputs, loss=loss, backend=options.backend, seed=options.seed, tolerance=tolerance
-        )
-        if distributed.get_rank() == 0:
-            print_report(report, as_json=options.json)
-    except parity.ParityTargetError as error:
-        print(f"distcompile: {error}", file=sys.stderr)
-        return 2
-    finally:
-        distributed.destroy_process_group()
-    return 0 if report.ok else 1
-
-
-def print_report(report: object, *, as_json: bool) -> None:
-    """The report's table or JSON on stdout, its verdict on stderr if it failed."""
-    from distcompile.parity import ParityReport
-
-    assert isinstance(report, ParityReport)
-    if as_json:
-        import json
-
-        print(json.dumps(report.to_dict()))
-    else:
-        print(report)
-    if not report.ok:
-        print(report.verdict(), file=sys.stderr)
+    return run_parity(options)
 
 
 def run_env(options: argparse.Namespace) -> int:

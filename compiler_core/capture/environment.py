@@ -102,9 +102,10 @@ class RandomWatch:
 
 def _numpy_state() -> tuple[Any, ...] | None:
     """The state of NumPy's global generator, comparable; None if nobody has imported it."""
-    if "numpy.random" not in sys.modules:
+    module = sys.modules.get("numpy.random")
+    if not hasattr(module, "get_state"):  # another thread may be importing it right now
         return None
-    name, keys, *rest = sys.modules["numpy.random"].get_state()
+    name, keys, *rest = module.get_state()  # type: ignore[union-attr]
     return (name, tuple(keys.tolist()), *rest)
 
 

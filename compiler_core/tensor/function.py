@@ -8,7 +8,10 @@ into the rule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.errors import AutogradError, GraphBreak
@@ -20,6 +23,29 @@ from compiler_core.tensor.grad_mode import no_grad, thread_mode
 from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tape import FunctionNode
 from compiler_core.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One call of a Function: which, its arguments, the user's line."""
+
+    function: type[Function]
+    arguments: tuple[Any, ...]
+    location: str
+
+
+_observed: ContextVar[list[Application] | None] = ContextVar("observed_functions", default=None)
+
+
+@contextmanager
+def observe_functions() -> Iterator[list[Application]]:
+    """Within the block, in this thread, calls of Functions are added to the list that it gives."""
+    applications: list[Application] = []
+    token = _observed.set(applications)
+    try:
+        yield applications
+    finally:
+        _observed.reset(token)
 
 
 class FunctionContext:
@@ -76,6 +102,9 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run forward; record backward if an argument requires a gradient."""
+        observed = _observed.get()
+        if observed is not None:
+            observed.append(Application(cls, args, user_location()))
         needs = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         recorded = thread_mode.enabled and any(needs)
         if recorded and current_trace() is not None:

@@ -1,79 +1,83 @@
-"""Gradient parity: compiled against eager and a float64 reference, local, reduced, and across ranks.
+"""`check`: all judges of gradient parity on one module, and what they found.
 
 In: a module, its inputs on this rank, and a loss. Out: `ParityReport`, the same verdict on all ranks.
 Method: copies of the module run the same step with the same seed: float64 eager (the reference), eager, compiled; then
-DDP eager and DDP compiled. The reduced reference is the rank-order average of the local float64 references.
-Every run is done twice, and the second is judged, so that reused buffers and cached code are what is tested.
-Limits: the module must be copyable, and its randomness must come from the default generator.
+DDP eager and DDP compiled. Reduced gradients are held to averages in rank order of the local ones (float64: the
+reference; eager: the yardstick), so a reducer that eager and compiled DDP share is judged too. The float64 reference
+is held to finite differences, which share no rule with it. Every run is done twice, and the second is judged, so that
+reused buffers and cached code are what is tested.
 """
 
 from __future__ import annotations
 
-import copy
-import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from collectives import Communicator, ThreadedWorld
-from compiler_core import dtype as dtypes
+from collectives import Communicator
+from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.capture import compile
-from compiler_core.ops.registry import Array
-from compiler_core.tensor.random import default_generator, fork_rng, set_shard
-from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.random import fork_rng, set_shard
 from distcompile import distributed
 from distcompile.ddp import DistributedDataParallel
 from distcompile.nn.module import Module
-from distcompile.parity.errors import ParityError, ParityTargetError
+from distcompile.parity.bisect import bisect
+from distcompile.parity.case import (
+    LOSS,
+    Case,
+    Loss,
+    alone,
+    average,
+    default_loss,
+    gradients,
+    in_float64,
+    is_equal_on_all_ranks,
+)
+from distcompile.parity.differences import check_differences
+from distcompile.parity.errors import ParityError
+from distcompile.parity.joined import JoinedBatch, check_joined
+from distcompile.parity.judge import Comparison, Tolerance
 from distcompile.parity.report import (
-    Comparison,
+    Differences,
+    Finding,
     Gradients,
     ParityReport,
     ParityRow,
-    Tolerance,
     compare,
     merge_failures,
 )
-
-LOSS = "(loss)"
-Loss = Callable[..., Tensor]
+from distcompile.parity.rules import wrong_rules
+from distcompile.parity.training import MakeOptimizer, Training, check_training
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """What is checked. loss(output, *inputs) -> scalar."""
+class Judges:
+    """Which judges sit, beside those that always do.
 
-    module: Module
-    inputs: tuple[Any, ...]
-    loss: Loss
-    seed: int = 0
-    repeats: int = 2
+    samples: elements a parameter for finite differences, beside one direction; None: no differences. steps: of training
+    with `optimizer` (parameters -> Optimizer; None: SGD with momentum); 0: none. joined: whether N ranks are compared
+    with one; joined_inputs: the joined batch, if it is known. bisect: look for the origin of a failure.
+    limit_s: seconds for differences, and for the bisection.
+    """
 
-
-def default_loss(output: Any, *inputs: Any) -> Tensor:
-    """The first scalar among the module's outputs, else the mean square of the first output."""
-    outputs: Sequence[Any] = output if isinstance(output, tuple | list) else (output,)
-    tensors = [item for item in outputs if isinstance(item, Tensor)]
-    if not tensors:
-        raise ParityTargetError("the module returned no Tensor", got=type(output).__name__, remedy="pass loss=")
-    for tensor in tensors:
-        if tensor.ndim == 0:
-            return tensor
-    loss: Tensor = (tensors[0] * tensors[0]).mean()
-    return loss
+    samples: int | None = 2
+    steps: int = 0
+    optimizer: MakeOptimizer | None = None
+    joined: bool = True
+    joined_inputs: tuple[Any, ...] | None = None
+    bisect: bool = False
+    limit_s: float = 60.0
 
 
 def check(
     module: Module,
     *inputs: Any,
     loss: Loss | None = None,
-    backend: str = "codegen",
+    backend: str | Backend | GraphCompiler = "codegen",
     group: Communicator | None = None,
     seed: int = 0,
     tolerance: Tolerance | None = None,
     raise_on_failure: bool = False,
+    judges: Judges | None = None,
     **ddp_options: Any,
 ) -> ParityReport:
     """Compare gradients of `module(*inputs)`; collective over `group` (default: the process group, or one rank alone).
@@ -86,90 +90,128 @@ def check(
         module = module.module
     communicator = group or (distributed.group_or_default(None) if distributed.is_initialized() else alone())
     case = Case(module, inputs, loss or default_loss, seed)
-    tolerance = tolerance or Tolerance()
     with fork_rng(), set_shard(communicator.rank):
-        report = _run(case, communicator, backend, tolerance, ddp_options)
+        run = _Check(case, communicator, backend, tolerance or Tolerance(), judges or Judges(), ddp_options)
+        report = run.report()
     shown = merge_failures(communicator.all_gather_object(report))
     if raise_on_failure and not shown.ok:
         raise ParityError(
             shown.verdict(),
             where=f"rank {shown.rank}",
-            remedy="run the same with backend='aot_eager' to find the stage",
+            remedy="distcompile parity TARGET --bisect, or judges=Judges(bisect=True), names the op",
         )
     return report if shown.ok else shown
 
 
-def alone() -> Communicator:
-    """A group of this process only."""
-    return ThreadedWorld(1).communicator(0)
+class _Check:
+    """One check on one rank. Everything that it runs in DDP is collective, whatever earlier judges found."""
 
+    def __init__(
+        self,
+        case: Case,
+        communicator: Communicator,
+        backend: str | Backend | GraphCompiler,
+        tolerance: Tolerance,
+        judges: Judges,
+        ddp_options: dict[str, Any],
+    ) -> None:
+        self.case, self.communicator, self.backend = case, communicator, backend
+        self.tolerance, self.judges, self.ddp_options = tolerance, judges, ddp_options
+        self.wide = in_float64(case)
 
-def _run(
-    case: Case, communicator: Communicator, backend: str, tolerance: Tolerance, ddp_options: dict[str, Any]
-) -> ParityReport:
-    reference = gradients(in_float64(case), lambda module: module)
-    eager = gradients(case, lambda module: module)
-    compiled = gradients(case, lambda module: compile(module, backend=backend))
+    def parallel(self, module: Module) -> Module:
+        """The module in DDP."""
+        return DistributedDataParallel(module, process_group=self.communicator, **self.ddp_options)
 
-    def parallel(module: Module) -> Module:
-        return DistributedDataParallel(module, process_group=communicator, **ddp_options)
+    def report(self) -> ParityReport:
+        """All judges."""
+        case, backend = self.case, self.backend
+        reference = gradients(self.wide, lambda module: module)
+        eager = gradients(case, lambda module: module)
+        compiled = gradients(case, lambda module: compile(module, backend=backend))
+        averaged = average(reference, self.communicator)
+        yardstick = average(eager, self.communicator)
+        reduced_eager = gradients(case, self.parallel)
+        reduced = gradients(case, lambda module: compile(self.parallel(module), backend=backend))
+        differences = self._differences(reference)
+        none = Comparison(0.0, 0.0, "")
+        rows = [ParityRow(LOSS, 1, compare("loss", LOSS, reference, eager, compiled, self.tolerance), none, True)]
+        for name, parameter in case.module.named_parameters():
+            local = compare("local", name, reference, eager, compiled, self.tolerance)
+            in_ddp = compare("reduced", name, averaged, yardstick, reduced, self.tolerance)
+            in_eager = compare("reduced, eager DDP", name, averaged, yardstick, reduced_eager, self.tolerance)
+            failure = in_ddp.failure or in_eager.failure
+            in_ddp = replace(in_ddp, eager_error=in_eager.compiled_error, failure=failure)
+            equal = is_equal_on_all_ranks(reduced.get(name), self.communicator)
+            rows.append(ParityRow(name, parameter.numel(), local, in_ddp, equal, differences.get(name)))
+        return ParityReport(
+            backend if isinstance(backend, str) else find_backend(backend).name,
+            self.communicator.rank,
+            self.communicator.world_size,
+            tuple(rows),
+            self._joined(averaged, reduced),
+            self._training(),
+            self._findings(rows, averaged, yardstick, reduced_eager),
+        )
 
-    reduced_reference = average(reference, communicator)
-    reduced_eager = gradients(case, parallel)
-    reduced_compiled = gradients(case, lambda module: compile(parallel(module), backend=backend))
-    rows = [_loss_row(reference, eager, compiled, tolerance)]
-    for name, parameter in case.module.named_parameters():
-        local = compare("local", name, reference, eager, compiled, tolerance)
-        reduced = compare("reduced", name, reduced_reference, reduced_eager, reduced_compiled, tolerance)
-        equal = is_equal_on_all_ranks(reduced_compiled.get(name), communicator)
-        rows.append(ParityRow(name, parameter.numel(), local, reduced, equal))
-    return ParityReport(backend, communicator.rank, communicator.world_size, tuple(rows))
+    def _differences(self, reference: Gradients) -> dict[str, Differences]:
+        if self.judges.samples is None:
+            return {}
+        return check_differences(self.wide, reference, samples=self.judges.samples, limit_s=self.judges.limit_s)
 
+    def _joined(self, averaged: Gradients, reduced: Gradients) -> JoinedBatch | None:
+        if not self.judges.joined or self.communicator.world_size == 1:
+            return None
+        given = self.judges.joined_inputs
+        return check_joined(self.wide, given, averaged, reduced, self.communicator, self.tolerance)
 
-def _loss_row(reference: Gradients, eager: Gradients, compiled: Gradients, tolerance: Tolerance) -> ParityRow:
-    local = compare("loss", LOSS, reference, eager, compiled, tolerance)
-    return ParityRow(LOSS, 1, local, Comparison(0.0, 0.0, ""), ranks_equal=True)
+    def _training(self) -> Training | None:
+        if not self.judges.steps:
+            return None
+        return check_training(
+            self.case,
+            self.parallel,
+            self.communicator,
+            backend=self.backend,
+            steps=self.judges.steps,
+            make_optimizer=self.judges.optimizer,
+            tolerance=self.tolerance,
+            broadcast_buffers=bool(self.ddp_options.get("broadcast_buffers", True)),
+        )
 
+    # -- where a failure comes from
 
-def gradients(case: Case, wrap: Callable[[Module], Any]) -> dict[str, Array | None]:
-    """The gradients (and the loss) of a copy of the module, run as `wrap` says, in the last of `repeats` passes."""
-    module = copy.deepcopy(case.module)
-    run = wrap(module)
-    value = np.zeros(())
-    for _ in range(case.repeats):
-        module.zero_grad()
-        default_generator.manual_seed(case.seed)
-        loss = case.loss(run(*case.inputs), *case.inputs)
-        loss.backward()
-        value = loss.detach().numpy()
-    found: dict[str, Array | None] = {LOSS: value.copy()}
-    for name, parameter in module.named_parameters():
-        found[name] = None if parameter.grad is None else parameter.grad.detach().numpy().copy()
-    return found
+    def _findings(
+        self, rows: list[ParityRow], averaged: Gradients, yardstick: Gradients, reduced_eager: Gradients
+    ) -> tuple[Finding, ...]:
+        """Collective: every rank bisects in DDP if one of them has to."""
+        if not self.judges.bisect:
+            return ()
+        local = any(row.local.failure for row in rows)
+        sampled = any(row.differences is not None and row.differences.failure for row in rows)
+        reduced = any(row.reduced.failure or not row.ranks_equal for row in rows)
+        everyones = self.communicator.all_gather_object((local, sampled, reduced))
+        found: list[Finding | None] = []
+        if sampled:
+            found += wrong_rules(self.wide, limit_s=self.judges.limit_s)
+        if local:
+            found.append(bisect(self.case, self.backend, self.tolerance, limit_s=self.judges.limit_s))
+        if not any(one[0] for one in everyones) and any(one[2] for one in everyones):
+            found.append(self._in_reduction(rows, averaged, yardstick, reduced_eager))
+        return tuple(finding for finding in found if finding is not None)
 
-
-def in_float64(case: Case) -> Case:
-    """The case with every floating parameter, buffer and input in float64."""
-
-    def widen(value: Any) -> Any:
-        is_floating = isinstance(value, Tensor) and value.dtype.is_floating_point
-        return value.detach().to(dtypes.float64) if is_floating else value
-
-    module = copy.deepcopy(case.module).to(dtypes.float64)
-    return Case(module, tuple(map(widen, case.inputs)), case.loss, case.seed, case.repeats)
-
-
-def average(local: Gradients, communicator: Communicator) -> dict[str, Array | None]:
-    """The average over ranks of float64 gradients, in rank order."""
-    everyones = communicator.all_gather_object(dict(local))
-    averaged: dict[str, Array | None] = {}
-    for name in local:
-        arrays = [gradient for one in everyones if (gradient := one[name]) is not None]
-        averaged[name] = sum(arrays[1:], arrays[0]) / communicator.world_size if arrays else None
-    return averaged
-
-
-def is_equal_on_all_ranks(gradient: Array | None, communicator: Communicator) -> bool:
-    """Whether all ranks hold the same bits."""
-    mine = b"" if gradient is None else hashlib.sha256(gradient.tobytes()).digest()
-    return len(set(communicator.all_gather_object(mine))) == 1
+    def _in_reduction(
+        self, rows: list[ParityRow], averaged: Gradients, yardstick: Gradients, eager: Gradients
+    ) -> Finding | None:
+        """Local gradients are right on all ranks, reduced ones are not."""
+        wrong = next((row.parameter for row in rows if row.reduced.failure or not row.ranks_equal), "")
+        both = compare("reduced", wrong, averaged, yardstick, eager, self.tolerance).failure if wrong else ""
+        inside = bisect(self.case, self.backend, self.tolerance, wrap=self.parallel, limit_s=self.judges.limit_s)
+        if inside is not None and inside.op:
+            return inside
+        if not wrong:
+            return None
+        if both:
+            return Finding("reduction", "the reduction itself", "", "", f"eager DDP is wrong too: {wrong} ({both})")
+        text = f"{wrong} is right on every rank alone, and in eager DDP: look at segments, buckets and hooks"
+        return Finding("reduction", "the compiled reducer", "", "", text)

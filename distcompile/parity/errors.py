@@ -11,3 +11,11 @@ class ParityError(DistCompileError, AssertionError):
 
 class ParityTargetError(DistCompileError, ValueError):
     """What to check was given in a form that cannot be checked."""
+
+
+class ReplayError(DistCompileError, RuntimeError):
+    """A replayed program asked for another collective than the one that was recorded."""
+
+
+class RecordingFileError(DistCompileError, ValueError):
+    """A file that is no recording of collectives, or not whole."""

@@ -1,77 +1,68 @@
-"""The parity report: per parameter, how far eager and compiled gradients are from the float64 reference, and the
-verdict.
+"""The parity report: what each judge found, a table, a verdict that names the first failure.
 
-In: gradients by parameter name (reference in float64). Out: frozen rows, a table, a verdict that names the first
-failure. Error measure: max |g - ref| / max |ref|, per parameter (absolute where the reference is zero). A compiled
-gradient passes if err(compiled) <= factor * err(eager) + tiny, with tiny = `ulps` units of rounding of the parameter's
-dtype: eager is the yardstick, so no tolerance has to be guessed for a model.
+In: comparisons by parameter (`judge.py`), samples of finite differences, the joined batch, training steps, a bisection.
+Out: frozen data; text, JSON, HTML. Invariant: whatever could not be judged is in `limits()`, so that silence never
+stands for "checked".
 """
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
-import numpy as np
-
 from compiler_core.ops.registry import Array
+from distcompile.parity.judge import Comparison, Tolerance, error_of, judge
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from distcompile.parity.joined import JoinedBatch
+    from distcompile.parity.training import Training
+
+__all__ = ["Comparison", "Differences", "ParityReport", "ParityRow", "Tolerance", "compare", "error_of"]
+
 Gradients = Mapping[str, Array | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """err(compiled) <= factor * err(eager) + ulps * eps(dtype)."""
-
-    factor: float = 4.0
-    ulps: float = 32.0
-
-    def limit(self, eager_error: float, dtype: np.dtype[Any]) -> float:
-        return self.factor * eager_error + self.ulps * float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
-
-
-def error_of(gradient: Array, reference: Array) -> float:
-    """Largest deviation, relative to the reference's largest element. inf where NaNs or infinities differ."""
-    if gradient.size == 0:
-        return 0.0
-    a, b = gradient.astype(np.float64), reference.astype(np.float64)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return math.inf
-    finite = np.isfinite(b)
-    if not finite.any():
-        return 0.0
-    scale = float(np.abs(b[finite]).max())
-    return float(np.abs(a - b)[finite].max()) / (scale or 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One kind of gradient of one parameter. failure: empty, or what is wrong."""
-
-    eager_error: float
-    compiled_error: float
-    failure: str
 
 
 def compare(
     what: str, name: str, reference: Gradients, eager: Gradients, compiled: Gradients, tolerance: Tolerance
 ) -> Comparison:
     """Judge parameter `name`'s gradient. what: "local" or "reduced"."""
-    ref, mine, theirs = reference.get(name), compiled.get(name), eager.get(name)
-    if ref is None or mine is None or theirs is None:
-        present = [who for who, g in (("reference", ref), ("eager", theirs), ("compiled", mine)) if g is not None]
-        failure = f"{what}: only {' and '.join(present)} gave a gradient" if present else ""
-        return Comparison(0.0, 0.0, failure)
-    eager_error, compiled_error = error_of(theirs, ref), error_of(mine, ref)
-    limit = tolerance.limit(eager_error, mine.dtype)
-    failure = "" if compiled_error <= limit else f"{what}: error {compiled_error:.2e} > {limit:.2e}"
-    return Comparison(eager_error, compiled_error, failure)
+    return judge(what, reference.get(name), eager.get(name), compiled.get(name), tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What finite differences said of one parameter: samples checked, largest relative error, failure, marks."""
+
+    checked: int
+    error: float
+    failure: str
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Where a difference comes from. stage: "backward rule", a backend's stage, or "reduction". what: in words.
+
+    op, location: the op (or Function) and the user's file:line, where one is to blame. graph: text to reproduce it.
+    """
+
+    stage: str
+    what: str
+    op: str
+    location: str
+    detail: str
+    graph: str = ""
+
+    def summary(self) -> str:
+        """One line, and the graph if there is one."""
+        op = f", op {self.op}" if self.op and self.op not in self.what else ""
+        place = f" at {self.location}" if self.location else ""
+        return f"found: {self.what}{op}{place}: {self.detail}" + (f"\n{self.graph}" if self.graph else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +74,20 @@ class ParityRow:
     local: Comparison
     reduced: Comparison
     ranks_equal: bool
+    differences: Differences | None = None
 
     @property
     def failure(self) -> str:
         """What is wrong with this parameter; empty if nothing."""
         disagreement = "" if self.ranks_equal else "ranks hold different bits after the reduction"
-        return "; ".join(filter(None, (self.local.failure, self.reduced.failure, disagreement)))
+        sampled = "" if self.differences is None else self.differences.failure
+        return "; ".join(filter(None, (self.local.failure, self.reduced.failure, disagreement, sampled)))
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What could not be judged."""
+        marks = () if self.differences is None else self.differences.marks
+        return tuple(filter(None, (self.local.note, self.reduced.note, *marks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +98,63 @@ class ParityReport:
     rank: int
     world_size: int
     rows: tuple[ParityRow, ...]
+    joined: JoinedBatch | None = None
+    training: Training | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether everything passed."""
-        return self.first_failure is None
+        return not self.failures
+
+    @property
+    def failures(self) -> list[str]:
+        """Every failure, the rows' first, in registration order."""
+        found = [f"{row.parameter} ({row.failure})" for row in self.rows if row.failure]
+        others = (("joined batch", self.joined), ("training", self.training))
+        return found + [f"{name} ({part.failure})" for name, part in others if part is not None and part.failure]
 
     @property
     def first_failure(self) -> ParityRow | None:
         """The first row that failed, in registration order."""
         return next((row for row in self.rows if row.failure), None)
 
+    def limits(self) -> list[str]:
+        """What could not be judged, so that nobody takes it for checked."""
+        rows = [f"{row.parameter}: {limit}" for row in self.rows for limit in row.limits]
+        parts = [self.joined.note] if self.joined is not None and self.joined.note else []
+        if all(row.differences is None for row in self.rows):
+            parts.append("no finite differences: a wrong backward rule that eager shares would not be seen")
+        return rows + parts
+
     def verdict(self) -> str:
         """One sentence."""
-        first = self.first_failure
-        if first is None:
-            against = f"{self.backend} against eager and float64 on {self.world_size} rank(s)"
-            return f"parity holds: {len(self.rows)} rows, {against}"
-        count = sum(bool(row.failure) for row in self.rows)
-        return f"parity fails on {count} of {len(self.rows)} rows; first: {first.parameter} ({first.failure})"
+        failures = self.failures
+        if failures:
+            count = sum(bool(row.failure) for row in self.rows)
+            return f"parity fails on {count} of {len(self.rows)} rows; first: {failures[0]}"
+        against = f"{self.backend} against eager and float64 on {self.world_size} rank(s)"
+        samples = sum(row.differences.checked for row in self.rows if row.differences is not None)
+        more = f", {samples} samples by finite differences" if samples else ""
+        more += f", {self.training.steps} training steps" if self.training is not None else ""
+        return f"parity holds: {len(self.rows)} rows, {against}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {**asdict(self), "ok": self.ok, "verdict": self.verdict()}
+        return {**asdict(self), "ok": self.ok, "verdict": self.verdict(), "limits": self.limits()}
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """JSON text, also written to `path` if one is given. An infinite error is the text "inf"."""
+        text = json.dumps(_plain(self.to_dict()), allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    def to_html(self, path: str | Path) -> None:
+        """Write one page that needs nothing else: no network, no script."""
+        from distcompile.parity.html import page
+
+        Path(path).write_text(page(self), encoding="utf-8")
 
     def table(self) -> Table:
         """For `rich.print`."""
@@ -133,28 +166,60 @@ class ParityReport:
         for kind in ("local", "reduced"):
             table.add_column(f"{kind} eager", justify="right")
             table.add_column(f"{kind} compiled", justify="right")
+        table.add_column("differences", justify="right")
         table.add_column("ranks")
         table.add_column("verdict")
         for row in self.rows:
             local, reduced = row.local, row.reduced
             errors = (local.eager_error, local.compiled_error, reduced.eager_error, reduced.compiled_error)
             ranks = "equal" if row.ranks_equal else "differ"
-            table.add_row(row.parameter, str(row.numel), *(f"{e:.1e}" for e in errors), ranks, row.failure or "ok")
+            cells = (*(f"{e:.1e}" for e in errors), sampled(row.differences), ranks, row.failure or "ok")
+            table.add_row(row.parameter, str(row.numel), *cells)
         table.caption = self.verdict()
         return table
+
+    def notes(self) -> list[str]:
+        """Everything that is not in the table, a line each."""
+        parts = [part.summary() for part in (self.joined, self.training, *self.findings) if part is not None]
+        return parts + [f"not judged: {limit}" for limit in self.limits()]
 
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=150, no_color=True)
+        console = Console(width=160, no_color=True)
         with console.capture() as capture:
             console.print(self.table())
+            for note in self.notes():
+                console.print(note, markup=False, highlight=False, soft_wrap=True)
         return capture.get()
+
+
+def sampled(differences: Differences | None) -> str:
+    """A cell: the largest error and how many samples it is of."""
+    if differences is None or not differences.checked:
+        return "-"
+    return f"{differences.error:.0e} of {differences.checked}"
+
+
+def _plain(value: Any) -> Any:
+    """`value` with text for what JSON cannot say."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not (abs(value) < float("inf")):
+        return str(value)
+    return value
 
 
 def merge_failures(reports: Iterable[ParityReport]) -> ParityReport:
     """Of all ranks' reports the one to show: of a rank whose own gradients are wrong, else of any that failed."""
     listed = list(reports)
-    own = (report for report in listed if any(row.local.failure for row in report.rows))
+    own = (r for r in listed if any(row.local.failure or _sampled_failure(row) for row in r.rows))
+    reduced = (r for r in listed if any(row.reduced.failure for row in r.rows))
     failed = (report for report in listed if not report.ok)
-    return next(own, next(failed, listed[0]))
+    return next(own, next(reduced, next(failed, listed[0])))
+
+
+def _sampled_failure(row: ParityRow) -> str:
+    return "" if row.differences is None else row.differences.failure

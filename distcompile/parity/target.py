@@ -1,8 +1,8 @@
 """What `distcompile parity TARGET` checks: a factory in a module or a script.
 
-In: "package.module:factory" or "path/to/script.py:factory". Out: (module, inputs, loss or None).
-The factory takes no arguments and returns `module, inputs` or `module, inputs, loss`; on every rank the same module,
-and that rank's inputs (a Tensor, or a tuple).
+In: "package.module:factory" or "path/to/script.py:factory". Out: a `Target`.
+The factory takes no arguments and returns `module, inputs`, and if it likes `loss` and `optimizer` too; on every rank
+the same module, and that rank's inputs (a Tensor, or a tuple). optimizer: parameters -> Optimizer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,17 @@ from distcompile.parity.errors import ParityTargetError
 EXPECTED = "package.module:factory or path/to/script.py:factory"
 
 
-def load_target(text: str) -> tuple[Module, tuple[Any, ...], Any]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be checked."""
+
+    module: Module
+    inputs: tuple[Any, ...]
+    loss: Any
+    optimizer: Any
+
+
+def load_target(text: str) -> Target:
     """Import the target, call its factory, and check what it returns. Raises ParityTargetError."""
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name:
@@ -31,24 +42,26 @@ def load_target(text: str) -> tuple[Module, tuple[Any, ...], Any]:
     return check_made(factory, text)
 
 
-def check_made(factory: Callable[[], Any], text: str) -> tuple[Module, tuple[Any, ...], Any]:
-    """Call `factory`; its result as (module, inputs, loss)."""
+def check_made(factory: Callable[[], Any], text: str) -> Target:
+    """Call `factory`; its result as a Target."""
     made = factory()
-    if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], Module)):
+    if not (isinstance(made, tuple) and len(made) in (2, 3, 4) and isinstance(made[0], Module)):
         raise ParityTargetError(
             f"{text} did not return what to check",
-            expected="a tuple (module, inputs) or (module, inputs, loss)",
+            expected="a tuple (module, inputs), (module, inputs, loss) or (module, inputs, loss, optimizer)",
             got=type(made).__name__,
         )
-    if len(made) == 3 and made[2] is not None and not callable(made[2]):
-        raise ParityTargetError(
-            f"{text} returned something that is no loss function in third place",
-            expected="(module, inputs) or (module, inputs, loss), where inputs is a tuple if there are several",
-            got=type(made[2]).__name__,
-            remedy="return module, (x, y)",
-        )
+    loss, optimizer = (*made[2:], None, None)[:2]
+    for what, value in (("loss function in third", loss), ("optimizer factory in fourth", optimizer)):
+        if value is not None and not callable(value):
+            raise ParityTargetError(
+                f"{text} returned something that is no {what} place",
+                expected="(module, inputs) or (module, inputs, loss), where inputs is a tuple if there are several",
+                got=type(value).__name__,
+                remedy="return module, (x, y)",
+            )
     inputs = made[1] if isinstance(made[1], tuple) else (made[1],)
-    return made[0], inputs, made[2] if len(made) == 3 else None
+    return Target(made[0], inputs, loss, optimizer)
 
 
 def _import(place: str) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from mpi_job import run_on_ranks
+from mpi_job import ROOT, run_on_ranks
 
 pytest.importorskip("mpi4py")
 
@@ -57,3 +59,18 @@ def test_a_fault_on_one_rank_fails_the_job_and_names_rank_and_parameter(script: 
     assert "rank 1 of 2" in result.stdout
     assert "first: (loss) (loss: error" in result.stdout + result.stderr
     assert "first.weight" in result.stdout
+
+
+def test_a_recorded_rank_is_replayed_alone(script: Path, tmp_path: Path) -> None:
+    command = ["-m", "distcompile.cli", "parity", f"{script}:right", "--steps", "2"]
+    result = run_on_ranks(2, [*command, "--record", str(tmp_path / "kept")], limit_s=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    page = tmp_path / "parity.html"
+    options = ["--replay", str(tmp_path / "kept/rank1.collectives"), "--html", str(page)]
+    alone = subprocess.run(
+        [sys.executable, *command, *options], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+    )
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    assert "rank 1 of 2" in alone.stdout
+    assert "training: parameters and buffers equal after each of 2 steps" in alone.stdout
+    assert "Gradient parity" in page.read_text()

@@ -60,3 +60,25 @@ def test_the_first_failing_parameter_is_named() -> None:
 
 def test_ranks_with_different_bits_fail() -> None:
     assert "different bits" in row("a", ranks_equal=False).failure
+
+
+@pytest.mark.parametrize(
+    ("gradient", "reference", "what"),
+    [
+        ([np.nan, np.nan], [1.0, 2.0], "NaN in 2 of 2 elements, reference in 0"),
+        ([np.inf, 1.0], [np.nan, 1.0], "NaN in 0 of 2 elements, reference in 1"),
+        ([np.inf, 1.0], [-np.inf, 1.0], "infinite differently in 1 of 2 elements: inf, reference -inf"),
+        ([np.inf, 1.0], [5.0, 1.0], "infinite differently in 1 of 2 elements: inf, reference 5"),
+    ],
+)
+def test_what_is_not_finite_must_be_the_references(gradient: list[float], reference: list[float], what: str) -> None:
+    mine, ref = {"w": np.array(gradient, np.float32)}, {"w": np.array(reference)}
+    assert what in compare("local", "w", ref, mine, mine, Tolerance()).failure  # that eager has it too is no excuse
+    assert compare("local", "w", ref, {"w": np.array(reference, np.float32)}, mine, Tolerance()).failure
+
+
+def test_what_the_reference_has_too_holds_and_is_marked() -> None:
+    same = {"w": np.array([np.nan, np.nan, -np.inf], np.float32)}
+    judged = compare("local", "w", {"w": same["w"].astype(np.float64)}, same, same, Tolerance())
+    assert judged.failure == ""
+    assert "not finite in 3 of 3 elements" in judged.note

@@ -1,0 +1,127 @@
+"""What is checked, and one run of it: gradients of a copy of the module, in its own dtype or in float64.
+
+In: a `Case`. Out: gradients by parameter name, as arrays of their own; the user's module is never touched.
+A copy keeps the hooks of `Tensor.register_hook` on parameters (deepcopy drops them, as torch does).
+Limits: the module must be copyable, and its randomness must come from the default generator.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collectives import Communicator, ThreadedWorld
+from compiler_core import dtype as dtypes
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.random import default_generator
+from compiler_core.tensor.tensor import Tensor
+from distcompile.nn.module import Module
+from distcompile.parity.errors import ParityTargetError
+from distcompile.parity.report import Gradients
+
+LOSS = "(loss)"
+Loss = Callable[..., Tensor]
+Wrap = Callable[[Module], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is checked. loss(output, *inputs) -> scalar."""
+
+    module: Module
+    inputs: tuple[Any, ...]
+    loss: Loss
+    seed: int = 0
+    repeats: int = 2
+
+    def run(self, callee: Any, seed: int | None = None) -> Tensor:
+        """The loss of one forward of `callee`, which is the module or made of it."""
+        default_generator.manual_seed(self.seed if seed is None else seed)
+        return self.loss(callee(*self.inputs), *self.inputs)
+
+
+class Whole(Module):
+    """The module with its loss, as one module: all of a step's forward in one graph."""
+
+    def __init__(self, module: Module, loss: Loss) -> None:
+        super().__init__()
+        self.module, self.loss = module, loss
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.loss(self.module(*inputs), *inputs)
+
+
+def default_loss(output: Any, *inputs: Any) -> Tensor:
+    """The first scalar among the module's outputs, else the mean square of the first output."""
+    outputs: Sequence[Any] = output if isinstance(output, tuple | list) else (output,)
+    tensors = [item for item in outputs if isinstance(item, Tensor)]
+    if not tensors:
+        raise ParityTargetError("the module returned no Tensor", got=type(output).__name__, remedy="pass loss=")
+    for tensor in tensors:
+        if tensor.ndim == 0:
+            return tensor
+    loss: Tensor = (tensors[0] * tensors[0]).mean()
+    return loss
+
+
+def alone() -> Communicator:
+    """A group of this process only."""
+    return ThreadedWorld(1).communicator(0)
+
+
+def copy_of(module: Module) -> Module:
+    """A deep copy, with the gradient hooks of the parameters."""
+    copied = copy.deepcopy(module)
+    for mine, theirs in zip(module.parameters(), copied.parameters(), strict=True):
+        for hook in list(mine._hooks.grad.values()) if mine._hooks is not None else ():
+            theirs.register_hook(hook)
+    return copied
+
+
+def gradients(case: Case, wrap: Wrap) -> dict[str, Array | None]:
+    """The gradients (and the loss) of a copy of the module, run as `wrap` says, in the last of `repeats` passes."""
+    module = copy_of(case.module)
+    run = wrap(module)
+    value = np.zeros(())
+    for _ in range(case.repeats):
+        module.zero_grad()
+        loss = case.run(run)
+        loss.backward()
+        value = loss.detach().numpy()
+    found: dict[str, Array | None] = {LOSS: value.copy()}
+    for name, parameter in module.named_parameters():
+        found[name] = None if parameter.grad is None else parameter.grad.detach().numpy().copy()
+    return found
+
+
+def widened(value: Any) -> Any:
+    """A floating Tensor in float64, detached; anything else as it is."""
+    is_floating = isinstance(value, Tensor) and value.dtype.is_floating_point
+    return value.detach().to(dtypes.float64) if is_floating else value
+
+
+def in_float64(case: Case) -> Case:
+    """The case with every floating parameter, buffer and input in float64."""
+    module = copy_of(case.module).to(dtypes.float64)
+    return Case(module, tuple(map(widened, case.inputs)), case.loss, case.seed, case.repeats)
+
+
+def average(local: Gradients, communicator: Communicator) -> dict[str, Array | None]:
+    """The average over ranks of float64 gradients, in rank order."""
+    everyones = communicator.all_gather_object(dict(local))
+    averaged: dict[str, Array | None] = {}
+    for name in local:
+        arrays = [gradient for one in everyones if (gradient := one[name]) is not None]
+        averaged[name] = sum(arrays[1:], arrays[0]) / communicator.world_size if arrays else None
+    return averaged
+
+
+def is_equal_on_all_ranks(gradient: Array | None, communicator: Communicator) -> bool:
+    """Whether all ranks hold the same bits."""
+    mine = b"" if gradient is None else hashlib.sha256(gradient.tobytes()).digest()
+    return len(set(communicator.all_gather_object(mine))) == 1

@@ -1,0 +1,189 @@
+"""The reference with rules of its own: central differences of the loss in float64, on samples.
+
+In: a float64 `Case` and the float64 gradients that backward gave. Out: for each parameter a `Differences`: how far
+backward is from what the loss really does. No vjp takes part, so a wrong rule (an op's, or the backward of a user's
+autograd.Function) is found, which eager, compiled and float64 references that share the rule cannot.
+Samples of a parameter: one random direction through all its elements, then its element of greatest gradient, then
+random ones. Step control: steps shrink tenfold until two slopes agree best; what they still disagree by is the
+uncertainty of the difference (Press et al., Numerical Recipes, section 5.7).
+What differences cannot judge is marked, not failed: kinks (left and right slopes differ at the smallest step), slopes
+that never settle, gradients that pass through hooks (a hook may change them on purpose), and what time did not allow.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.tensor import Tensor
+from distcompile.nn.module import Module
+from distcompile.parity.case import Case, copy_of
+from distcompile.parity.report import Differences, Gradients
+
+STEPS = (1e-3, 1e-4, 1e-5, 1e-6)  # relative to the parameter's size
+AGREEMENT = 1e-7  # two slopes this close: the step is small enough
+TOLERANCE = 1e-4  # of a gradient against a slope, relative; far above float64's noise, far below a wrong rule
+UNSETTLED = 1e-2  # a slope known no better than this says nothing
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What samples of one parameter said so far."""
+
+    checked: int = 0
+    error: float = 0.0
+    failure: str = ""
+    marks: dict[str, int] = field(default_factory=dict)
+
+    def mark(self, why: str) -> None:
+        self.marks[why] = self.marks.get(why, 0) + 1
+
+    def result(self) -> Differences:
+        marks = tuple(why if count == 1 else f"{why} ({count} samples)" for why, count in self.marks.items())
+        return Differences(self.checked, self.error, self.failure, marks)
+
+
+def check_differences(case: Case, gradients: Gradients, *, samples: int, limit_s: float) -> dict[str, Differences]:
+    """Judge every gradient. case: in float64. samples: elements a parameter, beside one direction. limit_s: in all."""
+    module = copy_of(case.module)
+    hooked = hooks_of(module)
+    rng = np.random.default_rng(case.seed)
+    until_s = time.perf_counter() + limit_s
+    found: dict[str, Differences] = {}
+    for name, parameter in module.named_parameters():
+        outcome = _Outcome()
+        gradient = gradients.get(name)
+        if gradient is None:
+            outcome.mark("no gradient")
+        elif name in hooked or "" in hooked:
+            outcome.mark(f"not judged: {hooked.get(name) or hooked['']}")
+        else:
+            slope = _Slope(case, module, parameter)
+            for what, direction in _directions(gradient, samples, rng):
+                if time.perf_counter() > until_s:
+                    outcome.mark("not judged: time is up")
+                    break
+                _judge(outcome, what, slope, direction, float((gradient * direction).sum()))
+        found[name] = outcome.result()
+    return found
+
+
+def hooks_of(module: Module) -> dict[str, str]:
+    """Parameters whose gradients hooks may change: name -> which. Under "": hooks of modules, which may change all."""
+    found = {}
+    for name, child in module.named_modules():
+        if child._backward_hooks or child._backward_pre_hooks:
+            found[""] = f"backward hooks of {name or type(child).__name__}"
+    for name, parameter in module.named_parameters():
+        if parameter._hooks is not None and parameter._hooks.grad:
+            found[name] = "its gradient passes a hook"
+    return found
+
+
+def _directions(gradient: Array, samples: int, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    """What is moved, and by how much each element: f64 of the gradient's shape."""
+    if gradient.size == 0:
+        return
+    yield "along a random direction", np.where(rng.random(gradient.shape) < 0.5, -1.0, 1.0)
+    greatest = int(np.argmax(np.abs(np.nan_to_num(gradient))))
+    others = rng.permutation(gradient.size)[: max(samples - 1, 0)].tolist() if samples else []
+    for flat in dict.fromkeys([greatest, *others] if samples and gradient.size > 1 else []):
+        direction = np.zeros(gradient.size)
+        direction[flat] = 1.0
+        place = [int(n) for n in np.unravel_index(flat, gradient.shape)]
+        yield f"at element {place}", direction.reshape(gradient.shape)
+
+
+class _Slope:
+    """The loss along one parameter of a module, everything else as it is."""
+
+    def __init__(self, case: Case, module: Module, parameter: Tensor) -> None:
+        self.case, self.module, self.parameter = case, module, parameter
+        self.start: Array = parameter.detach().numpy().copy()
+        self.buffers = [(buffer, buffer.detach().numpy().copy()) for buffer in module.buffers()]
+        self.size = size_of(self.start)
+
+    def along(self, direction: Array) -> Callable[[float], float]:
+        """The loss as a function of how far the parameter is moved; module and buffers are put back."""
+
+        def loss(step: float) -> float:
+            self.parameter._cell.write(self.start + step * direction)
+            try:
+                with no_grad():
+                    return float(self.case.run(self.module))
+            finally:
+                self.parameter._cell.write(self.start)
+                for buffer, array in self.buffers:
+                    buffer._cell.write(array.copy())
+
+        return loss
+
+
+def size_of(start: Array) -> float:
+    """The unit of steps: the root mean square, or a hundredth."""
+    return max(float(np.sqrt(np.mean(np.square(start)))) if start.size else 0.0, 1e-2)
+
+
+def central(function: Callable[[float], float], size: float) -> tuple[float, float]:
+    """The slope of a float64 function at 0, and how far it is uncertain."""
+    best, previous = (math.nan, math.inf), math.nan
+    for relative in STEPS:
+        step = relative * size
+        slope = (function(step) - function(-step)) / (2 * step)
+        apart = abs(slope - previous)
+        if apart < best[1]:
+            best = (slope, apart)
+        if apart <= AGREEMENT * abs(slope):
+            break
+        previous = slope
+    return best
+
+
+def kink(function: Callable[[float], float], size: float) -> float:
+    """By how much left and right slope differ in a way that smaller steps do not mend; 0: smooth."""
+    jumps = []
+    middle = function(0.0)
+    for relative in STEPS[-2:]:
+        step = relative * size
+        jumps.append(abs((function(step) - 2 * middle + function(-step)) / step))
+    return jumps[1] if jumps[1] > 0.5 * jumps[0] else 0.0
+
+
+def _judge(outcome: _Outcome, what: str, slope: _Slope, direction: Array, claimed: float) -> None:
+    """Compare backward's derivative along `direction` with the loss's own."""
+    loss = slope.along(direction)
+    measured, uncertainty = central(loss, slope.size)
+    if not math.isfinite(claimed):
+        if math.isfinite(measured):
+            outcome.checked, outcome.error = outcome.checked + 1, math.inf
+            outcome.failure = (
+                outcome.failure or f"differences: backward gives {claimed} {what}, the loss {measured:.6g}"
+            )
+        else:
+            outcome.mark("neither backward nor the loss is finite")
+        return
+    if not math.isfinite(measured):
+        outcome.mark("the loss is not finite nearby")
+        return
+    outcome.checked += 1
+    size = max(abs(measured), abs(claimed))
+    apart = abs(measured - claimed)
+    if apart <= TOLERANCE * size + 3 * uncertainty + 1e-12:
+        outcome.error = max(outcome.error, apart / size if size else 0.0)
+        return
+    if kink(loss, slope.size) > 1e-3 * apart:
+        outcome.mark("a kink: left and right slopes differ")
+    elif uncertainty > UNSETTLED * size:
+        outcome.mark("the slope does not settle")
+    else:
+        outcome.error = max(outcome.error, apart / size)
+        outcome.failure = (
+            outcome.failure
+            or f"differences: backward gives {claimed:.6g} {what}, the loss's own slope is {measured:.6g}"
+        )

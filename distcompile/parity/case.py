@@ -83,6 +83,21 @@ def copy_of(module: Module) -> Module:
     return copied
 
 
+def of_rank_0(module: Module, communicator: Communicator) -> Module:
+    """A copy with the parameters and buffers of rank 0's, as DistributedDataParallel gives them to all ranks."""
+    copied = copy_of(module)
+    tensors = [*copied.parameters(), *copied.buffers()]
+    arrays = communicator.broadcast_object([tensor.detach().numpy() for tensor in tensors])
+    shapes, theirs = [tuple(t.shape) for t in tensors], [array.shape for array in arrays]
+    if shapes != theirs:
+        raise ParityTargetError(
+            "ranks built different modules", expected=f"rank 0's shapes: {theirs}", got=f"here: {shapes}"
+        )
+    for tensor, array in zip(tensors, arrays, strict=True):
+        tensor._cell.write(np.array(array))
+    return copied
+
+
 def gradients(case: Case, wrap: Wrap) -> dict[str, Array | None]:
     """The gradients (and the loss) of a copy of the module, run as `wrap` says, in the last of `repeats` passes."""
     module = copy_of(case.module)

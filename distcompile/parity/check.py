@@ -31,6 +31,7 @@ from distcompile.parity.case import (
     gradients,
     in_float64,
     is_equal_on_all_ranks,
+    of_rank_0,
 )
 from distcompile.parity.differences import check_differences
 from distcompile.parity.errors import ParityError
@@ -83,12 +84,13 @@ def check(
     """Compare gradients of `module(*inputs)`; collective over `group` (default: the process group, or one rank alone).
 
     module: wrapped in DistributedDataParallel or not. inputs: this rank's part of the batch. loss: (output, *inputs) ->
-    scalar. ddp_options: for DistributedDataParallel. Raises ParityError on failure if `raise_on_failure`. The module
-    itself is left as it is.
+    scalar. ddp_options: for DistributedDataParallel; as there, all ranks start from rank 0's parameters. Raises
+    ParityError on failure if `raise_on_failure`. The module itself is left as it is.
     """
     if isinstance(module, DistributedDataParallel):
         module = module.module
     communicator = group or (distributed.group_or_default(None) if distributed.is_initialized() else alone())
+    module = of_rank_0(module, communicator)
     case = Case(module, inputs, loss or default_loss, seed)
     with fork_rng(), set_shard(communicator.rank):
         run = _Check(case, communicator, backend, tolerance or Tolerance(), judges or Judges(), ddp_options)

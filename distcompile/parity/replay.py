@@ -49,6 +49,14 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
+def contribution(task: Task, rank: int) -> bytes:
+    """What `rank` gives to a collective; nothing to another rank's broadcast."""
+    if task.words:
+        return repr(task.words).encode()
+    is_receiver = task.call.kind in ("broadcast", "scatter") and task.call.root != rank
+    return b"" if is_receiver else task.source.tobytes()
+
+
 class RecordingCommunicator(Communicator):
     """`inner`, and everything that it gave this rank, in the file `path` once closed (or `flush`ed)."""
 
@@ -62,7 +70,7 @@ class RecordingCommunicator(Communicator):
         inner_task = task
         if task.gate is not None and isinstance(task.gate.work, _Observed):
             inner_task = replace(task, gate=Gate(task.gate.work.inner, task.gate.agree))
-        given = "" if task.held else digest(task.source.tobytes())  # before anything is written there
+        given = "" if task.held else digest(contribution(task, self.rank))  # before anything is written there
         return _Observed(self, task, self.inner.launch(inner_task), given)
 
     def keep(self, record: Record) -> None:
@@ -127,7 +135,7 @@ class _Observed(Work):
             self.on_release = self._released_now
 
     def _released_now(self) -> None:
-        given = digest(self.task.source.tobytes())
+        given = digest(contribution(self.task, self.rank))
         if self.is_cancelled:
             self.inner.cancel()
         else:
@@ -182,7 +190,7 @@ class ReplayCommunicator(Communicator):
         work = Work(str(task), rank=self.rank, nbytes=task.target.nbytes, timeout_s=self.timeout_s, held=task.held)
 
         def end() -> None:
-            self._notice(record, task.source.tobytes())
+            self._notice(record, contribution(task, self.rank))
             if record.data:
                 task.target[...] = np.frombuffer(record.data, task.target.dtype).reshape(task.target.shape)
             work.rows = record.rows

@@ -25,6 +25,7 @@ import numpy as np
 
 from collectives import Communicator, Gate, Work
 from collectives.call import Array, Task
+from collectives.work import LocalWork
 from distcompile.errors import NotSupportedError
 from distcompile.parity.errors import RecordingFileError, ReplayError
 
@@ -123,7 +124,7 @@ class RecordingCommunicator(Communicator):
         self.inner.abort(exit_code)
 
 
-class _Observed(Work):
+class _Observed(LocalWork):
     """A Work of the inner communicator, recorded when it has ended: at once, or when it is released."""
 
     def __init__(self, owner: RecordingCommunicator, task: Task, inner: Work, given: str) -> None:
@@ -187,7 +188,7 @@ class ReplayCommunicator(Communicator):
 
     def launch(self, task: Task) -> Work:
         record = self._next(str(task.call), task.label)
-        work = Work(str(task), rank=self.rank, nbytes=task.target.nbytes, timeout_s=self.timeout_s, held=task.held)
+        work = LocalWork(str(task), rank=self.rank, nbytes=task.target.nbytes, timeout_s=self.timeout_s, held=task.held)
 
         def end() -> None:
             self._notice(record, contribution(task, self.rank))

@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
 
     distributed.init_process_group()
     try:
-        module, inputs, loss = load_target(options.target)
+        target = load_target(options.target)
         chosen = TuneOptions(options.budget_s, options.caps_mb or CAPS_MB, options.optimizer, options.backend)
         with progress(distributed.get_rank() == 0) as say:
-            report = tune(module, inputs, loss, chosen, say)
+            report = tune(target.module, target.inputs, target.loss, chosen, say)
         if distributed.get_rank() == 0:
             keep(report, options)
     except (ParityTargetError, TuningError) as error:

@@ -24,7 +24,7 @@ from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter, plan_from_gr
 from distcompile.nn.module import Module
 from distcompile.optim import SGD, AdamW
 from distcompile.optim.optimizer import Optimizer
-from distcompile.parity.check import default_loss
+from distcompile.parity.case import default_loss
 from distcompile.tuning.errors import TuningError
 from distcompile.tuning.measure import measure_contention, measure_costs
 from distcompile.tuning.observe import (

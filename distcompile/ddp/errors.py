@@ -38,3 +38,7 @@ class PlanError(DdpError):
 
 class NotInitializedError(DdpError, ValueError):
     """A function of `distcompile.distributed` before init_process_group()."""
+
+
+class CommHookError(DdpError, TypeError):
+    """A communication hook that cannot be registered, that differs between ranks, or that breaks its contract."""

@@ -19,7 +19,3 @@ class GroupRankError(DistCompileError, ValueError):
 
 class TensorListError(DistCompileError, ValueError):
     """Tensors given to a collective that do not fit together: another number, shape or dtype than needed."""
-
-
-class CommHookError(DistCompileError, RuntimeError):
-    """A communication hook that cannot be registered, or that returned something else than its contract says."""

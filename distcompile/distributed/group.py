@@ -61,6 +61,7 @@ class GroupMember(metaclass=_Names):
 _process_group: Communicator | None = None
 _thread_group: ContextVar[Communicator | None] = ContextVar("communicator", default=None)
 _members: WeakKeyDictionary[Communicator, tuple[int, ...]] = WeakKeyDictionary()  # global ranks of sub-groups
+_twins: WeakKeyDictionary[Communicator, Communicator] = WeakKeyDictionary()
 _children: WeakKeyDictionary[Communicator, list[Communicator]] = WeakKeyDictionary()
 
 
@@ -245,6 +246,19 @@ def new_subgroups_by_enumeration(
     groups = [new_group(ranks, timeout, backend) for ranks in ranks_per_subgroup_list]
     mine = next((made for made in groups if not not_in(made)), None)
     return cast(ProcessGroup, mine), groups
+
+
+def twin(group: ProcessGroup) -> ProcessGroup:
+    """A second communicator of the same ranks, one for each group: for collectives that come in the middle of others.
+
+    Collective the first time. Closed with its group.
+    """
+    if group not in _twins:
+        made = group.subgroup(range(group.world_size))
+        assert made is not None
+        _twins[group] = made
+        _children.setdefault(group, []).append(made)
+    return _twins[group]
 
 
 # --- ranks ------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ from distcompile.nn.module import Module
 from distcompile.nn.normalization import GroupNorm, LayerNorm, RMSNorm
 from distcompile.nn.parameter import Buffer, Parameter
 from distcompile.nn.parameter_containers import ParameterDict, ParameterList
+from distcompile.nn.sync_batchnorm import SyncBatchNorm
 from distcompile.nn.transformer import (
     Transformer,
     TransformerDecoder,
@@ -131,6 +132,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

@@ -1,0 +1,1 @@
+"""torch.distributed.algorithms' names: communication hooks, and averaging of models."""

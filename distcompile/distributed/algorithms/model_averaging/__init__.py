@@ -1,0 +1,1 @@
+"""Averaging of models over ranks: averagers.PeriodicModelAverager, utils' functions under `averaging`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -69,8 +69,8 @@ class GradBucket:
 class NativeHook:
     """The plain average over all ranks, travelling as `wire` ("": as it is): one collective, no Python."""
 
-    wants_raw: ClassVar[bool] = False
-    is_python: ClassVar[bool] = False
+    wants_raw: bool = False
+    is_python: bool = False
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -97,8 +97,8 @@ class NativeHook:
 class PythonHook:
     """A user's hook. It is called once the gate has passed: its own collectives know no gate."""
 
-    wants_raw: ClassVar[bool] = True
-    is_python: ClassVar[bool] = True
+    wants_raw: bool = True
+    is_python: bool = True
 
     def __init__(self, state: Any, hook: Hook) -> None:
         self.state, self.hook = state, hook

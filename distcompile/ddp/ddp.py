@@ -29,8 +29,9 @@ from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.buffer_sync import BufferSync
+from distcompile.ddp.comm_hook import Hook, make_hook, name_of
 from distcompile.ddp.eager import own
-from distcompile.ddp.errors import NoGradientsError
+from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
 from distcompile.ddp.model_state import Census, broadcast_tensors, check_same_model
@@ -231,6 +232,17 @@ class DistributedDataParallel(Module):
     @require_backward_grad_sync.setter
     def require_backward_grad_sync(self, value: bool) -> None:
         self._books.is_synchronising = value
+
+    def register_comm_hook(self, state: object, hook: Hook) -> None:
+        """Have `hook(state, bucket)` reduce each bucket of gradients: see comm_hook.py. Once, on all ranks.
+
+        Raises CommHookError, or RankDisagreementError if the ranks register different hooks.
+        """
+        if self._books.comm_hook is not None:
+            raise CommHookError("a communication hook can be registered only once, and this instance has one")
+        made = make_hook(state, hook, self.process_group)
+        agree(self.process_group, [Subject("communication hook", (name_of(hook),))], label="register_comm_hook")
+        self._books.comm_hook = made
 
     # --- the compiler's side ----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ tensors.py, messages.py, objects.py and work.py; environment.py for how a job mu
 
 from __future__ import annotations
 
+from distcompile.ddp.comm_hook import GradBucket
 from distcompile.distributed.group import (
     Backend,
     GroupMember,
@@ -67,6 +68,7 @@ from distcompile.distributed.work import TensorWork as Work
 
 __all__ = [
     "Backend",
+    "GradBucket",
     "GroupMember",
     "P2POp",
     "ProcessGroup",

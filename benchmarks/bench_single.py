@@ -2,7 +2,7 @@
 
     [BENCH_FRAMEWORK=torch] python bench_single.py MODEL eager|compile [--repeats N] [--first-only]
 
-MODEL: mlp, gpt, gptbig, or chain10k, chain10m (sin(cos(x)), forward only).
+MODEL: one of models.py, or chain10k, chain10m (sin(cos(x)), forward only).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import json
 from collections.abc import Callable
 
-from framework import NAME, torch
+from framework import identity, torch
 from models import chain, make
 from timing import repeat_ms, seconds, summary
 
@@ -51,7 +51,7 @@ def main() -> None:
         step, inner = chain_step(options.model, options.mode)
     else:
         step, inner = training_step(options.model, options.mode), 1
-    result: dict[str, object] = {"framework": NAME, "model": options.model, "mode": options.mode}
+    result: dict[str, object] = {**identity(), "model": options.model, "mode": options.mode}
     result["first_s"] = round(seconds(step), 3)
     if not options.first_only:
         result |= summary(repeat_ms(step, options.repeats, inner=inner), "step")

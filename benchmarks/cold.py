@@ -23,7 +23,7 @@ _CACHES = ("DISTCOMPILE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR
 
 def measure(model: str, python: str, framework: str) -> dict[str, object]:
     """Cold, then warm, in one pair of fresh processes."""
-    result: dict[str, object] = {"framework": framework, "model": model}
+    result: dict[str, object] = {"model": model}
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "BENCH_FRAMEWORK": framework, "OMP_NUM_THREADS": "1"}
         for name in _CACHES:
@@ -34,7 +34,9 @@ def measure(model: str, python: str, framework: str) -> dict[str, object]:
             command = [python, str(_SCRIPT), model, "compile", "--first-only"]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
             result[f"{temperature}_process_s"] = round(time.perf_counter() - begun, 2)
-            result[f"{temperature}_step_s"] = json.loads(done.stdout.splitlines()[-1])["first_s"]
+            told = json.loads(done.stdout.splitlines()[-1])
+            result[f"{temperature}_step_s"] = told["first_s"]
+            result |= {name: told[name] for name in ("framework", "version", "has_torch")}
     return result
 
 

@@ -1,6 +1,7 @@
 """The framework under measurement, chosen by BENCH_FRAMEWORK: `distcompile` (default) or `torch`.
 
-In: the environment. Out: `torch`, `nn`, `F` (of either), `World` (ranks, barrier, mean over ranks), `pin`.
+In: the environment. Out: `torch`, `nn`, `F` (of either), `World` (ranks, barrier, mean over ranks), `pin`, and
+`identity`, which every benchmark reports and `run.py` checks: no side's numbers can be shown as the other's.
 The models and the loops of this folder are one source for both sides: only what is imported here differs, so a ratio
 compares frameworks and not benchmark programs. PyTorch is not a dependency; its side runs under its own interpreter.
 """
@@ -9,18 +10,28 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 NAME = os.environ.get("BENCH_FRAMEWORK", "distcompile")
 
 
+# who this rank is among those of its host, and among all: torchrun's and our launcher's, MPICH's, Open MPI's names
+_LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
+_RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
+
+
 def pin() -> None:
-    """Bind this process to one core, by its rank on this host; before anything counts its cores. Both sides alike."""
-    local_rank = int(os.environ.get("LOCAL_RANK", os.environ.get("MPI_LOCALRANKID", "0")))
+    """Bind this process to one core, by its rank on this host; before anything counts its cores. Both sides alike.
+
+    BENCH_PIN=rank: by its rank among all, for hosts that are namespaces of one machine and share its cores.
+    """
+    names = _RANKS if os.environ.get("BENCH_PIN") == "rank" else _LOCAL_RANKS
+    place = next((int(os.environ[name]) for name in names if name in os.environ), 0)
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > 1 and "BENCH_NOPIN" not in os.environ:  # distcompile-run has bound its ranks already
-        os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
+    if len(cores) > 1:  # distcompile-run has bound its ranks already
+        os.sched_setaffinity(0, {cores[place % len(cores)]})
 
 
 pin()
@@ -29,6 +40,15 @@ nn: Any = importlib.import_module(f"{NAME}.nn")
 F: Any = importlib.import_module(f"{NAME}.nn.functional")
 if NAME == "torch":
     torch.set_num_threads(1)
+
+
+def identity() -> dict[str, str]:
+    """Which framework, of which version, measures here. torch is told to be loaded, or not."""
+    return {
+        "framework": NAME,
+        "version": str(torch.__version__),
+        "has_torch": "yes" if "torch" in sys.modules else "no",
+    }
 
 
 class World:

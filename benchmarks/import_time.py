@@ -31,7 +31,15 @@ def measure(name: str, python: str, repeats: int, *, use: bool) -> dict[str, obj
     pairs = [(process_s(python, "pass"), process_s(python, code)) for _ in range(repeats + 1)][1:]
     added = sorted(full - bare for bare, full in pairs)
     median, low, high = statistics.median(added), added[0], added[-1]
-    return {"import": name, "median_s": round(median, 3), "min_s": round(low, 3), "max_s": round(high, 3)}
+    return {**identity(name, python), "median_s": round(median, 3), "min_s": round(low, 3), "max_s": round(high, 3)}
+
+
+def identity(name: str, python: str) -> dict[str, str]:
+    """What that interpreter imports under that name; torch is told to be loaded, or not."""
+    code = f"import sys, {name}; print({name}.__version__, 'torch' in sys.modules)"
+    told = subprocess.run([python, "-c", code], check=True, cwd=_ROOT, timeout=120, capture_output=True, text=True)
+    version, has_torch = told.stdout.split()
+    return {"framework": name, "version": version, "has_torch": "yes" if has_torch == "True" else "no"}
 
 
 def main() -> None:

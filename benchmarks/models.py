@@ -1,4 +1,4 @@
-"""The models that are measured: an MLP and GPTs of two sizes, written once for both frameworks.
+"""The models that are measured: an MLP, GPTs of two sizes, two of small layers; written once for both frameworks.
 
 In: a name. Out: `make(name)` -> Case(model, batch, optimizer factory); `chain` for the pointwise case.
 The sizes are those of the project's recorded torch numbers. A model called on its batch returns its loss.
@@ -69,6 +69,29 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(h)).view(-1, self.vocabulary), y.view(-1))
 
 
+class Normed(nn.Module):
+    """20 x (Linear 64 + BatchNorm): many small parameters and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pairs = [nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64)) for _ in range(20)]
+        self.layers = nn.Sequential(*pairs)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return F.mse_loss(self.layers(x), y)
+
+
+class Narrow(nn.Module):
+    """6 x Linear(64): with a bucket a parameter, 12 buckets of at most 16 KiB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return F.mse_loss(self.layers(x), y)
+
+
 @dataclass(frozen=True)
 class Case:
     """A training step's ingredients."""
@@ -95,7 +118,7 @@ def _tokens(batch: int, time: int, vocabulary: int) -> tuple[Any, Any]:
 
 
 def make(name: str) -> Case:
-    """The case called `name`: "mlp", "gpt" (3.4 M parameters), "gptbig" (21 M). Raises SystemExit for another name."""
+    """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), normed, narrow. Others: SystemExit."""
     torch.manual_seed(0)
     if name == "mlp":
         return Case(MLP(), (torch.randn(128, 784), torch.randint(0, 10, (128,))), _sgd)
@@ -103,7 +126,10 @@ def make(name: str) -> Case:
         return Case(GPT(4, 256, 4, 128, 512), _tokens(8, 128, 512), _adamw)
     if name == "gptbig":
         return Case(GPT(6, 512, 8, 128, 2048), _tokens(4, 128, 2048), _adamw)
-    raise SystemExit(f"no model {name!r}: mlp, gpt or gptbig")
+    if name in ("normed", "narrow"):
+        model = Normed() if name == "normed" else Narrow()
+        return Case(model, (torch.randn(32, 64), torch.randn(32, 64)), _sgd)
+    raise SystemExit(f"no model {name!r}: mlp, gpt, gptbig, normed or narrow")
 
 
 def chain(x: Any) -> Any:

@@ -1,162 +1,120 @@
 """Runs ours and the peer's side interleaved, and reports ratios of medians with their spread.
 
-    python benchmarks/run.py [--peer-python /path/to/python-with-torch] [--what ddp,single,cold,import] [--rounds 3]
-                             [--models mlp,gpt] [--bucket-mb 25] [--json FILE]
+    python benchmarks/run.py [--peer-python /path/to/python-with-torch] [--what ddp,single,cold,import,small,network]
+                             [--rounds 3] [--models mlp,gpt] [--bucket-mb 25] [--rate 1gbit] [--json FILE]
 
 A round runs every side once, in fresh processes, one after the other. A line gives each side's median over the rounds,
 and the median, least and greatest of the rounds' ratios peer/ours (above 1: ours is faster). Without --peer-python
-only ours is measured. OMP_NUM_THREADS=1 and one core a rank, on both sides.
+only ours is measured. OMP_NUM_THREADS=1 and one core a rank, on both sides. `network` makes two hosts and takes root.
+What a side reports of itself is checked (`sides.py`): the peer must be torch, ours must not have loaded it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import os
 import statistics
-import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import machine
+import measures
+from measures import Measure
+from network import network_measures
+from shaped_hosts import two_hosts, why_not
+from sides import PEER, Result, Side, machine_alone, measure, peer_version
 
-_HERE = Path(__file__).resolve().parent
-_TIMEOUT_S = 900
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One thing measured on both sides. key: the field of the JSON line that counts; modes: the peer's variants."""
-
-    title: str
-    key: str
-    unit: str
-    ours: list[str]
-    peers: dict[str, list[str]]
-
-
-def run_json(command: list[str], framework: str) -> dict[str, float]:
-    """The JSON line that a benchmark process prints last. Raises SystemExit with its stderr if it fails."""
-    environment = {**os.environ, "BENCH_FRAMEWORK": framework, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_HERE.parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    lines = [line[line.index("{") :] for line in done.stdout.splitlines() if "{" in line]
-    if done.returncode or not lines:
-        raise SystemExit(f"{' '.join(command)}\nfailed with exit code {done.returncode}:\n{done.stderr[-4000:]}")
-    result: dict[str, float] = json.loads(lines[-1])
-    return result
+LOCAL: dict[str, Callable[[argparse.Namespace], list[Measure]]] = {
+    "ddp": measures.ddp_measures,
+    "single": measures.single_measures,
+    "cold": measures.cold_measures,
+    "import": measures.import_measures,
+    "small": measures.small_measures,
+}
+Results = dict[tuple[str, str], list[Result]]  # (title, side) -> what each round said
 
 
-def script(name: str, *arguments: str) -> list[str]:
-    return [str(_HERE / name), *arguments]
-
-
-def ddp_measures(options: argparse.Namespace) -> list[Measure]:
-    found = []
-    for model in options.models.split(","):
-        arguments = [options.bucket_mb, "--repeats", options.repeats]
-        torchrun = [options.peer_python, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        peers = {
-            f"torch {m} + DDP": [*torchrun, *script("bench_ddp.py", model, m, *arguments)] for m in ("compile", "eager")
-        }
-        ours = [sys.executable, "-m", "launch", "-n", "2", "--no-prefix", "--timeout", str(_TIMEOUT_S - 10)]
-        title = f"{model}: training step, 2 ranks x 1 thread, {options.bucket_mb} MiB buckets"
-        found.append(
-            Measure(title, "step_ms", "ms", [*ours, *script("bench_ddp.py", model, "compile", *arguments)], peers)
-        )
-    return found
-
-
-def single_measures(options: argparse.Namespace) -> list[Measure]:
-    found = []
-    for model in [*options.models.split(","), "chain10k", "chain10m"]:
-        arguments = ["--repeats", options.repeats]
-        peers = {
-            f"torch {m}": [options.peer_python, *script("bench_single.py", model, m, *arguments)]
-            for m in ("compile", "eager")
-        }
-        ours = [sys.executable, *script("bench_single.py", model, "compile", *arguments)]
-        found.append(Measure(f"{model}: step, 1 process, 1 thread", "step_ms", "ms", ours, peers))
-    return found
-
-
-def cold_measures(options: argparse.Namespace) -> list[Measure]:
-    ours = [sys.executable, *script("cold.py", "gpt")]
-    peers = {
-        "torch.compile": [
-            sys.executable,
-            *script("cold.py", "gpt", "--framework", "torch"),
-            "--python",
-            options.peer_python,
-        ]
-    }
-    title = "gpt: first training step, whole process, {} cache"
-    return [
-        Measure(title.format("empty"), "cold_process_s", "s", ours, peers),
-        Measure(title.format("filled"), "warm_process_s", "s", ours, peers),
-    ]
-
-
-def import_measures(options: argparse.Namespace) -> list[Measure]:
-    found = []
-    for title, use in (("import", []), ("import, first module, its backward", ["--use"])):
-        ours = [sys.executable, *script("import_time.py", "distcompile", *use)]
-        theirs = [sys.executable, *script("import_time.py", "torch", *use), "--python", options.peer_python]
-        found.append(Measure(title, "median_s", "s", ours, {"torch": theirs}))
-    return found
-
-
-MEASURES = {"ddp": ddp_measures, "single": single_measures, "cold": cold_measures, "import": import_measures}
-
-
-def measure_all(measures: list[Measure], rounds: int, with_peer: bool) -> dict[tuple[str, str], list[dict[str, float]]]:
-    """(title, side) -> the JSON results of each round. A command shared by several measures runs once a round."""
-    results: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for number in range(rounds):
-        done: dict[tuple[str, ...], dict[str, float]] = {}
-        for measure in measures:
-            sides = {"ours": measure.ours, **(measure.peers if with_peer else {})}
-            for side, command in sides.items():
-                key = tuple(command)
-                if key not in done:
-                    done[key] = run_json(command, "distcompile" if side == "ours" else "torch")
-                results.setdefault((measure.title, side), []).append(done[key])
-                print(
-                    f"round {number + 1}: {measure.title}: {side}: {done[key][measure.key]} {measure.unit}",
-                    file=sys.stderr,
-                )
+def measure_all(wanted: list[Measure], options: argparse.Namespace, version: str) -> Results:
+    """Every side of every measure, `options.rounds` times. A side that several measures share runs once a round."""
+    results: Results = {}
+    for number in range(options.rounds):
+        done: dict[Side, Result] = {}
+        for one in wanted:
+            for name, side in one.sides.items():
+                if side.framework == PEER and not version:
+                    continue
+                if side not in done:
+                    with machine_alone(options.lock):
+                        done[side] = measure(side, version)
+                results.setdefault((one.title, name), []).append(done[side])
+                value = done[side][one.key]
+                print(f"round {number + 1}: {one.title}: {name}: {value} {one.unit}", file=sys.stderr, flush=True)
     return results
 
 
-def report(measures: list[Measure], results: dict[tuple[str, str], list[dict[str, float]]], rounds: int) -> str:
+def report(wanted: list[Measure], results: Results, rounds: int) -> str:
     """A Markdown table."""
-    lines = ["| measure | side | median | peer/ours (least to greatest) |", "|---|---|---|---|"]
-    for measure in measures:
-        ours = [r[measure.key] for r in results[measure.title, "ours"]]
-        lines.append(f"| {measure.title} | ours | {statistics.median(ours):.4g} {measure.unit} | |")
-        for side in measure.peers:
-            if (measure.title, side) in results:
-                theirs = [r[measure.key] for r in results[measure.title, side]]
-                ratios = sorted(t / o for t, o in zip(theirs, ours))
-                ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-                lines.append(f"| | {side} | {statistics.median(theirs):.4g} {measure.unit} | {ratio} |")
+    lines = ["| measure | side | median (least to greatest) | peer/ours (least to greatest) |", "|---|---|---|---|"]
+    for one in wanted:
+        times = {
+            name: [result[one.key] for result in results[one.title, name]]
+            for name in one.sides
+            if (one.title, name) in results
+        }
+        title = one.title
+        for name, own in times.items():
+            spread = f"{statistics.median(own):.4g} ({min(own):.4g} to {max(own):.4g}) {one.unit}"
+            lines.append(f"| {title} | {name} | {spread} | {_ratio(name, one, times)} |")
+            title = ""
     return "\n".join([*lines, "", f"{rounds} rounds, interleaved."])
 
 
-def main() -> None:
+def _ratio(name: str, one: Measure, times: dict[str, list[float]]) -> str:
+    """The quickest of the peers that `name` is compared with, over `name`, by round."""
+    peers = [other for other in one.compared.get(name, ()) if other in times]
+    if not peers:
+        return ""
+    best = min(peers, key=lambda other: statistics.median(times[other]))
+    ratios = sorted(theirs / own for theirs, own in zip(times[best], times[name]))
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), {best}"
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer-python", default="")
     parser.add_argument("--what", default="ddp,single,cold,import")
     parser.add_argument("--models", default="mlp,gpt")
     parser.add_argument("--bucket-mb", default="25")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", default="20")
+    parser.add_argument("--repeats", default="20", help="steps timed by a process")
+    parser.add_argument("--rate", default="1gbit", help="of the link between the two hosts, as tc writes it")
+    parser.add_argument("--network-model", default="gptbig")
+    parser.add_argument("--sides", default="", help="of `network`: only these")
+    parser.add_argument("--lock", default="", help="a file whose lock is held while a side is measured")
     parser.add_argument("--json", default="")
     options = parser.parse_args()
-    measures = [m for what in options.what.split(",") for m in MEASURES[what](options)]
-    results = measure_all(measures, options.rounds, bool(options.peer_python))
+    options.what = options.what.split(",")
+    unknown = set(options.what) - {*LOCAL, "network"}
+    if unknown:
+        parser.error(f"nothing called {', '.join(unknown)} is measured here")
+    return options
+
+
+def main() -> None:
+    options = parse()
+    version = peer_version(options.peer_python) if options.peer_python else ""
+    wanted = [one for what in options.what if what in LOCAL for one in LOCAL[what](options)]
+    with contextlib.ExitStack() as stack:
+        if "network" in options.what:
+            reason = why_not()
+            if reason:
+                raise SystemExit(f"network: {reason}")
+            wanted += network_measures(options, stack.enter_context(two_hosts(options.rate)))
+        results = measure_all(wanted, options, version)
     where = machine.describe(options.peer_python)
-    print(f"{report(measures, results, options.rounds)} {where}")
+    print(f"{report(wanted, results, options.rounds)} {where}")
     if options.json:
         rows = [{"measure": t, "side": s, "rounds": r} for (t, s), r in results.items()]
         Path(options.json).write_text(json.dumps({"machine": where, "results": rows}, indent=1) + "\n")

@@ -36,6 +36,33 @@ def repeat_ms(
     return times
 
 
+def train_ms(
+    step: Callable[[], object],
+    trains: int,
+    length: int,
+    *,
+    done: Callable[[], object],
+    before: Callable[[], object],
+    warm_up: int,
+) -> list[float]:
+    """Mean time of a step in each of `trains` trains of `length` steps, after `warm_up` steps.
+
+    before: runs before each train, untimed. done: returns when nothing of the train is on its way any more; timed.
+    """
+    for _ in range(warm_up):
+        step()
+    done()
+    times = []
+    for _ in range(trains):
+        before()
+        begun = time.perf_counter()
+        for _ in range(length):
+            step()
+        done()
+        times.append((time.perf_counter() - begun) / length * 1e3)
+    return times
+
+
 def summary(times: list[float], name: str) -> dict[str, float]:
     """Median, 10th and 90th percentile, under `name`."""
     ordered = sorted(times)

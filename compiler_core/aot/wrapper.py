@@ -102,7 +102,8 @@ class CompiledBackward:
             self.cut = self._other_cut()
         cut = self.cut
         tangents = [
-            np.zeros(meta.shape, meta.dtype.numpy) if grad is None else grad for grad, meta in zip(grads, self.tangents)
+            np.zeros(meta.shape, meta.dtype.numpy) if grad is None else _dense(grad)
+            for grad, meta in zip(grads, self.tangents)
         ]
         places: list[Array] = [*values, *tangents, *(EMPTY,) * (cut.size - len(values) - len(tangents))]
         missing = self._missing(grads)
@@ -142,6 +143,11 @@ class CompiledBackward:
             return NOTHING
         came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
         return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
+
+
+def _dense(array: Array) -> Array:
+    """`array`, contiguous: the tangent of a sum is one number, expanded, and native calls are slow on such arrays."""
+    return array if array.flags.c_contiguous else np.array(array, order="C")
 
 
 FORMER_CUTS = 16  # kept of one backward: tuning goes to and fro between plans

@@ -394,9 +394,6 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop):
             raise TypeError("iteration over a 0-d tensor")
         return iter([self[i] for i in range(self._cell.value.shape[0])])
 
-    def __hash__(self) -> int:
-        return id(self)
-
     def __repr__(self) -> str:
         from compiler_core.tensor.printing import format_tensor
 

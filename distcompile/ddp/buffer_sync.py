@@ -12,43 +12,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from collectives import Communicator
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
+Stamp: TypeAlias = tuple[Cell, int]  # a storage, and its version
 TRAVELLING, AT_HOME = 1, 2  # a rank's word: which kind of buffers it has written to
 
 
 class BufferSync:
-    """seen: name -> identity and version of each buffer when all ranks had the same values."""
+    """The buffers of one instance. are_equal: whether all ranks have the same values of `buffers` now."""
 
     def __init__(self, communicator: Communicator, buffers: Mapping[str, Tensor], *, are_equal: bool) -> None:
         self.communicator = communicator
-        self.seen = {name: _stamp(tensor) for name, tensor in buffers.items()} if are_equal else {}
-        self.travelling: tuple[str, ...] = ()
+        self.names = tuple(buffers)
+        self.seen: list[Stamp | None] = list(_stamps(buffers)) if are_equal else [None] * len(buffers)
+        self.travelling: frozenset[str] = frozenset()
         self.message: Message | None = None
 
     def run(self, buffers: Mapping[str, Tensor], *, root: int = 0) -> None:
         """Collective. Must be given the same names on every rank."""
-        written = {name for name, tensor in buffers.items() if self.seen.get(name) != _stamp(tensor)}
-        gone = [name for name in self.travelling if name not in buffers]
-        at_home = bool(gone) or any(name not in self.travelling for name in written)
-        word = TRAVELLING * bool(written) | AT_HOME * at_home
+        word = 0
+        stamps = _stamps(buffers)
+        if len(buffers) != len(self.names) or stamps != self.seen:
+            written = self._written(buffers, stamps)
+            word = TRAVELLING * bool(written) | AT_HOME * (not written <= self.travelling)
         rows = self.communicator.open_gate((word,), 0, label="changed buffers").wait()
-        if any(row[0] & AT_HOME for row in rows):
-            everyones = self.communicator.all_gather_object(sorted(written))
-            names = set(self.travelling).union(*everyones)
-            self.travelling = tuple(name for name in buffers if name in names)
-        if any(row[0] for row in rows):
-            self._send({name: buffers[name] for name in self.travelling}, root)
-        for name in self.travelling if len(self.seen) == len(buffers) else buffers:
-            self.seen[name] = _stamp(buffers[name])
+        said = 0
+        for (theirs,) in rows:
+            said |= theirs
+        if not said:
+            return
+        if said & AT_HOME:
+            everyones = self.communicator.all_gather_object(self._written(buffers, stamps))
+            self.travelling = self.travelling.union(*everyones)
+        self._send([tensor for name, tensor in buffers.items() if name in self.travelling], root)
+        self.names, self.seen = tuple(buffers), list(_stamps(buffers))
 
-    def _send(self, buffers: Mapping[str, Tensor], root: int) -> None:
-        arrays = [tensor._cell.current() for tensor in buffers.values()]
+    def _written(self, buffers: Mapping[str, Tensor], stamps: Sequence[Stamp]) -> frozenset[str]:
+        """The buffers that are not as they were when all ranks had the same."""
+        before = dict(zip(self.names, self.seen))
+        return frozenset(name for name, stamp in zip(buffers, stamps) if before.get(name) != stamp)
+
+    def _send(self, buffers: Sequence[Tensor], root: int) -> None:
+        arrays = [tensor._cell.current() for tensor in buffers]
         if self.message is None or not self.message.fits(arrays):
             self.message = Message(arrays)
         packed = np.empty(self.message.nbytes, np.uint8)
@@ -58,7 +70,7 @@ class BufferSync:
                 place[...] = array
         self.communicator.broadcast(packed, root=root, label="buffers")
         if self.communicator.rank != root:
-            for tensor, place in zip(buffers.values(), places):
+            for tensor, place in zip(buffers, places):
                 tensor._cell.write(place)
 
 
@@ -94,5 +106,5 @@ class Message:
         return places
 
 
-def _stamp(tensor: Tensor) -> tuple[int, int]:
-    return id(tensor._cell.root), tensor._version
+def _stamps(buffers: Mapping[str, Tensor]) -> list[Stamp]:
+    return [((cell := tensor._cell.root), cell.version) for tensor in buffers.values()]

@@ -32,6 +32,10 @@ class Owners:
             self.members = [(weakref.ref(books), name) for books, name in found]
         return found
 
+    def is_one(self) -> bool:
+        """Whether there is one such instance."""
+        return len(self.members) == 1 or len(self.alive()) == 1
+
     def __call__(self, leaf: Tensor) -> None:
         alive = self.alive()
         taking_part = alive if len(alive) == 1 else [m for m in alive if m[0].expects_backward] or alive
@@ -44,16 +48,14 @@ class Owners:
 def own(books: Books) -> None:
     """Have the gradients of all parameters of `books` handed to it."""
     for name, parameter in books.parameters.items():
-        hooks = parameter._leaf_hooks()
-        if not isinstance(hooks.owner, Owners):
-            hooks.owner = Owners()
-        if all(member is not books for member, _ in hooks.owner.alive()):
-            hooks.owner.members.append((weakref.ref(books), name))
+        owners = owners_of(parameter)
+        if all(member is not books for member, _ in owners.alive()):
+            owners.members.append((weakref.ref(books), name))
 
 
-def is_only_owner(parameter: Tensor) -> bool:
-    """Whether one instance reduces this leaf's gradient, and no hook wants to see it."""
-    hooks = parameter._hooks
-    if hooks is None or hooks.grad or hooks.accumulated or not isinstance(hooks.owner, Owners):
-        return False
-    return len(hooks.owner.members) == 1 or len(hooks.owner.alive()) == 1
+def owners_of(parameter: Tensor) -> Owners:
+    """Who reduces this leaf's gradient; made if there is nobody yet."""
+    hooks = parameter._leaf_hooks()
+    if not isinstance(hooks.owner, Owners):
+        hooks.owner = Owners()
+    return hooks.owner

@@ -28,10 +28,11 @@ from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, running_backwards
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.books import Books, Fingerprint
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
-from distcompile.ddp.eager import is_only_owner
+from distcompile.ddp.eager import owners_of
 from distcompile.ddp.layout import Layout, word_of
 from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
@@ -105,6 +106,20 @@ def fingerprint_of(forward: Graph, backward: Graph) -> Fingerprint:
     return Fingerprint(word_of(sizes_of(forward)), word_of(text), subjects)
 
 
+class Leaf:
+    """A parameter whose gradient is output `index`, with what is asked of it in every pass."""
+
+    __slots__ = ("hooks", "index", "owners", "tensor")
+
+    def __init__(self, index: int, tensor: Tensor) -> None:
+        self.index, self.tensor, self.hooks = index, tensor, tensor._leaf_hooks()
+        self.owners = owners_of(tensor)
+
+    def is_simple(self) -> bool:
+        """Whether one instance reduces its gradient, and no hook wants to see it."""
+        return not (self.hooks.grad or self.hooks.accumulated) and self.owners.is_one()
+
+
 class Route:
     """Where the gradients of one compiled backward go in one layout.
 
@@ -145,7 +160,7 @@ class BucketGradientPlan:
         self.books, self.groups, self.cut, self._segments = books, layout.groups, cut, segments
         self.fingerprint = fingerprint
         self.names = {index: name for name, index in outputs.items()}
-        self.leaves = [(index, books.parameters[name]) for index, name in self.names.items()]
+        self.leaves = [Leaf(index, books.parameters[name]) for index, name in self.names.items()]
         self.route = Route(layout, self.names)
         self.local = LocalPlan(segments)
 
@@ -183,7 +198,8 @@ class BucketSession:
 
     def __init__(self, plan: BucketGradientPlan, here: Pass, run: Backward, missing: Set[int]) -> None:
         self.books, self.here, self.route, self.leaves = plan.books, here, plan.route, plan.leaves
-        self.missing, self.slots, self.buffers = missing, plan.route.slots, here.buffers
+        self.missing, buffers = missing, here.buffers
+        self.views = {index: buffers[bucket].views[slot] for index, (bucket, slot) in plan.route.slots.items()}
         self.to_tape: set[int] = set()
         self.before: dict[int, list[Array]] = {}
         self._look_at_leaves(run)
@@ -194,25 +210,23 @@ class BucketSession:
     def _look_at_leaves(self, run: Backward) -> None:
         """Which leaves the tape must see to, and what came before for the others."""
         pending, grads = run.pending, run.grads
-        for index, leaf in self.leaves:
-            if index not in self.slots or pending.get(leaf, 0) != 1 or not is_only_owner(leaf):
+        for leaf in self.leaves:
+            index, tensor = leaf.index, leaf.tensor
+            if pending.get(tensor) != 1 or not leaf.is_simple() or index not in self.views:
                 self.to_tape.add(index)
-            elif index not in self.missing:
-                found = [] if leaf not in grads else [grads.pop(leaf)]
-                if leaf._grad is not None:
-                    found.append(leaf._grad._cell.current())
-                if found:
-                    self.before[index] = found
-
-    def _view(self, index: int) -> Array:
-        bucket, slot = self.slots[index]
-        return self.buffers[bucket].views[slot]
+            elif (tensor._grad is not None or tensor in grads) and index not in self.missing:
+                found = [grads.pop(tensor)] if tensor in grads else []
+                if tensor._grad is not None:
+                    found.append(tensor._grad._cell.current())
+                self.before[index] = found
 
     def destination(self, output_index: int) -> Array | None:
-        if output_index not in self.slots or output_index in self.to_tape:
+        view = self.views.get(output_index)
+        if self.is_plain:
+            return view
+        if output_index in self.to_tape or any(array is view for array in self.before.get(output_index, ())):
             return None
-        view = self._view(output_index)
-        return None if any(array is view for array in self.before.get(output_index, ())) else view
+        return view
 
     def scale(self) -> float:
         return self.factor
@@ -222,20 +236,21 @@ class BucketSession:
         here = self.here
         if self.is_plain:
             for index, gradient in gradients.items():
-                if index in self.slots and gradient is not (view := self._view(index)):
+                view = self.views.get(index)
+                if view is not None and gradient is not view:
                     view[...] = gradient
             for bucket, names in self.route.arrivals(segment, gradients):
                 here.arrived(bucket, names)
         else:
             for index, gradient in gradients.items():
-                if index in self.slots and index not in self.to_tape and index not in self.missing:
+                if index in self.views and index not in self.to_tape and index not in self.missing:
                     self._add(index, gradient)
-                    here.arrived(self.slots[index][0], (self.route.names[index],))
+                    here.arrived(self.route.slots[index][0], (self.route.names[index],))
         self.segment_began_s = time.perf_counter()
 
     def _add(self, index: int, gradient: Array) -> None:
         """Have the gradient in its slot, averaged, with what came before added to it."""
-        view, scale = self._view(index), self.here.scale
+        view, scale = self.views[index], self.here.scale
         rest = 1.0 if self.factor == scale else scale  # what the segment did not multiply by
         before = self.before.get(index, ())
         if any(array is view for array in before):
@@ -255,8 +270,12 @@ class BucketSession:
         here = self.here
         if here.flight is None:
             self.books.recorder.span("backward", 0, self.began_s, time.perf_counter())
+        if self.is_plain:
+            for leaf in self.leaves:
+                show_gradient(leaf.tensor, self.views[leaf.index])
+            return self.route.handled
         left_out = self.to_tape | set(self.missing)
-        for index, leaf in self.leaves:
-            if index not in left_out:
-                show_gradient(leaf, self._view(index))
-        return self.route.handled if self.is_plain else {i: HANDLED for i in self.slots if i not in left_out}
+        for leaf in self.leaves:
+            if leaf.index not in left_out:
+                show_gradient(leaf.tensor, self.views[leaf.index])
+        return {index: HANDLED for index in self.views if index not in left_out}

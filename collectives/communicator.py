@@ -118,7 +118,7 @@ class Communicator(ABC):
         flat = self._flat(array, writes=True)
         checks.check_reduction(op, flat, self._where())
         checks.check_wire(wire, flat, self._where())
-        return Call("all_reduce", op, flat.dtype.name, flat.size, wire=wire), flat
+        return Call("all_reduce", op, checks.dtype_name(flat.dtype), flat.size, wire=wire), flat
 
     def reduce_async(self, array: Array, op: ReduceOp = "sum", *, root: int = 0, label: str = "") -> Work:
         """On rank `root`, replace `array` by the reduction of all ranks' arrays; the others' stay as they are."""

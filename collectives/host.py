@@ -2,7 +2,8 @@
 
 In: an object channel over the ranks. Out: `Host`, or None on all ranks if one cannot reach rank 0's memory (another
 host, another container). Method: rank 0 makes a memfd and tells process, descriptor and a random token; the others open
-it through /proc and look for the token.
+it through /proc and look for the token. Ranks with other host names or network namespaces are on other hosts, though
+memory may be in reach: so two hosts can be played on one machine, and what they say goes over their link.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
+import socket
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +35,9 @@ class Host:
 def open_host(channel: ObjectChannel, nbytes: int, timeout_s: float) -> Host | None:
     """The board of `nbytes`, mapped by all ranks. Collective."""
     mine, offer = _offer(nbytes) if channel.rank == 0 and hasattr(os, "memfd_create") else (None, None)
-    said = channel.all_gather((os.getpid(), offer, _cores()), timeout_s)
-    board = mine or _open(said[0][0], said[0][1], nbytes)
+    said = channel.all_gather((os.getpid(), offer, _cores(), _name()), timeout_s)
+    is_here = _name() == said[0][3]
+    board = mine or (_open(said[0][0], said[0][1], nbytes) if is_here else None)
     reached = channel.all_gather(board is not None, timeout_s)  # after this, nobody needs the descriptor
     if mine is not None and offer is not None:
         os.close(offer[0])
@@ -43,6 +46,12 @@ def open_host(channel: ObjectChannel, nbytes: int, timeout_s: float) -> Host | N
     cores = frozenset[int]().union(*(row[2] for row in said))
     address = address_of(np.frombuffer(board, np.uint8))
     return Host(board, address, tuple(row[0] for row in said), len(cores) >= len(said))
+
+
+def _name() -> tuple[str, int]:
+    """What tells this host from another: its name, and its network where that has a number."""
+    network = "/proc/self/ns/net"
+    return socket.gethostname(), os.stat(network).st_ino if os.path.exists(network) else 0
 
 
 def _cores() -> frozenset[int]:

@@ -35,6 +35,7 @@ class Communicator(ABC):
     rank: int
     world_size: int
     transport: str
+    _place = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     # -- what a transport provides
@@ -252,7 +253,10 @@ class Communicator(ABC):
         return members
 
     def _where(self) -> str:
-        return f"rank {self.rank} of {self.world_size}"
+        text = self._place
+        if not text:
+            text = self._place = f"rank {self.rank} of {self.world_size}"
+        return text
 
     def _flat(self, array: Array, *, writes: bool) -> Array:
         return checks.flat(array, self._where(), writes=writes)

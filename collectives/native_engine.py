@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from collectives.arena import NOWHERE, Arena, address_of
-from collectives.call import NO_STAMP, Array, Call, Task
+from collectives.call import GATE_WORDS, NO_STAMP, Array, Call, Task
 from collectives.errors import (
     ClosedError,
     CollectiveArgumentError,
@@ -40,7 +40,8 @@ STAGE_NBYTES = 256 << 10
 HELD, QUIET = 1, 2
 RECORD = Struct("=48q")
 PADDING = (0,) * 5  # after a gate's words, to the end of the row
-NO_WORDS = (0,) * 12
+NO_WORDS = (0,) * GATE_WORDS
+NO_PROGRAM = (0, 0, 0, 0)
 FINE, MISMATCH, LATE, STUCK, MPI_FAILED, PEER_DIED, PEER_FAILED, OUT_OF_REACH, CLOSED_EARLY, NO_MEMORY, SPLITS = range(
     11
 )
@@ -89,24 +90,22 @@ class NativeEngine:
     def launch(self, task: Task, *, quiet: bool = False) -> Work:
         """Queue `task`. quiet: who launches it waits for it at once, and drives it."""
         self.settle()
-        table = self._exchange_splits(task) if task.call.kind == "all_to_all_uneven" else None
+        call, target, nbytes = task.call, task.target, task.nbytes
+        table = self._exchange_splits(task) if call.kind == "all_to_all_uneven" else None
         program = self._program(task)
-        address = address_of(task.target)
-        place = self.arena.locate(address, task.target.nbytes) if self.arena is not None else NOWHERE
-        gate = 0 if task.gate is None else self._gate(task)
-        words = (*task.words, *NO_WORDS[len(task.words) :])
+        address = address_of(target)
+        place = NOWHERE if self.arena is None else self.arena.locate(address, target.nbytes)
         record = RECORD.pack(
-            0, *task.call.encode(), *task.stamp.encode(), task.needed, *place, *words, *PADDING,
-            address_of(task.source), address, gate, task.call.root, HELD * task.held | QUIET * quiet,
-            0 if program is None else address_of(program.steps), 0 if program is None else len(program.steps),
-            0 if program is None else program.slots, 0 if program is None else program.scratch_nbytes, task.nbytes,
+            0, *call.encode(), *task.stamp.encode(), task.needed, *place, *_padded(task.words), *PADDING,
+            address if task.source is target else address_of(task.source), address,
+            0 if task.gate is None else self._gate(task), call.root, HELD * task.held | QUIET * quiet,
+            *(NO_PROGRAM if program is None else program.words), nbytes,
             0 if table is None else address_of(table), 0, 0, 0, 0, 0,
         )  # fmt: skip
         pointer = self.library.quick.dc_launch(self.pointer, record)
         if not pointer:
             raise MemoryError(f"no memory for {task}")
-        work = NativeWork(self, task, pointer)
-        work.program, work.table = program, table
+        work = NativeWork(self, task, pointer, nbytes, program, table)
         self.pending.append(work)
         if task.held:
             self.held.add(work)
@@ -250,6 +249,10 @@ _TEXTS: dict[int, tuple[str, type[CollectiveError]]] = {
     CLOSED_EARLY: ("the communicator was closed before {what} was done", ClosedError),
     NO_MEMORY: ("no memory for {what}", TransportError),
 }
+
+
+def _padded(words: tuple[int, ...]) -> tuple[int, ...]:
+    return (*words, *NO_WORDS[len(words) :]) if words else NO_WORDS
 
 
 def _limit_ns(timeout_s: float) -> int:

@@ -51,14 +51,14 @@ class TaskView(ctypes.Structure):
 class NativeWork(Work):
     """One collective in the native engine."""
 
-    def __init__(self, engine: NativeEngine, task: Task, pointer: int) -> None:
-        self.engine, self.pointer = engine, pointer
-        self.rank, self.timeout_s, self.nbytes, self.peer = engine.rank, engine.timeout_s, task.nbytes, None
+    def __init__(
+        self, engine: NativeEngine, task: Task, pointer: int, nbytes: int, program: Program | None, table: Array | None
+    ) -> None:
+        self.engine, self.pointer, self.program, self.table = engine, pointer, program, table
+        self.rank, self.timeout_s, self.nbytes, self.peer = engine.rank, engine.timeout_s, nbytes, None
         self.call, self.label = task.call, task.label
         self.task: Task | None = task  # its buffers live until it is done
         self.view = TaskView.from_address(pointer)
-        self.program: Program | None = None
-        self.table: Array | None = None
         self.drop = engine.library.quick.dc_drop
 
     def __del__(self) -> None:

@@ -45,6 +45,11 @@ class Program:
     slots: int
     scratch_nbytes: int
 
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        """For a record of the native engine: address and number of the steps, slots, scratch."""
+        return self.steps.__array_interface__["data"][0], len(self.steps), self.slots, self.scratch_nbytes
+
 
 class Writer:
     """Collects steps; hands out request slots, in runs that one WAIT covers."""

@@ -5,12 +5,14 @@ Out: one file that any safetensors reader opens. Tensors are stored under their 
 itself is JSON in the file's metadata, under "distcompile".
 
 Nothing is pickled, so loading a file runs no code; objects of other kinds are refused. Files are written to a temporary
-name and then put in place, so a reader never sees half of one. torch's own `.pt` files are not read.
+name, flushed to the disk and then put in place, so that neither a reader nor a crash ever sees half of one; `load`
+compares a SHA-256 of tensors and nesting. torch's own `.pt` files are not read.
 Tensors that are one (tied weights) are stored once and loaded as one tensor each time they occur.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -29,6 +31,7 @@ from distcompile.errors import CheckpointError
 
 File: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 KEY = "distcompile"
+DIGEST_KEY = "distcompile.sha256"
 
 _SAFE_NAMES = {
     "F64": dt.float64, "F32": dt.float32, "F16": dt.float16, "BF16": dt.bfloat16, "I64": dt.int64, "I32": dt.int32,
@@ -40,20 +43,24 @@ _SAFE_NAMES = {
 def save(obj: Any, f: File) -> None:
     """Write `obj` to a path or binary file. Raises CheckpointError for an object that a checkpoint cannot hold."""
     packer = _Packer()
-    structure = packer.pack(obj, ())
-    _write(f, packer.tensors, {KEY: json.dumps(structure)})
+    structure = json.dumps(packer.pack(obj, ()))
+    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in packer.tensors.items()}
+    _write(f, arrays, {KEY: structure, DIGEST_KEY: _digest(structure, arrays)})
 
 
 def load(f: File, map_location: object = None, *, weights_only: bool = True, mmap: bool | None = None) -> Any:
     """Read what `save` wrote. `weights_only` makes no difference: nothing else is ever loaded.
 
-    Raises: CheckpointError for a file that is not a safetensors file, or that `save` did not write.
+    Raises: CheckpointError for a file that is not a safetensors file, that `save` did not write, or that is damaged.
     """
     tensors, metadata = _read(f)
     if KEY not in metadata:
         raise CheckpointError(
             "this safetensors file was not written by distcompile.save", remedy="read its tensors with load_file"
         )
+    arrays = {name: tensor._array("load") for name, tensor in tensors.items()}
+    if metadata.get(DIGEST_KEY, "") not in ("", _digest(metadata[KEY], arrays)):
+        raise CheckpointError("a damaged file: its contents are not what was saved", expected="the SHA-256 it carries")
     return _unpack(json.loads(metadata[KEY]), tensors)
 
 
@@ -131,6 +138,16 @@ def _unpack(node: Any, tensors: Mapping[str, Tensor]) -> Any:
     raise CheckpointError(f"unknown entry {kind!r} in the checkpoint's structure", remedy="update distcompile")
 
 
+def _digest(structure: str, arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of the nesting and of every tensor's name, dtype, shape and bytes."""
+    found = hashlib.sha256(structure.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.name} {array.shape}".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -161,10 +178,22 @@ def _write(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> No
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+    _flush_folder(path.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Have the file's new name on the disk too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _read(f: File) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -62,6 +62,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             self._owner[id(parameter)] = rank
             self._loads[rank] += _numel(parameter)
         if hasattr(self, "optim"):
+            self._copy_options(self.param_groups[:-1], self.optim.param_groups)
             self.optim.add_param_group(self._part_of(group))
             self._copy_options(self.optim.param_groups, self.param_groups)
 
@@ -134,7 +135,6 @@ class ZeroRedundancyOptimizer(Optimizer):
                 "Optimizer state has not been consolidated on this rank",
                 remedy="call consolidate_state_dict(to=...) on all ranks, and state_dict() on that rank",
             )
-        self._copy_options(self.optim.param_groups, self.param_groups)
         whole = super().state_dict()
         whole["state"] = self._consolidated
         return whole

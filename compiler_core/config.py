@@ -129,6 +129,13 @@ class Config:
         "how a compiled backward tells that a bucket is complete: notification (inside one artefact) or cut",
         affects_codegen=False,
     )
+    record_times = Knob(
+        "DISTCOMPILE_RECORD",
+        _flag,
+        True,
+        "0: DistributedDataParallel records no times, and overlap reports are empty",
+        affects_codegen=False,
+    )
     num_threads = Knob("OMP_NUM_THREADS", int, 1, "threads of a generated kernel", affects_codegen=False)
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ works and events of another communicator.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -74,7 +75,7 @@ class Flight:
         self.communicator, self.layout, self.buffers = communicator, layout, buffers
         self.step, self.gate, self.hook = step, gate, hook
         self.began_s = time.perf_counter()
-        self.ended_s = self.began_s
+        self.ended_s = math.nan  # when the backward ended: what the main thread waits for from then on is exposed
         self.ready_s: dict[int, float] = {}
         self.works: list[BucketWork] = []
 
@@ -110,8 +111,9 @@ class Flight:
 
     def wait(self, plan: BucketPlan) -> FlightRecord:
         """Wait for all buckets. plan: with the segments of this pass, for the record."""
-        now_s = self.ended_s = time.perf_counter()
-        waits = []
+        if math.isnan(self.ended_s):
+            self.ended_s = time.perf_counter()
+        now_s, waits = self.ended_s, []
         for work in self.works:
             work.wait()
             waits.append((now_s, now_s := time.perf_counter()))

@@ -131,7 +131,7 @@ class Pass:
         if self.flight is None:
             books.ledger.mark_local(self.came, books.parameters)
             return
-        now_s = time.perf_counter()
+        now_s = self.flight.ended_s = time.perf_counter()
         books.recorder.span("backward", 1, self.flight.began_s, now_s)
         unused = [name for name in self.layout.places if name not in self.came] if any(self.missing) else []
         if unused and not books.settings.allows_unused:

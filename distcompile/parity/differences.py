@@ -29,6 +29,7 @@ from distcompile.parity.report import Differences, Gradients
 STEPS = (1e-3, 1e-4, 1e-5, 1e-6)  # relative to the parameter's size
 AGREEMENT = 1e-7  # two slopes this close: the step is small enough
 TOLERANCE = 1e-4  # of a gradient against a slope, relative; far above float64's noise, far below a wrong rule
+NEGLIGIBLE = 1e-4  # of the greatest gradient of the parameter: a slope below that is noise
 UNSETTLED = 1e-2  # a slope known no better than this says nothing
 
 
@@ -64,7 +65,7 @@ def check_differences(case: Case, gradients: Gradients, *, samples: int, limit_s
         elif name in hooked or "" in hooked:
             outcome.mark(f"not judged: {hooked.get(name) or hooked['']}")
         else:
-            slope = _Slope(case, module, parameter)
+            slope = _Slope(case, module, parameter, gradient)
             for what, direction in _directions(gradient, samples, rng):
                 if time.perf_counter() > until_s:
                     outcome.mark("not judged: time is up")
@@ -103,11 +104,12 @@ def _directions(gradient: Array, samples: int, rng: np.random.Generator) -> Iter
 class _Slope:
     """The loss along one parameter of a module, everything else as it is."""
 
-    def __init__(self, case: Case, module: Module, parameter: Tensor) -> None:
+    def __init__(self, case: Case, module: Module, parameter: Tensor, gradient: Array) -> None:
         self.case, self.module, self.parameter = case, module, parameter
         self.start: Array = parameter.detach().numpy().copy()
         self.buffers = [(buffer, buffer.detach().numpy().copy()) for buffer in module.buffers()]
         self.size = size_of(self.start)
+        self.greatest = float(np.abs(np.nan_to_num(gradient)).max(initial=0.0))
 
     def along(self, direction: Array) -> Callable[[float], float]:
         """The loss as a function of how far the parameter is moved; module and buffers are put back."""
@@ -174,15 +176,16 @@ def _judge(outcome: _Outcome, what: str, slope: _Slope, direction: Array, claime
     outcome.checked += 1
     size = max(abs(measured), abs(claimed))
     apart = abs(measured - claimed)
-    if apart <= TOLERANCE * size + 3 * uncertainty + 1e-12:
-        outcome.error = max(outcome.error, apart / size if size else 0.0)
+    error = apart / max(size, slope.greatest) if apart else 0.0
+    if apart <= TOLERANCE * max(size, NEGLIGIBLE * slope.greatest) + 3 * uncertainty + 1e-12:
+        outcome.error = max(outcome.error, error)
         return
     if kink(loss, slope.size) > 1e-3 * apart:
         outcome.mark("a kink: left and right slopes differ")
     elif uncertainty > UNSETTLED * size:
         outcome.mark("the slope does not settle")
     else:
-        outcome.error = max(outcome.error, apart / size)
+        outcome.error = max(outcome.error, error)
         outcome.failure = (
             outcome.failure
             or f"differences: backward gives {claimed:.6g} {what}, the loss's own slope is {measured:.6g}"

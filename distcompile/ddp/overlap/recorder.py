@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from compiler_core.config import config
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.bucket_plan import BucketPlan
@@ -52,20 +53,23 @@ class FlightRecord(NamedTuple):
 
 
 class Recorder:
-    """Times of one DDP instance on rank `rank`."""
+    """Times of one DDP instance on rank `rank`. is_on: DISTCOMPILE_RECORD; steps are counted in any case."""
 
     def __init__(self, rank: int) -> None:
         self.rank, self.count = rank, 0
+        self.is_on = config.record_times
         self._flights: deque[tuple[int, FlightRecord]] = deque(maxlen=RECORDED_STEPS)
         self._spans: deque[tuple[Kind, int, float, float]] = deque(maxlen=RECORDED_SPANS)
 
     def span(self, kind: Kind, number: int, began_s: float, ended_s: float) -> None:
         """The main thread did something from `began_s` to `ended_s`."""
-        self._spans.append((kind, number, began_s, ended_s))
+        if self.is_on:
+            self._spans.append((kind, number, began_s, ended_s))
 
     def flight(self, record: FlightRecord) -> None:
         """The buckets of one backward are all there."""
-        self._flights.append((self.count, record))
+        if self.is_on:
+            self._flights.append((self.count, record))
         watchdog.end_step()
         self.count += 1
 

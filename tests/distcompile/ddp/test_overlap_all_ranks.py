@@ -237,3 +237,17 @@ def test_recording_costs_microseconds() -> None:
     for _ in range(50):
         recorder.span("segment", 0, 0.0, 1.0)
     assert len(recorder.spans()) <= 2048
+
+
+def test_recording_can_be_turned_off() -> None:
+    from compiler_core.config import config
+
+    def train(communicator: Communicator) -> None:
+        with use_communicator(communicator):
+            ddp = DistributedDataParallel(nn.Linear(4, 2))
+            ddp(dc.ones(3, 4)).sum().backward()
+            assert ddp.overlap_report().steps == 0
+            assert "no synchronised backward was recorded" in ddp.overlap_report(all_ranks=True).summary()
+
+    with config.patch(record_times=False):
+        run_ranks(2, train)

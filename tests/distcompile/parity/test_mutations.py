@@ -22,6 +22,7 @@ from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS
 from distcompile import nn, parity
+from distcompile.ddp import DistributedDataParallel
 from distcompile.distributed import use_communicator
 from distcompile.nn import functional as F
 from distcompile.parity import Judges, ParityReport
@@ -266,9 +267,15 @@ def test_a_lost_hook_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     report = on_two(check)[0]
     assert report.ok, str(report)
     assert any("its gradient passes a hook" in limit for limit in report.limits())
-    import distcompile.ddp.strategy as strategy
+    import distcompile.parity.check as checked
 
-    monkeypatch.setattr(strategy, "is_only_owner", lambda parameter: True)
+    def losing(module: Any, **options: Any) -> Any:
+        """A compiled reducer that does not run the hooks of parameters."""
+        if isinstance(module, DistributedDataParallel):
+            module.module.first.weight._hooks.grad.clear()
+        return dc.compile(module, **options)
+
+    monkeypatch.setattr(checked, "compile", losing)
     report = on_two(check)[0]
     assert [row.parameter for row in report.rows if row.failure] == ["first.weight"]
     assert report.findings[0].what == "the compiled reducer"

@@ -44,6 +44,11 @@ Saved: TypeAlias = "Cell | Poison | Value"
 _sequence = itertools.count()
 
 
+def tape_position() -> int:
+    """A number greater than `seq` of all nodes recorded so far, and less than that of all to come."""
+    return next(_sequence)
+
+
 class HookHandle:
     """What registering a hook returns: `remove()` takes the hook away. Also a context manager."""
 

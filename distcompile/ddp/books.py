@@ -10,13 +10,14 @@ compiled code guards.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collectives import Communicator
 from compiler_core import dtype as dtypes
-from compiler_core.tensor.engine import running_backwards
+from compiler_core.tensor.engine import Backward, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject
 from distcompile.ddp.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
@@ -69,7 +70,7 @@ class Books:
         self.is_synchronising = True  # False inside no_sync()
         self.forward_synchronises = True  # what it was at the last forward
         self.sends_buffers_next = True  # at the next forward
-        self.expects_backward = False  # a forward ran, and no backward since
+        self.forward_marks: deque[tuple[int, int]] = deque(maxlen=64)  # where the last forwards stand on the tape
         self.copies = 0  # made of this instance
         self.round = 0  # synchronised backwards begun
         self.forwards = 0  # training forwards that are to be followed by one
@@ -137,6 +138,12 @@ class Books:
         """Forget a backward that an exception ended half way; its buffers belong to the works that are in flight."""
         if self.current is not None and self.current.run not in running_backwards():
             self.current = None
+
+    def takes_part(self, run: Backward) -> bool:
+        """Whether a forward of this instance is part of the backward `run`."""
+        if self.current is not None and self.current.run is run:
+            return True
+        return any(first < node.seq < last for node in run.active for first, last in self.forward_marks)
 
     def pass_now(self, synchronise: bool) -> Pass:
         """This instance's part in the backward that runs; made at its first gradient."""

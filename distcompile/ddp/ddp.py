@@ -25,6 +25,7 @@ from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
+from compiler_core.tensor.tape import tape_position
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
@@ -157,9 +158,10 @@ class DistributedDataParallel(Module):
     def _run_eager(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The wrapped module's forward, op by op, timed."""
         self._before_forward()
-        began_s = time.perf_counter()
+        began_s, start = time.perf_counter(), tape_position()
         with observe.phase("forward", type(self.module).__name__), set_shard(self.process_group.rank):
             output = self.module(*inputs, **kwargs)
+        self._books.forward_marks.append((start, tape_position()))
         self._books.recorder.span("forward", 0, began_s, time.perf_counter())
         return output
 
@@ -180,7 +182,7 @@ class DistributedDataParallel(Module):
         synchronises = is_recorded and books.is_synchronising
         if is_recorded:
             self._look_again()
-            books.expects_backward, books.forward_synchronises = True, books.is_synchronising
+            books.forward_synchronises = books.is_synchronising
         sends_buffers, books.sends_buffers_next = books.sends_buffers_next, synchronises
         if synchronises:
             books.forwards += self.training

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 
+from compiler_core.tensor.engine import running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
 
@@ -38,7 +39,8 @@ class Owners:
 
     def __call__(self, leaf: Tensor) -> None:
         alive = self.alive()
-        taking_part = alive if len(alive) == 1 else [m for m in alive if m[0].expects_backward] or alive
+        run = running_backwards()[-1]
+        taking_part = alive if len(alive) == 1 else [m for m in alive if m[0].takes_part(run)] or alive
         for books, name in taking_part:
             if books.parameters.get(name) is leaf:
                 here = books.pass_now(books.forward_synchronises)

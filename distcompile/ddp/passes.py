@@ -127,7 +127,7 @@ class Pass:
     def end(self) -> None:
         """The backward ended: deal with gradients that did not come, then see all buckets reduced."""
         books = self.books
-        books.current, books.expects_backward = self.outer, False
+        books.current = self.outer
         if self.flight is None:
             books.ledger.mark_local(self.came, books.parameters)
             return

@@ -28,6 +28,7 @@ from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, running_backwards
+from compiler_core.tensor.tape import tape_position
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.books import Books, Fingerprint
@@ -39,13 +40,13 @@ from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan
 
 
 class Ticket:
-    """One forward: whether its backward is to synchronise, and when it began."""
+    """One forward: whether its backward is to synchronise, when it began, and where on the tape."""
 
-    __slots__ = ("began_s", "synchronise")
+    __slots__ = ("began_s", "start", "synchronise")
 
     def __init__(self, synchronise: bool) -> None:
         self.synchronise = synchronise
-        self.began_s = time.perf_counter()
+        self.began_s, self.start = time.perf_counter(), tape_position()
 
 
 class BucketStrategy:
@@ -70,6 +71,7 @@ class BucketStrategy:
 
     def forward_ran(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
+        self.books.forward_marks.append((ticket.start, tape_position()))
         self.books.recorder.span("forward", 0, ticket.began_s, time.perf_counter())
 
     def plan(

@@ -12,6 +12,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+
 from compiler_core.aot.boundary import Boundary, boundary_groups, gradient_boundary, run_hook
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
@@ -26,7 +28,7 @@ from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
-from compiler_core.tensor.fence import ParameterEvents, anything_waits, settle_cells
+from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tensor import Tensor
@@ -84,7 +86,7 @@ class CompiledEntry:
         self.rng = rng_place(captured)
         self.buffers = buffers_of(captured)
         self.bound = bound_cells(captured)
-        self.awaited = {event: self.bound[place] for event, place in enumerate(compiled.waits) if place in self.bound}
+        self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
         if self.backward is not None:
             self.differentiated = _Resolved([known_of(captured, i) for i in self.backward.wanted])
             reads = [read_of(captured, i) for i in self.backward.inputs]
@@ -108,10 +110,19 @@ class CompiledEntry:
 
     def _run_ahead(self, inputs: list[Array]) -> list[Array]:
         """The forward, started while values of its parameters may still be on their way: it waits for each inside."""
-        awaited = set(self.awaited.values())
-        settle_cells([cell for cell in self.bound.values() if cell not in awaited])
-        values = self.forward(inputs, None, ParameterEvents(self.awaited))
-        settle_cells(list(awaited))  # those that only the backward reads
+        guarded: dict[int, Cell] = {}  # event -> the cell that it makes readable
+        for place, cell in self.bound.items():
+            if fence_of(cell) is None:
+                if not inputs[place].flags.c_contiguous:  # what an event may be about cannot be copied later
+                    inputs[place] = np.ascontiguousarray(inputs[place])
+            elif place in self.waits:
+                guarded[self.waits[place]] = cell
+            else:
+                settle_cells([cell])
+        if not guarded:
+            return self.forward(inputs)
+        values = self.forward(inputs, None, ParameterEvents(guarded))
+        settle_cells(list(guarded.values()))  # those that only the backward reads
         return values
 
     def _record(

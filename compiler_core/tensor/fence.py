@@ -23,7 +23,7 @@ from time import perf_counter
 from weakref import WeakSet
 
 from compiler_core.errors import FenceError
-from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.registry import Array, Value, use_trace
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell
 
@@ -95,8 +95,9 @@ class Fence:
             self._wait()
             waited_s = perf_counter()
             try:
-                for compute in self._then:
-                    compute()
+                with use_trace(None):  # the reader may be a function that is being captured
+                    for compute in self._then:
+                        compute()
             except BaseException as error:
                 self._broken = error
                 raise

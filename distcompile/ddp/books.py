@@ -41,6 +41,7 @@ class Settings:
     find_unused_parameters: bool
     static_graph: bool
     bucket_plan: str = "None"  # what was asked for: a plan's hash, a path, "auto"
+    overlap: str = "backward"  # with what communication overlaps: the "backward", or the whole "step"
 
     @property
     def allows_unused(self) -> bool:

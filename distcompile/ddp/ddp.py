@@ -38,6 +38,7 @@ from distcompile.ddp.layout import word_of
 from distcompile.ddp.model_state import Census, broadcast_tensors, check_same_model
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
+from distcompile.errors import ArgumentError
 from distcompile.nn.module import Module
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 PlanChoice: TypeAlias = BucketPlan | str | os.PathLike[str] | None
 # torch's is 25. Simulated for the benchmark's GPTs (distcompile/tuning): over 1 Gbit/s caps of 2 to 4 MiB end the
 # backward 11 to 26 % earlier than 25, and within 3 % of the optimum; between ranks of one host it makes 0.5 % or less.
-DEFAULT_CAP_MB = 2.0
+DEFAULT_CAPS_MB = {"backward": 2.0, "step": 1.0}  # across the step, what is needed first may overtake more often
 INSTANCES: WeakKeyDictionary[Communicator, int] = WeakKeyDictionary()  # made so far on each communicator
 
 
@@ -59,6 +60,9 @@ class DistributedDataParallel(Module):
         distcompile/tuning/auto.py), or None: buckets by bucket_cap_mb.
     find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error.
     gradient_as_bucket_view: always so here; False is accepted, with a warning. static_graph: plans are static anyway.
+    overlap: what communication is hidden behind: "backward"; or "step", across the step: backward() returns while
+    buckets travel, our optimizers update a parameter when its gradient has arrived, and the next forward waits for each
+    where it first uses it. The same bits; any other reader of a value that is on its way waits for it.
     device_ids, output_device, dim, check_reduction: accepted for torch's sake, without effect on a CPU.
     Raises ModelMismatchError if ranks built different modules, NoGradientsError if nothing is to be trained.
     """
@@ -78,6 +82,7 @@ class DistributedDataParallel(Module):
         gradient_as_bucket_view: bool = True,
         static_graph: bool = False,
         bucket_plan: PlanChoice = None,
+        overlap: Literal["backward", "step"] = "backward",
     ) -> None:
         super().__init__()
         if not gradient_as_bucket_view:
@@ -93,9 +98,13 @@ class DistributedDataParallel(Module):
             )
         self.module = module
         self.process_group = process_group or default_communicator()
-        cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
+        if overlap not in DEFAULT_CAPS_MB:
+            raise ArgumentError(f"unknown overlap {overlap!r}", expected=" or ".join(map(repr, DEFAULT_CAPS_MB)))
+        cap_mb = DEFAULT_CAPS_MB[overlap] if bucket_cap_mb is None else bucket_cap_mb
         choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)
-        settings = Settings(Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice)
+        settings = Settings(
+            Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice, overlap
+        )
         if not any(p.requires_grad for p in module.parameters()):
             raise NoGradientsError(
                 "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",

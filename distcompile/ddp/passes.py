@@ -4,9 +4,10 @@ In: gradients, as they become complete: from the tape (`deliver`, by the leaves'
 compiled segments (`arrived`). Out: averaged gradients in `.grad`, as views of the layout's buckets.
 Method: a synchronised pass opens a gate that tells all ranks its plan, round and forward, and launches each bucket
 behind it when its last gradient has come (Li et al., VLDB 2020, section 3.2). At the end, if the gate passed, it waits
-for the buckets. If not (one rank ran eager and another compiled its first plan, plans differ, ...) no bucket has moved
-on any rank: `reconcile` finds one plan for all, the gradients are put into its layout, and reduced; the next step
-overlaps again. Without synchronisation (no_sync) gradients stay local.
+for the buckets, or leaves that to whoever needs one (overlap="step", `landing.py`). If not (one rank ran eager and
+another compiled its first plan, plans differ, ...) no bucket has moved on any rank: `reconcile` finds one plan for all,
+the gradients are put into its layout, and reduced; the next step overlaps again.
+Without synchronisation (no_sync) gradients stay local.
 With find_unused_parameters, slots that no gradient reached are zeros, and a count reduced behind the buckets tells the
 parameters that no rank used: their `.grad` stays as it was.
 Invariants: a gradient comes once; all is reduced or a named error is raised; a pass that an exception ends half way is
@@ -28,6 +29,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.flight import Flight
+from distcompile.ddp.landing import can_put_off, put_off
 from distcompile.ddp.ledger import reduced_twice, unused_error
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
 from distcompile.errors import NotSupportedError
@@ -175,10 +177,13 @@ class Pass:
             counts = self._count(unused, None)
         elif flight.gate is not None:
             judge(books, flight.gate.wait(), self.checked)
-        books.recorder.flight(flight.wait(self.plan))
         books.ledger.local.clear()
         for name in self.unshown:
             show_gradient(books.parameters[name], self.view(name))
+        is_later = counts is None and self.run is not None and can_put_off(books, flight)
+        if is_later and put_off(books, flight, self.plan, self.layout):
+            return
+        books.recorder.flight(flight.wait(self.plan))
         if counts is not None and self.run is not None:
             used = dict(zip(sorted(self.layout.places), self._users(*counts)))
             for name in unused:

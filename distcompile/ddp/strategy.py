@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 
 from compiler_core.aot.strategy import (
     HANDLED,
@@ -35,6 +36,7 @@ from distcompile.ddp.books import Books, Fingerprint
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.eager import owners_of
 from distcompile.ddp.layout import Layout, word_of
+from distcompile.ddp.order import first_use, launch_order, work_until
 from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
@@ -56,7 +58,10 @@ class BucketStrategy:
     ready_parameters, backward_graph: of the backward planned last, for the tuner.
     """
 
-    parameters_may_wait = False
+    @property
+    def parameters_may_wait(self) -> bool:
+        """Whether a forward may start before its parameters are up to date."""
+        return self.books.settings.overlap == "step" and self.books.communicator.world_size > 1
 
     def __init__(self, books: Books, before_forward: Callable[[], None], refresh: Callable[[], None]) -> None:
         self.books, self.before_forward, self.refresh = books, before_forward, refresh
@@ -64,6 +69,7 @@ class BucketStrategy:
         self.boundary = ""  # how the last compiled backward tells that a bucket is complete: "notification" or "cut"
         self.ready_parameters: list[ReadyParameter] | None = None
         self.backward_graph: Graph | None = None
+        self.first_use: dict[str, int] = {}
 
     def on_forward(self) -> Ticket:
         self.before_forward()
@@ -81,10 +87,15 @@ class BucketStrategy:
         books = self.books
         names = self._names(parameters)
         outputs = {names[p.name]: p.output_index for p in parameters if p.output_index is not None and p.name in names}
+        sources = {node.name: node.source.partition(".")[2] for node in forward.inputs if node.role == "parameter"}
+        self.first_use = first_use(forward, {node: names[name] for node, name in sources.items() if name in names})
         self.ready_parameters, self.backward_graph = gradient_ready_order(backward, outputs), backward
         if books.wants_ready_plan:
             others = {name: p for name, p in books.parameters.items() if name not in outputs}
-            books.offer(plan_backward(backward, outputs, books.settings.caps, others))
+            plan = plan_backward(backward, outputs, books.settings.caps, others)
+            if books.settings.overlap == "step":
+                plan = replace(plan, launch=launch_order(plan, self._ready_shares(backward, outputs), self.first_use))
+            books.offer(plan)
         layout, is_alone = books.layout, books.communicator.world_size == 1
         segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
         cut = layout.plan.with_segments(segments)
@@ -94,6 +105,13 @@ class BucketStrategy:
         divide = whole if self.boundary == "notification" and not is_alone else split
         made = tuple(divide(backward, cut, outputs, with_scale=not is_alone))
         return BucketGradientPlan(books, layout, cut, made, outputs, fingerprint)
+
+    @staticmethod
+    def _ready_shares(backward: Graph, outputs: Mapping[str, int]) -> dict[str, float]:
+        """Parameter -> the share of the backward's work after which its gradient is complete."""
+        shares = work_until(backward)
+        place = {node: k for k, node in enumerate(backward.nodes)}
+        return {name: shares[place[backward.outputs[index]]] for name, index in outputs.items()}
 
     def _names(self, parameters: Sequence[ParameterInfo]) -> dict[str, str]:
         """The compiled function's name of each of our parameters -> our name of it."""

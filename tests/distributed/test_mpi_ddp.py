@@ -138,3 +138,50 @@ def test_ranks_that_capture_different_graphs_are_told(world: Communicator) -> No
     batch = dc.from_numpy(tokens(1))
     with pytest.raises(RankDisagreementError, match=r"test_mpi_ddp\.py:\d+"):
         loss_of(run(batch), batch).backward()
+
+
+@pytest.mark.parametrize("cap_mb", [25, 1e-6])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_across_the_step_the_bits_are_those_of_the_backward(
+    world: Communicator, backend: str | None, cap_mb: float
+) -> None:
+    batch = tokens(world.world_size)[world.rank * PER_RANK : (world.rank + 1) * PER_RANK]
+    found = []
+    for overlap in ("backward", "step"):
+        model = make_model()
+        with use_communicator(world):
+            ddp = DistributedDataParallel(model, bucket_cap_mb=cap_mb, overlap=overlap)
+        run = dc.compile(ddp, backend=backend, fullgraph=True) if backend else ddp
+        found.append([array.tobytes() for array in train(run, ddp, batch, steps=6)])
+    assert found[0] == found[1]
+    everyones = world.all_gather_object(found[1])
+    assert all(one == everyones[0] for one in everyones)
+
+
+def test_looking_in_the_middle_of_a_step(world: Communicator) -> None:
+    """Parameters, gradients, state dicts, evaluation right after step(), on a model large enough to travel a while."""
+    seen = []
+    for overlap in ("backward", "step"):
+        dc.manual_seed(0)
+        module = nn.Sequential(*(nn.Linear(256, 256) for _ in range(6)))
+        with use_communicator(world):
+            ddp = DistributedDataParallel(module, overlap=overlap)
+        run, optimizer = dc.compile(ddp, fullgraph=True), optim.AdamW(ddp.parameters(), lr=1e-3)
+        dc.manual_seed(1 + world.rank)
+        x = dc.randn(4, 256)
+        bits: list[bytes] = []
+        for number in range(8):
+            optimizer.zero_grad()
+            run(x).pow(2).mean().backward()
+            if number % 4 == 0:
+                bits.append(module[5].weight.grad.numpy().tobytes())
+            optimizer.step()
+            if number % 4 == 1:
+                bits += [value.numpy().tobytes() for value in ddp.state_dict().values()]
+            elif number % 4 == 2:
+                with dc.no_grad():
+                    bits.append(run(x).numpy().tobytes())
+            elif number % 4 == 3:
+                bits.append(np.array(optimizer.state[module[0].weight]["exp_avg"]).tobytes())
+        seen.append([*bits, *(p.detach().numpy().tobytes() for p in ddp.parameters())])
+    assert seen[0] == seen[1]

@@ -44,7 +44,7 @@ class PointToPoint:
 
     def __init__(self, comm: Any, mpi: Any, *, timeout_s: float) -> None:
         self.comm, self.mpi, self.timeout_s = comm, mpi, timeout_s
-        self.rank, self.half = comm.Get_rank(), (int(comm.Get_attr(mpi.TAG_UB)) + 1) // 2
+        self.rank, self.half = comm.Get_rank(), (largest_tag(mpi) + 1) // 2
         self.serials = 0
         self.changed = threading.Condition()
         self.pending: list[Exchange] = []
@@ -127,6 +127,12 @@ class PointToPoint:
             self.changed.notify_all()
         if self.thread is not None:
             self.thread.join(self.timeout_s)
+
+
+def largest_tag(mpi: Any) -> int:
+    """The largest tag that a message can have. MPI keeps it with COMM_WORLD; at least 32767 is allowed everywhere."""
+    found = mpi.COMM_WORLD.Get_attr(mpi.TAG_UB)
+    return 32767 if found is None else int(found)
 
 
 def pieces(array: Array) -> Iterator[Array]:

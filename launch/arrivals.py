@@ -1,14 +1,15 @@
 """Ranks that have been started but have not said hello yet: which process is which rank, and which of them vanished?
 
 In: looks at the launcher's descendants, by the variable in which mpiexec tells a process its rank. Out: pids by rank,
-and ranks whose process was seen and is gone. Until a warden has a channel nobody else could tell whom a signal has
-hit. Linux: read from /proc; elsewhere nothing is seen.
+and when a rank's process ended, in the order in which the kernel told it (pidfd). Until a warden has a channel nobody
+else could tell whom a signal has hit: mpiexec kills the others a millisecond later. Linux; elsewhere nothing is seen.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,24 +18,30 @@ from launch import processes
 
 @dataclass
 class Arrivals:
-    """variable: the name of mpiexec's variable for the rank; empty if there is no mpiexec."""
+    """variable: the name of mpiexec's variable for the rank; empty if there is no mpiexec.
+
+    watch_end: has a function called when a process has ended.
+    """
 
     variable: str
+    watch_end: Callable[[int, Callable[[], None]], None]
+    arrived: Container[int]  # ranks that have said hello: their wardens tell the rest
     seen: dict[int, int] = field(default_factory=dict)  # rank by pid
-    gone: dict[int, float] = field(default_factory=dict)  # when a rank's only process was found to be gone
+    gone: dict[int, float] = field(default_factory=dict)  # when a rank was found to have ended without a hello
 
-    def look(self, arrived: set[int]) -> None:
-        """arrived: ranks that need no watching any more, for they have said hello."""
+    def look(self) -> None:
+        """Find processes that are new."""
         if not self.variable:
             return
-        alive = processes.descendants(os.getpid())
-        for pid in alive:
+        for pid in processes.descendants(os.getpid()):
             if pid not in self.seen and (rank := rank_of(pid, self.variable)) is not None:
                 self.seen[pid] = rank
-        ranks_alive = {self.seen[pid] for pid in alive if pid in self.seen}
-        for rank in set(self.seen.values()):
-            if rank not in arrived and rank not in ranks_alive:
-                self.gone.setdefault(rank, time.monotonic())
+                if rank not in self.arrived:
+                    self.watch_end(pid, lambda rank=rank: self._ended(rank))  # type: ignore[misc]
+
+    def _ended(self, rank: int) -> None:
+        if rank not in self.arrived:
+            self.gone.setdefault(rank, time.monotonic())
 
 
 def rank_of(pid: int, variable: str) -> int | None:

@@ -54,10 +54,9 @@ def causes(
     unborn: ranks that died before they could say anything.
     """
     found = [*unborn, *(cause for record in records if (cause := _told(record)) is not None)]
-    if ending_at is None:  # nobody was left waiting for those that left early
-        found = [cause for cause in found if cause.kind != "left early"]
-    else:
-        found = [cause for cause in found if cause.at <= ending_at]
+    found = [cause for cause in found if ending_at is None or cause.at <= ending_at]
+    if ending_at is None and all(cause.kind == "left early" for cause in found):
+        found = []  # nobody was left waiting
     found.sort(key=lambda cause: cause.at)
     first = first_of(found)
     if mpiexec is not None and mpiexec.signum and (ending_at is None or mpiexec.at <= ending_at):
@@ -93,7 +92,7 @@ def _told(record: RankRecord) -> Cause | None:
 def first_of(found: Sequence[Cause]) -> Cause | None:
     """The first cause of `found`, which is in order of time."""
     able = [cause for cause in found if not cause.is_consequence]
-    known = [cause for cause in able if cause.kind != "warden lost"]
+    known = [cause for cause in able if cause.kind not in ("warden lost", "never started")]
     first = next(iter(known), None) or next(iter(able), None) or next(iter(found), None)
     if first is None or first.kind != "exception":
         return first

@@ -11,6 +11,7 @@ has `is_consequence = True`. The file is run by path.
 from __future__ import annotations
 
 import argparse
+import atexit
 import faulthandler
 import os
 import signal
@@ -53,6 +54,7 @@ class Rank:
         self.channel: Channel | None = None
         self.stacks: Channel | None = None
         self.board: Board | None = None
+        self.has_finished = False
 
     def prepare(self) -> None:
         """Learn the rank, tell it to the program, connect, leave the warden behind, bind. Raises WorldSizeError."""
@@ -69,6 +71,7 @@ class Rank:
         if folder:
             self.channel = Channel(folder, "rank", identity.rank)
             self.stacks = Channel(folder, "stacks", identity.rank)
+            os.environ["DISTCOMPILE_SCRATCH"] = folder
             os.environ["DISTCOMPILE_LAUNCHER"] = "1"  # ends the job when a rank fails: no MPI_Abort is needed
             os.environ["DISTCOMPILE_BOARD"] = boards.path_of(folder, identity.rank)
             self.board = board.create(boards.path_of(folder, identity.rank), identity.rank)
@@ -80,6 +83,8 @@ class Rank:
 
     def _watch_endings(self) -> None:
         """Have crashes write their stacks, and the program's `exec` be known for what it is."""
+        self.pid = os.getpid()
+        atexit.register(self._say_done)
         sys.excepthook = shown_by_the_launcher
         stacks = self.stacks.fileno() if self.stacks else 2
         faulthandler.enable(stacks)
@@ -94,8 +99,12 @@ class Rank:
         program.run(self.options.program, python=not self.options.no_python)
 
     def finish(self) -> None:
-        """Say that the program ended well; the interpreter then ends as always, MPI_Finalize included."""
-        if self.channel:
+        """The program ended well; the interpreter then ends as always, MPI_Finalize included."""
+        self.has_finished = True
+
+    def _say_done(self) -> None:
+        """Runs after all exit functions of the program: one that leaves by `os._exit` never gets here."""
+        if self.channel and self.has_finished and os.getpid() == self.pid:  # and not a forked copy
             self.channel.tell("done")
 
     def fail(self, error: BaseException) -> NoReturn:

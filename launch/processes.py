@@ -36,6 +36,8 @@ def adopt_orphans() -> None:
 
 def descendants(root: int) -> list[int]:
     """Process ids below `root`, parents first, zombies left out; empty where there is no /proc."""
+    if os.path.exists(f"/proc/{root}/task/{root}/children"):
+        return _walk(root)
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -48,6 +50,33 @@ def descendants(root: int) -> list[int]:
             found.append(pid)
             queue.append(pid)
     return found
+
+
+def _walk(root: int) -> list[int]:
+    """`descendants` through the kernel's own lists of children, where it keeps them: the rest of /proc is not read."""
+    found, queue = [], [root]
+    while queue:
+        for pid in _children_of(queue.pop(0)):
+            queue.append(pid)
+            if state_of(pid) not in ("Z", ""):
+                found.append(pid)
+    return found
+
+
+def _children_of(pid: int) -> list[int]:
+    pids: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            pids += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return pids
+
+
+def state_of(pid: int) -> str:
+    """The process's state as `ps` shows it: "R", "S", "T" ...; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def send(pids: Iterable[int], signum: int) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from launch import processes
 
 _LOOK_EVERY_S = 0.25
 
@@ -36,7 +37,7 @@ class Stops:
         if not self.limit_s or now < self.next_look:
             return None
         self.next_look = now + _LOOK_EVERY_S
-        stopped = {pid for pid in ranks if state_of(pid) == "T"}
+        stopped = {pid for pid in ranks if processes.state_of(pid) == "T"}
         self.since = {pid: self.since.get(pid, now) for pid in stopped}
         pid = min(self.since, key=self.since.__getitem__, default=0)
         if not pid or now - self.since[pid] < self.limit_s:
@@ -46,11 +47,3 @@ class Stops:
     def forget(self) -> None:
         """We were stopped ourselves, and the ranks with us."""
         self.since.clear()
-
-
-def state_of(pid: int) -> str:
-    """The process's state as `ps` shows it: "R", "S", "T" ...; empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""

@@ -37,6 +37,7 @@ _STACKS_S = 1.0  # for the ranks to write where they are
 _LAST_OUTPUT_S = 0.5  # for output still in the pipes when the job has ended
 _MPIEXEC_LAST_S = 5.0  # for mpiexec to end after its ranks
 _TICK_S = 0.05
+_STARTING_TICK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Job:
 class Outcome:
     """How a job ended. returncode: mpiexec's. ending_at: when the launcher began to end it. signum: its own, or 0."""
 
+    size: int
     returncode: int
     records: tuple[RankRecord, ...]
     vanished: Mapping[int, float]  # ranks that died before they could say hello
@@ -77,7 +79,6 @@ class Supervisor:
 
     def __init__(self, job: Job, relay: Relay) -> None:
         self.job, self.relay = job, relay
-        self.arrivals = Arrivals(job.rank_variable)
         self.memory = SharedMemoryWatch()
         self.stops = Stops(job.stop_limit_s)
         self.mpiexec_output = bytearray()
@@ -99,6 +100,7 @@ class Supervisor:
         with JobFolder() as folder:
             self.switchboard = Switchboard(self.relay, folder)
             self.boards = Boards(folder)
+            self.arrivals = Arrivals(self.job.rank_variable, self.switchboard.watch_end, self.switchboard.records)
             restore = self._install_handlers()
             try:
                 self._start(folder)
@@ -140,7 +142,8 @@ class Supervisor:
     def _loop(self) -> None:
         last_output_until: float | None = None
         while True:
-            self.switchboard.wait(_TICK_S)
+            all_here = len(self.switchboard.records) == self.job.size
+            self.switchboard.wait(_TICK_S if all_here else _STARTING_TICK_S)
             self.tick()
             if self.mpiexec.poll() is None or (self.switchboard.running() and not self.killed):
                 continue
@@ -159,7 +162,7 @@ class Supervisor:
         """What nobody tells us: new shared memory, ranks without a hello, stopped and hanging ranks, mpiexec's end."""
         self.memory.take(self.switchboard.running())
         if len(self.switchboard.records) < self.job.size:
-            self.arrivals.look(set(self.switchboard.records))
+            self.arrivals.look()
         if self.mpiexec_end is None and self.mpiexec.poll() is not None:
             signum = -self.mpiexec.returncode if self.mpiexec.returncode < 0 and not self.killed else 0
             self.mpiexec_end = MpiexecEnd(time.monotonic(), signum)
@@ -268,6 +271,7 @@ class Supervisor:
     def _outcome(self, survivors: list[int]) -> Outcome:
         self.relay.close()
         return Outcome(
+            size=self.job.size,
             returncode=self.mpiexec.returncode,
             records=tuple(sorted(self.records, key=lambda record: record.rank)),
             vanished=dict(self.arrivals.gone),

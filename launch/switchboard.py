@@ -21,6 +21,7 @@ class Switchboard:
         self.relay = relay
         self.records: dict[int, RankRecord] = {}
         self.open_pipes: set[int] = set()
+        self.process_watches: set[int] = set()
         self.selector = selectors.DefaultSelector()
         self.listener = listen(folder)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
@@ -52,8 +53,27 @@ class Switchboard:
 
         self.selector.register(descriptor, selectors.EVENT_READ, readable)
 
+    def watch_end(self, pid: int, ended: Callable[[], None]) -> None:
+        """Call `ended` when process `pid` has ended; never, where the kernel does not tell."""
+        if not hasattr(os, "pidfd_open"):
+            return
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            ended()
+            return
+        self.process_watches.add(descriptor)
+
+        def readable() -> None:
+            self.selector.unregister(descriptor)
+            self.process_watches.discard(descriptor)
+            os.close(descriptor)
+            ended()
+
+        self.selector.register(descriptor, selectors.EVENT_READ, readable)
+
     def close(self) -> None:
-        for descriptor in self.open_pipes:
+        for descriptor in self.open_pipes | self.process_watches:
             os.close(descriptor)
         self.listener.close()
         self.selector.close()

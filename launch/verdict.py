@@ -77,15 +77,22 @@ def _precedes_signal(first: Cause, outcome: Outcome) -> bool:
 
 def all_causes(outcome: Outcome) -> list[Cause]:
     """The first cause of a job's end, then what else failed."""
-    code = _code_of_mpiexec(outcome)
-    how = f"was ended by {signal.Signals(code - 128).name}" if code > 128 else f"left with exit code {code}"
-    unborn = [
-        Cause("never started", rank, at, code or 1, f"{how} before it had started")
-        for rank, at in outcome.vanished.items()
-    ]
-    found = causes(outcome.records, outcome.mpiexec, outcome.ending_at, unborn)
+    found = causes(outcome.records, outcome.mpiexec, outcome.ending_at, _unborn(outcome))
     aborted = _aborted(outcome) if found and found[0].kind == "warden lost" else None
     return [aborted, *(cause for cause in found if cause.rank != aborted.rank)] if aborted else found
+
+
+def _unborn(outcome: Outcome) -> list[Cause]:
+    """Ranks that ended without a hello: the first of them by itself, the others by mpiexec."""
+    code = _code_of_mpiexec(outcome) or 1
+    how = f"was ended by {signal.Signals(code - 128).name}" if code > 128 else f"left with exit code {code}"
+    gone = sorted(outcome.vanished.items(), key=lambda item: item[1])
+    if not gone and outcome.returncode and outcome.mpiexec is not None:
+        silent = set(range(outcome.size)) - {record.rank for record in outcome.records}
+        gone = [(rank, outcome.mpiexec.at) for rank in silent] if len(silent) == 1 else []
+    first = [Cause("never started", rank, at, code, f"{how} before it had started") for rank, at in gone[:1]]
+    what = "was ended by mpiexec before it had started"
+    return first + [Cause("never started", rank, at, code, what, is_consequence=True) for rank, at in gone[1:]]
 
 
 def _aborted(outcome: Outcome) -> Cause | None:

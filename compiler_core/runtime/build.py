@@ -2,6 +2,7 @@
 
 In: named translation units and the place of the result. Out: a shared object, there and complete, or an error.
 Invariants: the result appears by `os.replace`, never half-written; a failed build keeps its sources and names them.
+Under distcompile-run all else that the compiler writes lies in the job's folder, which goes with a job that is killed.
 Limits: as many compiler processes at once as there are units; the code generator makes one or two.
 """
 
@@ -18,6 +19,8 @@ from compiler_core import log
 from compiler_core.errors import CompilerFailedError
 from compiler_core.runtime.toolchain import Toolchain
 
+SCRATCH_VARIABLE = "DISTCOMPILE_SCRATCH"  # a folder that goes with the job, set by distcompile-run
+_PREFIX = "distcompile-build-"
 _ERROR_LINES = 12
 
 
@@ -28,7 +31,7 @@ def build_library(
 
     Raises CompilerFailedError with the compiler's first lines and the path of the kept source.
     """
-    folder = Path(tempfile.mkdtemp(prefix="distcompile-build-"))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=os.environ.get(SCRATCH_VARIABLE)))
     sources = [_write(folder / f"{stem}.cpp", text) for stem, text in units.items()]
     flags = [*toolchain.flags, *(f"-D{define}" for define in defines)]
     if len(sources) == 1:
@@ -72,7 +75,15 @@ def _compile_apart(toolchain: Toolchain, flags: Sequence[str], sources: Sequence
 def _start(toolchain: Toolchain, arguments: Sequence[str]) -> subprocess.Popen[str]:
     command = [toolchain.path, *arguments]
     log.emit("code", " ".join(command))
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+    scratch = os.environ.get(SCRATCH_VARIABLE)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=None if scratch is None else {**os.environ, "TMPDIR": scratch},
+    )
 
 
 def _finish(process: subprocess.Popen[str], source: Path) -> None:
@@ -84,7 +95,14 @@ def _finish(process: subprocess.Popen[str], source: Path) -> None:
     shown = "\n    ".join(lines[first : first + _ERROR_LINES]) or "(no message)"
     raise CompilerFailedError(
         f"the C++ compiler failed (exit code {process.returncode}) on generated code",
-        where=str(source),
+        where=str(_kept(source)),
         got=shown,
         remedy='report this with the source file above; compile(..., backend="aot_eager") runs without native code',
     )
+
+
+def _kept(source: Path) -> Path:
+    """Where a source that does not compile stays, also after its job."""
+    if SCRATCH_VARIABLE not in os.environ:
+        return source
+    return Path(shutil.copy(source, tempfile.mkdtemp(prefix=_PREFIX)))

@@ -37,7 +37,7 @@ world.Barrier()
 MPIS = ["mpich", "openmpi"]
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("ending", "code", "words"),
     [

@@ -2,8 +2,8 @@
 
 In: a rate (`"1gbit"`, or "" for none). Out: `TwoHosts`: how to run a command on either, and how MPI's own launchers
 reach both. Made and removed by `with two_hosts(...)`, under names of this process, so that several may live at once.
-Each host has its own network and host name; the file system and the cores are shared. A process on host h is pinned by
-its caller. Needs Linux, root (CAP_NET_ADMIN) and iproute2: `why_not()` says what is missing.
+Each host has its own network, host name and temporary directory (TMPDIR), so that ranks of different hosts cannot meet
+in files there; the rest of the file system and the cores are shared. A process on host h is pinned by its caller. Needs Linux, root (CAP_NET_ADMIN) and iproute2: `why_not()` says what is missing.
 Shaping: a token bucket at both ends. A burst below 128 kB is less than one GSO packet: the shaper then burns the cores.
 """
 
@@ -31,7 +31,7 @@ case $host in
 {cases}
   *) echo "no host $host here" >&2; exit 255 ;;
 esac
-exec ip netns exec "$space" unshare --uts sh -c "hostname $name; $*"
+exec ip netns exec "$space" unshare --uts --mount sh -c "mount -t tmpfs tmpfs {tmp} && hostname $name && $*"
 """
 
 
@@ -41,15 +41,17 @@ class NoTwoHostsError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TwoHosts:
-    """A pair that is up. names: host names; agent: a program in ssh's place; folder: its, and this pair's, folder."""
+    """A pair that is up. names: host names; agent: a program in ssh's place; tmp: each host's own directory."""
 
     names: tuple[str, str]
     agent: Path
+    tmp: Path
 
     def on(self, host: int, command: Sequence[str]) -> list[str]:
         """`command`, run on host 0 or 1."""
-        renamed = ["unshare", "--uts", "sh", "-c", f'hostname {self.names[host]}; exec "$@"', "sh"]
-        return ["ip", "netns", "exec", self.names[host], *renamed, *command]
+        prepared = f'mount -t tmpfs tmpfs {self.tmp} && hostname {self.names[host]} && exec "$@"'
+        own = ["unshare", "--uts", "--mount", "sh", "-c", prepared, "sh"]
+        return ["ip", "netns", "exec", self.names[host], *own, *command]
 
     def environment(self) -> dict[str, str]:
         """What makes either MPI use the link between the hosts, and start its daemons through `agent`."""
@@ -58,7 +60,7 @@ class TwoHosts:
         ompi = ("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "self,sm,tcp"), ("OMPI_MCA_btl_tcp_if_include", INTERFACE)
         prte = ("PRTE_MCA_plm_ssh_agent", str(self.agent)), ("PRTE_MCA_prte_if_include", INTERFACE)
         root = ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        return dict((*agents, *mpich, *ompi, *prte, *root))
+        return dict((*agents, *mpich, *ompi, *prte, *root, ("TMPDIR", str(self.tmp))))
 
 
 def why_not() -> str:
@@ -84,11 +86,12 @@ def two_hosts(rate: str = "", *, burst: str = "128kb") -> Iterator[TwoHosts]:
     with tempfile.TemporaryDirectory(prefix="dchosts-") as folder:
         try:
             _make(names, rate, burst)
-            agent = Path(folder) / "agent"
+            agent, tmp = Path(folder) / "agent", Path(folder) / "tmp"
+            tmp.mkdir()
             cases = [f"  {address}|{name}) space={name} name={name} ;;" for address, name in zip(ADDRESSES, names)]
-            agent.write_text(_AGENT.format(cases="\n".join(cases)))
+            agent.write_text(_AGENT.format(cases="\n".join(cases), tmp=tmp))
             agent.chmod(0o755)
-            yield TwoHosts(names, agent)
+            yield TwoHosts(names, agent, tmp)
         finally:
             _remove(names)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,7 @@ def why_not() -> str:
 @contextlib.contextmanager
 def two_hosts(rate: str = "", *, burst: str = "128kb") -> Iterator[TwoHosts]:
     """Two hosts for the length of a `with`. rate: as tc writes it, each way. Raises NoTwoHostsError."""
+    _sweep()
     names = (f"dc{os.getpid()}a", f"dc{os.getpid()}b")
     with tempfile.TemporaryDirectory(prefix="dchosts-") as folder:
         try:
@@ -131,6 +133,13 @@ def _remove(names: tuple[str, str]) -> None:
         with contextlib.suppress(NoTwoHostsError):  # it was never made
             _ip("netns", "del", name)
         shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the pairs of processes that were killed before they could."""
+    for name in re.findall(r"^(dc\d+)a\b", _ip("netns", "list"), re.MULTILINE):
+        if not Path(f"/proc/{name[2:]}").exists():
+            _remove((f"{name}a", f"{name}b"))
 
 
 def _ip(*arguments: str) -> str:

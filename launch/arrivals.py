@@ -34,7 +34,7 @@ class Arrivals:
         if not self.variable:
             return
         for pid in processes.descendants(os.getpid()):
-            if pid not in self.seen and (rank := rank_of(pid, self.variable)) is not None:
+            if pid not in self.seen and is_here(pid) and (rank := rank_of(pid, self.variable)) is not None:
                 self.seen[pid] = rank
                 if rank not in self.arrived:
                     self.watch_end(pid, lambda rank=rank: self._ended(rank))  # type: ignore[misc]
@@ -42,6 +42,14 @@ class Arrivals:
     def _ended(self, rank: int) -> None:
         if rank not in self.arrived:
             self.gone.setdefault(rank, time.monotonic())
+
+
+def is_here(pid: int) -> bool:
+    """Whether the process is of this host, by its host name's namespace: containers may be hosts of their own."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/uts") == os.readlink("/proc/self/ns/uts")
+    except OSError:
+        return False
 
 
 def rank_of(pid: int, variable: str) -> int | None:

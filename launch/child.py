@@ -1,9 +1,9 @@
 """What runs inside each rank: connect to the launcher, fork the rank from its warden, bind, run the user's program as
 `__main__`, say how it ended.
 
-In: `child.py --mpi NAME --size N [--folder PATH] [--set NAME=VALUE]... -- (-m MODULE | SCRIPT) ARGS...`, started by
-mpiexec. Out: the program's exit code. Invariant: a rank that fails never reaches MPI_Finalize, which would wait for the
-others: it reports, flushes and leaves by `os._exit`, and the launcher ends the job.
+In: `child.py --mpi NAME --size N [--folder PATH] [--far ADDRESS] [--set NAME=VALUE]... -- PROGRAM`, started by mpiexec;
+PROGRAM is `-m MODULE` or SCRIPT, and its arguments. Out: its exit code. Invariant: a rank that fails never reaches
+MPI_Finalize, which would wait for the others: it reports, flushes and leaves by `os._exit`; the launcher ends the job.
 An exception says of itself whether it only tells of another rank's failure: its class, or one in its chain of causes,
 has `is_consequence = True`. The file is run by path.
 """
@@ -26,7 +26,7 @@ _HERE = Path(__file__).resolve()
 sys.path[0] = str(_HERE.parent.parent)
 from launch import binding, board, boards, program, ranks, warden  # noqa: E402
 from launch.board import Board, Phase, Reader, Where  # noqa: E402
-from launch.channel import Channel  # noqa: E402
+from launch.channel import Channel, FarAddress  # noqa: E402
 from launch.errors import LaunchError  # noqa: E402
 
 
@@ -38,6 +38,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--bind", default="core")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--folder", default="")
+    parser.add_argument("--far", default="")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--no-python", action="store_true")
     split = argv.index("--")
@@ -64,15 +65,17 @@ class Rank:
         os.environ.update(setting.split("=", 1) for setting in options.set)
         ranks.restore_tmpdir(os.environ)
         folder = options.folder if os.path.isdir(options.folder) else ""  # absent on another host
-        above = Channel(folder, "warden", identity.rank) if folder else None
-        if above is not None:
+        where = folder or (FarAddress.parse(options.far) if options.far else "")
+        above = warden_channel(where, identity.rank) if where else None
+        if above is not None and folder:
             above.take_streams()
         warden.fork(above)
-        if folder:
-            self.channel = Channel(folder, "rank", identity.rank)
-            self.stacks = Channel(folder, "stacks", identity.rank)
-            os.environ["DISTCOMPILE_SCRATCH"] = folder
+        if above is not None:
+            self.channel = Channel(where, "rank", identity.rank)
+            self.stacks = Channel(where, "stacks", identity.rank)
             os.environ["DISTCOMPILE_LAUNCHER"] = "1"  # ends the job when a rank fails: no MPI_Abort is needed
+        if folder:
+            os.environ["DISTCOMPILE_SCRATCH"] = folder
             os.environ["DISTCOMPILE_BOARD"] = boards.path_of(folder, identity.rank)
             self.board = board.create(boards.path_of(folder, identity.rank), identity.rank)
         self._watch_endings()
@@ -126,6 +129,17 @@ class Rank:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def warden_channel(where: str | FarAddress, rank: int) -> Channel | None:
+    """The warden's channel; None, said on stderr, if this host cannot reach the launcher: it learns less then."""
+    try:
+        return Channel(where, "warden", rank)
+    except OSError as error:
+        if not isinstance(where, FarAddress):
+            raise
+        sys.stderr.write(f"distcompile-run: rank {rank} cannot reach the launcher at {where.hosts}: {error}\n")
+        return None
 
 
 def told(channel: Channel, call: Callable[..., Any]) -> Callable[..., Any]:

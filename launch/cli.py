@@ -89,7 +89,7 @@ def run_once(mpi: MPI | None, settings: Settings, count: int) -> restarts.Attemp
         screen, settings.prefix, not settings.is_remote, logs, settings.tee, settings.redirects, settings.shown
     )
     job = Job(
-        command=lambda folder: command.build_command(mpi, settings, folder, variables),
+        command=lambda folder, far: command.build_command(mpi, settings, folder, variables, far),
         environment=lambda folder: command.environment(mpi, settings, folder, columns),
         size=settings.ranks,
         rank_variable=NAMES[mpi.family.name].rank if mpi else "",

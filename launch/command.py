@@ -22,13 +22,16 @@ from launch.ranks import NO_MPI
 _CHILD = Path(__file__).resolve().with_name("child.py")
 
 
-def build_command(mpi: MPI | None, settings: Settings, folder: str, variables: Mapping[str, str]) -> list[str]:
-    """The whole command line of a job. folder: empty for a line that runs without a launcher."""
+def build_command(
+    mpi: MPI | None, settings: Settings, folder: str, variables: Mapping[str, str], far: str = ""
+) -> list[str]:
+    """The whole command line of a job. folder: empty for a line that runs without a launcher. far: see `FarAddress`."""
     launch = [mpi.mpiexec, *mpiexec_arguments(mpi, settings)] if mpi else []
     child = [sys.executable, str(_CHILD), "--mpi", mpi.family.name if mpi else NO_MPI, "--size", str(settings.ranks)]
     child += ["--bind", settings.bind]
     child += ["--threads", str(settings.threads)] if settings.threads else []
     child += ["--folder", folder] if folder else []
+    child += ["--far", far] if far else []
     child += [word for name, value in variables.items() for word in ("--set", f"{name}={value}")]
     child += [] if settings.python else ["--no-python"]
     return [*launch, *child, "--", *settings.program]

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from launch import processes
 from launch.channel import Link
 
 
@@ -58,9 +59,10 @@ class End:
 
 @dataclass
 class RankRecord:
-    """One rank. warden, pid: process ids, 0 until told."""
+    """One rank. is_far: it runs on another host. warden, pid: process ids there, 0 until told."""
 
     rank: int
+    is_far: bool = False
     warden: int = 0
     pid: int = 0
     warden_link: Link | None = field(default=None, repr=False)
@@ -113,6 +115,13 @@ class RankRecord:
         self.warden_link = None
         if self.end is None:
             self.lost_at = time.monotonic()
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to its process, wherever that runs."""
+        if not self.is_far:
+            processes.send([self.pid], signum)
+        elif self.warden_link is not None:
+            self.warden_link.signal(signum)
 
     def leave(self) -> None:
         """Let its warden end, and so tell mpiexec."""

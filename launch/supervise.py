@@ -42,9 +42,9 @@ _STARTING_TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run. command: for a folder, the whole mpiexec line. Times in seconds; 0: no limit."""
+    """What to run. command: for a folder, and what other hosts are told, the mpiexec line. Times in s; 0: no limit."""
 
-    command: Callable[[str], list[str]]
+    command: Callable[[str, str], list[str]]
     environment: Callable[[str], Mapping[str, str]]
     size: int
     rank_variable: str = ""  # in which mpiexec tells a process its rank
@@ -98,7 +98,7 @@ class Supervisor:
         """Start the job and stay until it has ended."""
         processes.adopt_orphans()
         with JobFolder() as folder:
-            self.switchboard = Switchboard(self.relay, folder)
+            self.switchboard = Switchboard(self.relay, folder, hears_far=self.job.shows_mpiexec)
             self.boards = Boards(folder)
             self.arrivals = Arrivals(self.job.rank_variable, self.switchboard.watch_end, self.switchboard.records)
             restore = self._install_handlers()
@@ -116,7 +116,7 @@ class Supervisor:
 
     def _start(self, folder: str) -> None:
         self.mpiexec = subprocess.Popen(
-            self.job.command(folder),
+            self.job.command(folder, str(self.switchboard.far or "")),
             env=dict(self.job.environment(folder)),
             stdin=None if self.job.shows_mpiexec else subprocess.DEVNULL,  # rank 0 gets ours from the warden's channel
             stdout=subprocess.PIPE,
@@ -167,7 +167,8 @@ class Supervisor:
             signum = -self.mpiexec.returncode if self.mpiexec.returncode < 0 and not self.killed else 0
             self.mpiexec_end = MpiexecEnd(time.monotonic(), signum)
         if self.ending_at is None:
-            ranks = {pid: record.rank for record in self.records for pid in (record.pid, record.warden)}
+            here = [record for record in self.records if not record.is_far]
+            ranks = {pid: record.rank for record in here for pid in (record.pid, record.warden)}
             self.stopped = self.stops.look({**self.arrivals.seen, **ranks})
             self.hang = self.boards.look(self.job.size)
 
@@ -177,6 +178,7 @@ class Supervisor:
             self._check_whether_to_end(now)
         if self.kill_at is not None and now > self.kill_at and not self.killed:
             self.killed = True
+            self.switchboard.signal(signal.SIGKILL)
             processes.kill_all([self.mpiexec.pid, *self.switchboard.running()])
 
     def _check_whether_to_end(self, now: float) -> None:
@@ -198,8 +200,7 @@ class Supervisor:
         self.ending_at = now
         self.kill_at = min(self.kill_at or now + grace_s, now + grace_s)
         self.doing = self.boards.sentences(self.job.size)
-        for signum in signums:
-            processes.send(self.switchboard.running(), signum)
+        self.switchboard.signal(*signums)
 
     def _let_leave(self) -> None:
         """Tell wardens that mpiexec may know: of good ends at once, of bad ones when everybody has ended."""
@@ -245,13 +246,16 @@ class Supervisor:
     def _forward(self, signum: int) -> None:
         """To the ranks; before they have all said hello, to mpiexec, which knows them."""
         everyone = sum(record.pid > 0 for record in self.records) == self.job.size
-        processes.send(self.switchboard.running() if everyone else [self.mpiexec.pid], signum)
+        if everyone:
+            self.switchboard.signal(signum)
+        else:
+            processes.send([self.mpiexec.pid], signum)
 
     def _suspend(self) -> None:
         """Ctrl-Z: stop the ranks, then ourselves; go on together."""
-        processes.send(self.switchboard.running(), signal.SIGSTOP)
+        self.switchboard.signal(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        processes.send(self.switchboard.running(), signal.SIGCONT)
+        self.switchboard.signal(signal.SIGCONT)
         self.stops.forget()
 
     # -- the end

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import os
 import selectors
+import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from launch.channel import Link, listen
+from launch.channel import FarAddress, Link, listen, listen_far
 from launch.records import RankRecord
 from launch.relay import Relay
 
 
 class Switchboard:
-    """The launcher's ears. folder: where the socket is."""
+    """The launcher's ears. folder: where the socket is. hears_far: ranks of other hosts too, at `far`."""
 
-    def __init__(self, relay: Relay, folder: str) -> None:
+    def __init__(self, relay: Relay, folder: str, *, hears_far: bool = False) -> None:
         self.relay = relay
         self.records: dict[int, RankRecord] = {}
         self.open_pipes: set[int] = set()
         self.process_watches: set[int] = set()
         self.selector = selectors.DefaultSelector()
-        self.listener = listen(folder)
-        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        self.listeners = [listen(folder)]
+        self.far: FarAddress | None = None
+        if hears_far:
+            listener, self.far = listen_far()
+            self.listeners.append(listener)
+        for listener in self.listeners:
+            self.selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
 
     def wait(self, timeout_s: float) -> None:
         """Take in what arrives within `timeout_s`."""
@@ -32,8 +39,14 @@ class Switchboard:
             key.data()
 
     def running(self) -> list[int]:
-        """The ranks' own processes that nobody has said to be over."""
-        return [record.pid for record in self.records.values() if record.is_alive]
+        """The ranks' own processes, on this host, that nobody has said to be over."""
+        return [record.pid for record in self.records.values() if record.is_alive and not record.is_far]
+
+    def signal(self, *signums: int) -> None:
+        """Send signals to all ranks that nobody has said to be over."""
+        for record in self.records.values():
+            for signum in signums if record.is_alive else ():
+                record.signal(signum)
 
     def watch(self, descriptor: int, take: Callable[[bytes], None]) -> None:
         """Call `take` with what arrives on a pipe, and with b"" at its end."""
@@ -75,12 +88,13 @@ class Switchboard:
     def close(self) -> None:
         for descriptor in self.open_pipes | self.process_watches:
             os.close(descriptor)
-        self.listener.close()
+        for listener in self.listeners:
+            listener.close()
         self.selector.close()
 
-    def _accept(self) -> None:
-        connection, _ = self.listener.accept()
-        link = Link(connection)
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        link = Link(connection, is_far=listener is not self.listeners[0])
         said: dict[str, int | str] = {}
         self.selector.register(connection, selectors.EVENT_READ, lambda: self._hear(link, said))
 
@@ -89,9 +103,12 @@ class Switchboard:
         messages, text = link.receive()
         for message in messages:
             if message["event"] == "hello":
+                if link.is_far and (self.far is None or message.get("token") != self.far.token):
+                    link.closed = True  # a stranger
+                    break
                 said.update(message)
                 self._greet(link, said)
-            else:
+            elif said:
                 self.records[int(said["rank"])].take(message)
         if said and text:
             self.records[int(said["rank"])].fault += text
@@ -103,9 +120,11 @@ class Switchboard:
 
     def _greet(self, link: Link, said: Mapping[str, int | str]) -> None:
         rank = int(said["rank"])
-        record = self.records.setdefault(rank, RankRecord(rank))
+        record = self.records.setdefault(rank, RankRecord(rank, link.is_far))
         if said["role"] == "warden":
             record.warden, record.warden_link = int(said["pid"]), link
+            if link.is_far:  # whose streams mpiexec carries
+                return
             descriptors, close = self.relay.streams_of(rank, self.watch)
             link.hand_over(descriptors)
             close()

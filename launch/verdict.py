@@ -85,7 +85,8 @@ def all_causes(outcome: Outcome) -> list[Cause]:
 def _unborn(outcome: Outcome) -> list[Cause]:
     """Ranks that ended without a hello: the first of them by itself, the others by mpiexec."""
     code = _code_of_mpiexec(outcome) or 1
-    how = f"was ended by {signal.Signals(code - 128).name}" if code > 128 else f"left with exit code {code}"
+    is_signal = 128 < code < 128 + signal.NSIG
+    how = f"was ended by {signal.Signals(code - 128).name}" if is_signal else f"left with exit code {code}"
     gone = sorted(outcome.vanished.items(), key=lambda item: item[1])
     if not gone and outcome.returncode and outcome.mpiexec is not None:
         silent = set(range(outcome.size)) - {record.rank for record in outcome.records}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import select
 import signal
@@ -22,7 +23,7 @@ from types import FrameType
 from typing import NoReturn
 
 from launch import processes
-from launch.channel import STREAMS, Channel
+from launch.channel import LEAVE, STREAMS, Channel
 
 RELAYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -95,7 +96,9 @@ class Warden:
         """The launcher says `leave`, or has gone: then the rank must go too."""
         assert self.channel is not None
         said = self.channel.receive()
-        self.may_leave = True
+        self.may_leave |= not said or LEAVE in said
+        for signum in re.findall(rb"signal (\d+)\n", said):
+            self._signal(int(signum))
         if not said:
             self.channel = None
             self._signal(signal.SIGKILL)

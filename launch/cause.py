@@ -55,8 +55,8 @@ def causes(
     """
     found = [*unborn, *(cause for record in records if (cause := _told(record)) is not None)]
     found = [cause for cause in found if ending_at is None or cause.at <= ending_at]
-    if ending_at is None and all(cause.kind == "left early" for cause in found):
-        found = []  # nobody was left waiting
+    if ending_at is None and len(found) == len(records) and all(cause.kind == "left early" for cause in found):
+        found = []  # that is how this program ends
     found.sort(key=lambda cause: cause.at)
     first = first_of(found)
     if mpiexec is not None and mpiexec.signum and (ending_at is None or mpiexec.at <= ending_at):

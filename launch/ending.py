@@ -3,7 +3,7 @@
 In: the ranks' records. Out: the time at which the launcher begins to end the job, or None.
     a rank failed, by itself       -> `SETTLE_S` later, so that what the others have to say arrives first
     a rank failed because of others -> up to the grace period later: the true cause may still be told
-    a rank left with exit code 0, in the middle -> the grace period later, unless all others end well by then
+    a rank left with exit code 0, in the middle -> the grace period later, unless all others do the same by then
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SETTLE_S = 0.3
 
 def begins_at(records: Sequence[RankRecord], size: int, grace_s: float) -> float | None:
     """The time (monotonic) at which to end the job for a failure; None while there is none."""
-    if everyone_left_with_zero(records, size):
+    if everyone_left_early(records, size):
         return None
     times = [time for record in records if (time := _of_one(record, grace_s)) is not None]
     return min(times, default=None)
@@ -41,6 +41,6 @@ def is_explained(records: Sequence[RankRecord]) -> bool:
     return any(own) or any(dead)
 
 
-def everyone_left_with_zero(records: Sequence[RankRecord], size: int) -> bool:
-    """All ranks have ended with exit code 0: whether by `os._exit(0)` or not, nobody was left waiting."""
-    return len(records) == size and all(r.end is not None and r.end.status == 0 and not r.failure for r in records)
+def everyone_left_early(records: Sequence[RankRecord], size: int) -> bool:
+    """All ranks have ended by `os._exit(0)`: that is how this program ends, and nobody was left waiting."""
+    return len(records) == size and all(record.left_early for record in records)

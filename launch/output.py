@@ -86,7 +86,7 @@ class Screen:
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """A chunk from a rank's stream; empty at its end."""
         if self.plain:
-            self.write(stream, data)
+            self._feed_plain((rank, stream), data)
             return
         key = (rank, stream)
         buffer = self._buffers.setdefault(key, LineBuffer())
@@ -96,6 +96,15 @@ class Screen:
             self.write(stream, b"".join(self.prefix(rank) + line + b"\n" for line in lines))
         if self.terminal:
             self._draw(key)
+
+    def _feed_plain(self, key: tuple[int, int], data: bytes) -> None:
+        """What has come up to the last end of a line, or of a progress bar's turn, as it is; the rest waits for its own."""
+        buffer = self._buffers.setdefault(key, LineBuffer()).unfinished
+        before = len(buffer)
+        buffer += data
+        end = max(buffer.rfind(b"\n", before), buffer.rfind(b"\r", before)) + 1 if data and self.size > 1 else len(buffer)
+        self.write(key[1], bytes(buffer[:end]))
+        del buffer[:end]
 
     def message(self, text: str) -> None:
         """The launcher's own words, on stderr."""

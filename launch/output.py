@@ -98,11 +98,13 @@ class Screen:
             self._draw(key)
 
     def _feed_plain(self, key: tuple[int, int], data: bytes) -> None:
-        """What has come up to the last end of a line, or of a progress bar's turn, as it is; the rest waits for its own."""
+        """What has come up to the last end of a line, or of a progress bar's turn, as it is; the rest waits."""
         buffer = self._buffers.setdefault(key, LineBuffer()).unfinished
         before = len(buffer)
         buffer += data
-        end = max(buffer.rfind(b"\n", before), buffer.rfind(b"\r", before)) + 1 if data and self.size > 1 else len(buffer)
+        end = (
+            max(buffer.rfind(b"\n", before), buffer.rfind(b"\r", before)) + 1 if data and self.size > 1 else len(buffer)
+        )
         self.write(key[1], bytes(buffer[:end]))
         del buffer[:end]
 

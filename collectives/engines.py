@@ -38,8 +38,11 @@ class Engine(Protocol):
     def set_timeout(self, timeout_s: float) -> None:
         """The limit of waits that give none, from now on, in seconds."""
 
+    def leave(self) -> None:
+        """Give up what is held, and tell the other ranks, behind what is queued, that this one ends."""
+
     def stop(self, timeout_s: float) -> None:
-        """Finish what is queued, give up what is held, tell the other ranks, and end."""
+        """After `leave`: finish what is queued, and end."""
 
 
 def open_engine(

@@ -146,8 +146,10 @@ class MpiCommunicator(Communicator):
         if self.is_closed:
             return
         atexit.unregister(self.close)
+        self.engine.leave()  # both channels at once: another rank may wait for this one on either
+        is_clean = self.broken is None and self._part()
         self.engine.stop(self.timeout_s)
-        is_clean = self.broken is None and self.engine.broken is None and self._part()
+        is_clean &= self.engine.broken is None
         self.is_closed = True
         self.point_to_point.close()
         self.objects.roll.free()

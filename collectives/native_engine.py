@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from collectives.arena import NOWHERE, Arena, address_of
-from collectives.call import GATE_WORDS, NO_STAMP, Array, Call, Task
+from collectives.call import GATE_WORDS, Array, Call, Task
 from collectives.errors import (
     ClosedError,
     CollectiveArgumentError,
@@ -64,6 +64,7 @@ class NativeEngine:
         self.held: weakref.WeakSet[NativeWork] = weakref.WeakSet()
         self.failed: CollectiveError | None = None
         self.is_closed = False
+        self.farewell: Work | None = None
         settings = (
             self.rank, self.world_size, _limit_ns(timeout_s),
             int(host is None or host.has_core_for_each), 0 if host is None else host.address, STAGE_NBYTES,
@@ -213,12 +214,18 @@ class NativeEngine:
             self.timeout_s = timeout_s
             self.library.quick.dc_limit(self.pointer, _limit_ns(timeout_s))
 
-    def stop(self, timeout_s: float) -> None:
-        """Finish what is queued, give up what is held, tell the other ranks, and end the thread."""
+    def leave(self) -> None:
+        """Give up what is held, and tell the other ranks, behind what is queued, that this one ends."""
         for work in list(self.held):
             work.cancel()
         if not self.error_code.value:
-            self._part(timeout_s)
+            empty = np.empty(0, np.uint8)
+            self.farewell = self.launch(Task(Call("close"), empty, empty))
+
+    def stop(self, timeout_s: float) -> None:
+        """After `leave`: finish what is queued, and end the thread."""
+        if self.farewell is not None:
+            self._await_farewell(self.farewell, timeout_s)
         self.library.calls.dc_join(self.pointer)
         self.settle()
         self.failed = self.failure() if self.error_code.value else None
@@ -228,10 +235,9 @@ class NativeEngine:
         if self.arena is not None:
             self.arena.close()
 
-    def _part(self, timeout_s: float) -> None:
-        empty = np.empty(0, np.uint8)
+    def _await_farewell(self, work: Work, timeout_s: float) -> None:
         try:
-            self.launch(Task(Call("close"), empty, empty, stamp=NO_STAMP), quiet=True).wait(timeout_s)
+            work.wait(timeout_s)
         except CollectiveTimeoutError:
             self.library.calls.dc_abandon(self.pointer)
         except CollectiveError:

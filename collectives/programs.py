@@ -6,7 +6,7 @@
     REDUCE  n elements to a: this rank's piece is b, rank r's lies in the scratch at `peer` + r * `slot`
     TO_WIRE, FROM_WIRE   n elements of b to a, rounded to the 16-bit float that travels, and back
 
-In: a `Call`, this rank, the number of ranks. Out: `Program`, which native/programs.h runs and `interpret` defines.
+In: a `Call`, this rank, the number of ranks. Out: `Program`, which native/programs.h runs and interpret.py defines.
 Method: a large all-reduce is a pairwise reduce-scatter and all-gather (each rank sends and receives 2 (W-1)/W of the
 bytes, as in a ring), in chunks, of which DEPTH are under way: the link stays busy while a rank adds, or computes. The
 sum is taken in rank order, so its bits depend neither on chunks nor on sizes.

@@ -65,22 +65,23 @@ class ThreadEngine:
         """The limit of waits that give none, from now on."""
         self.timeout_s = timeout_s
 
-    def stop(self, timeout_s: float) -> None:
-        """Finish what is queued, give up what is held, tell the other ranks, and end the thread."""
+    def leave(self) -> None:
+        """Give up what is held, and tell the other ranks, behind what is queued, that this one ends."""
         for work in list(self.held):
             work.cancel()
         self.queue.put(None)
+
+    def stop(self, timeout_s: float) -> None:
+        """After `leave`: finish what is queued, and end the thread."""
         self.thread.join(timeout_s)
-        if self.broken is None:
-            self._part(timeout_s)
         self.roll.free()
         if self.shared is not None:
             self.shared.arena.close()
 
-    def _part(self, timeout_s: float) -> None:
+    def _part(self) -> None:
         try:
             self.roll.gather(
-                Call("close"), "close()", timeout_s=timeout_s, is_awaited=lambda: False, tell=lambda phase: None
+                Call("close"), "close()", timeout_s=self.timeout_s, is_awaited=lambda: False, tell=lambda phase: None
             )
         except CollectiveError as error:
             self.broken = error
@@ -91,6 +92,8 @@ class ThreadEngine:
         while (item := self.queue.get()) is not None:
             self._serve_one(*item)
             del item  # while this thread waits for the next task it must not hold the last one's buffers
+        if self.broken is None:
+            self._part()
 
     def _serve_one(self, task: Task, work: LocalWork) -> None:
         try:

@@ -151,8 +151,9 @@ static void *serve(void *engine) {
   Engine *e = (Engine *)engine;
   prctl(PR_SET_NAME, "collectives");
   prctl(PR_SET_TIMERSLACK, 1000UL);
-  setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), -5);  // may be refused: then it has the rank's own
-  e->priority = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
+  const id_t self = (id_t)syscall(SYS_gettid);
+  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) - 5);  // may be refused: then it has the rank's own
+  e->priority = getpriority(PRIO_PROCESS, self);
   pthread_mutex_lock(&e->lock);
   while (true) {
     while (!has_work(e) && !(e->stopping && !e->head)) pthread_cond_wait(&e->changed, &e->lock);

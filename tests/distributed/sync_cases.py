@@ -11,7 +11,8 @@ import numpy as np
 import distcompile as dc
 from collectives import Communicator
 from distcompile import nn
-from distcompile.distributed import use_communicator
+from distcompile.distributed import destroy_process_group, new_group, use_communicator
+from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from distcompile.distributed.optim import ZeroRedundancyOptimizer
 from distcompile.nn.parallel import DistributedDataParallel
 from distcompile.optim import SGD, Adam, AdamW
@@ -122,8 +123,49 @@ def state_is_whole_where_it_was_brought(
         np.testing.assert_array_equal(a, b)
 
 
+def subgroups_train_models_of_their_own(world: Communicator) -> None:
+    """DDP over part of the ranks: the lower half trains one model, the upper half another, at the same time."""
+    half = world.world_size // 2
+    if world.world_size == 1:
+        return
+    with use_communicator(world):
+        groups = [new_group(range(half)), new_group(range(half, world.world_size))]
+        lower = world.rank < half
+        group, start = groups[0 if lower else 1], 0 if lower else half
+        size = half if lower else world.world_size - half
+        batches = data(world.world_size)
+        mine = slice(world.rank * PER_RANK, (world.rank + 1) * PER_RANK)
+        for compiled in (False, True):
+            model = DistributedDataParallel(make_model(sync=False).eval(), process_group=group)
+            got = train(model, batches[:, mine], compiled, sgd)
+            theirs = batches[:, start * PER_RANK : (start + size) * PER_RANK]
+            for actual, wanted in zip(got, train(make_model(sync=False).eval(), theirs, False, sgd), strict=True):
+                np.testing.assert_allclose(actual, wanted, rtol=2e-4, atol=2e-5)
+        for made in groups:
+            destroy_process_group(made)
+
+
+def a_rank_that_has_finished_shadows_compressed_buckets_too(world: Communicator) -> None:
+    """join() with communication hooks, native and in Python: one more batch on rank 0 than on the others."""
+    batches = data(world.world_size)
+    for hook in (bf16_compress_hook, lambda state, bucket: allreduce_hook(state, bucket)):
+        with use_communicator(world):
+            model = DistributedDataParallel(make_model(sync=False).eval())
+            model.register_comm_hook(None, hook)
+            optimizer = sgd(model.parameters())
+            with model.join():
+                for batch in batches[: STEPS if world.rank == 0 else STEPS - 1]:
+                    optimizer.zero_grad()
+                    model(dc.from_numpy(batch[:PER_RANK])).square().mean().backward()
+                    optimizer.step()
+        bits = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+        assert len(set(world.all_gather_object(bits))) == 1
+
+
 CASES: list[Callable[[Communicator], None]] = [
     synchronised_training_is_that_of_the_joined_batch,
     compiled_synchronised_training_is_that_of_the_joined_batch,
     zero_gives_the_bits_of_the_optimizer_alone,
+    subgroups_train_models_of_their_own,
+    a_rank_that_has_finished_shadows_compressed_buckets_too,
 ]

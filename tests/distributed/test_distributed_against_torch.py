@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -22,6 +23,11 @@ pytestmark = pytest.mark.torch
 RANKS = 3
 SCRIPT = str(Path(dist_programs.__file__))
 NAMES = [program.__name__ for program in dist_programs.PROGRAMS]
+
+
+def installed(package: str) -> bool:
+    """Whether that MPI's wheel is here."""
+    return any(distribution.name == package for distribution in importlib.metadata.distributions())
 
 
 def read(out: Path) -> list[dict[str, Any]]:
@@ -62,11 +68,13 @@ def on_threads() -> list[dict[str, Any]]:
     return run_ranks(RANKS, run, timeout_s=60)
 
 
-@pytest.fixture(scope="module")
-def on_mpi(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module", params=["mpich", "openmpi"])
+def on_mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     pytest.importorskip("mpi4py")
+    if not installed(request.param):
+        pytest.skip(f"{request.param} is not installed")
     out = tmp_path_factory.mktemp("mpi") / "out"
-    check_ran(run_on_ranks(RANKS, [SCRIPT, "ours", str(out)], limit_s=100))
+    check_ran(run_on_ranks(RANKS, [f"--mpi={request.param}", SCRIPT, "ours", str(out)], limit_s=100))
     return read(out)
 
 

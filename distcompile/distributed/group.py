@@ -18,7 +18,10 @@ from weakref import WeakKeyDictionary
 
 from collectives import Communicator, was_launched_by_mpi
 from compiler_core import log
+from compiler_core.errors import GraphBreak
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.fence import settle_all
+from compiler_core.tensor.location import user_location
 from distcompile import watchdog
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import environment
@@ -199,6 +202,7 @@ def new_group(
     Returns GroupMember.NON_GROUP_MEMBER (an int) on ranks that are not in it. timeout: limit of its every wait.
     Raises CollectiveMismatchError, on every rank, if the ranks gave different lists.
     """
+    check_not_traced("new_group")
     _transport(backend)
     world = group_or_default(None)
     members = tuple(range(world.world_size)) if ranks is None else tuple(sorted(int(rank) for rank in ranks))
@@ -259,6 +263,16 @@ def twin(group: ProcessGroup) -> ProcessGroup:
         _twins[group] = made
         _children.setdefault(group, []).append(made)
     return _twins[group]
+
+
+def check_not_traced(name: str) -> None:
+    """Raise GraphBreak while tracing: a call that talks to other ranks would happen once a trace, not once a call."""
+    if current_trace() is not None:
+        raise GraphBreak(
+            f"{name} talks to other ranks",
+            where=user_location(),
+            remedy="call it outside of the compiled function, or compile with fullgraph=False",
+        )
 
 
 # --- ranks ------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ import numpy as np
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed.errors import TensorListError
-from distcompile.distributed.group import ProcessGroup, group_or_default, not_in, peer_rank
+from distcompile.distributed.group import ProcessGroup, check_not_traced, group_or_default, not_in, peer_rank
 from distcompile.distributed.messages import recv, send
 from distcompile.distributed.work import outsider
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
     """Put every rank's `obj` into `object_list`, by rank."""
+    check_not_traced("all_gather_object")
     if not_in(group):
         outsider("all_gather_object")
         return
@@ -37,6 +38,7 @@ def broadcast_object_list(
     group_src: int | None = None,
 ) -> None:
     """Replace the list's items by rank `src`'s. Raises TensorListError if the lists have different lengths."""
+    check_not_traced("broadcast_object_list")
     if not_in(group):
         outsider("broadcast_object_list")
         return
@@ -57,6 +59,7 @@ def gather_object(
     group_dst: int | None = None,
 ) -> None:
     """On rank `dst`, put every rank's `obj` into `object_gather_list`, by rank; elsewhere that is None."""
+    check_not_traced("gather_object")
     if not_in(group):
         outsider("gather_object")
         return
@@ -81,6 +84,7 @@ def scatter_object_list(
     group_src: int | None = None,
 ) -> None:
     """Put item r of rank `src`'s `scatter_object_input_list` into rank r's `scatter_object_output_list[0]`."""
+    check_not_traced("scatter_object_list")
     if not_in(group):
         outsider("scatter_object_list")
         return
@@ -111,6 +115,7 @@ def send_object_list(
     use_batch: bool = False,
 ) -> None:
     """Send the list's items to rank `dst`."""
+    check_not_traced("send_object_list")
     if not_in(group):
         outsider("send_object_list")
         return
@@ -128,6 +133,7 @@ def recv_object_list(
     use_batch: bool = False,
 ) -> int:
     """Replace the list's items by those that rank `src` (None: any) sends. Returns the sender's global rank."""
+    check_not_traced("recv_object_list")
     if not_in(group):
         outsider("recv_object_list")
         return -1

@@ -17,7 +17,15 @@ import numpy as np
 from collectives.call import ReduceOp as OpName
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed.errors import TensorListError
-from distcompile.distributed.group import ProcessGroup, Timeout, group_or_default, not_in, peer_rank, seconds
+from distcompile.distributed.group import (
+    ProcessGroup,
+    Timeout,
+    check_not_traced,
+    group_or_default,
+    not_in,
+    peer_rank,
+    seconds,
+)
 from distcompile.distributed.work import (
     TensorWork,
     blank,
@@ -226,6 +234,7 @@ def all_to_all(
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: object = None) -> TensorWork | None:
     """Return when all ranks are here."""
+    check_not_traced("barrier")
     if not_in(group):
         return outsider("barrier")
     return finish(TensorWork(group_or_default(group).barrier_async(), []), async_op)
@@ -233,6 +242,7 @@ def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_id
 
 def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout = None, wait_all_ranks: bool = False) -> None:
     """A barrier that names the missing ranks: CollectiveTimeoutError after `timeout`, on every rank that came."""
+    check_not_traced("monitored_barrier")
     if not_in(group):
         outsider("monitored_barrier")
         return

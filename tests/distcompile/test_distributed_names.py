@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TypeVar
@@ -11,6 +12,8 @@ import pytest
 
 from collectives import Communicator, run_ranks
 from collectives.errors import ClosedError, CollectiveMismatchError, CollectiveTimeoutError
+from compiler_core.capture import compile
+from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
 from distcompile import distributed as dist
 from distcompile.ddp.errors import NotInitializedError
@@ -210,3 +213,31 @@ def test_futures_are_torchs() -> None:
     with pytest.raises(ZeroDivisionError):
         failing.wait()
     assert [f.value() for f in collect_all([future, chained]).wait()] == wait_all([future, chained]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        lambda x: dist.barrier(),
+        lambda x: dist.all_reduce(x),
+        lambda x: dist.all_gather_object([None, None], 1),
+        lambda x: dist.new_group([0]),
+        lambda x: dist.send(x, dst=1 - dist.get_rank()),
+    ],
+    ids=["barrier", "all_reduce", "all_gather_object", "new_group", "send"],
+)
+def test_what_talks_to_other_ranks_happens_at_every_call_of_compiled_code(talk: Callable[[Tensor], object]) -> None:
+    def double(x: Tensor) -> Tensor:
+        talk(x)
+        return x * 2
+
+    def step() -> None:
+        with pytest.raises(GraphBreak):
+            compile(double, fullgraph=True)(full(1, 2))
+        run = compile(double)
+        for _ in range(3):
+            assert run(full(1, 2)).shape == (2,)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        on_ranks(2, step)

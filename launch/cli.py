@@ -116,9 +116,9 @@ def run(mpi: MPI | None, settings: Settings) -> int:
         claim.release()
 
 
-def say(text: str) -> None:
+def say(text: str, stream: int = 2) -> None:
     """The launcher's own words."""
-    Writer()(2, text.encode(errors="replace"))
+    Writer()(stream, text.encode(errors="replace"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,6 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if settings.dry_run:
             sys.stdout.write(describe(mpi, settings))
             return 0
+        if settings.check:
+            say(f"{'':8}  launcher    {mpi.mpiexec if mpi else 'none'}, for {mpi or 'one rank without MPI'}\n", 1)
         return run(mpi, settings)
     except LaunchError as error:
         sys.stderr.write(f"{_ME} {type(error).__name__}: {error}\n")

@@ -18,6 +18,9 @@ from launch.errors import UsageError
 from launch.relay import Files
 
 _DESCRIPTION = "Run a Python program on N MPI ranks, with the MPI that mpi4py loads."
+_CHECK = ("-m", "distcompile.check")
+_RANKS_TO_CHECK = 2
+_CHECK_TIMEOUT_S = 300.0
 _NO_MEANING = {
     "rdzv_backend": "MPI's launcher brings the ranks together",
     "rdzv_conf": "MPI's launcher brings the ranks together",
@@ -174,6 +177,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         )
     per_node, ranks = _world(options, slots)
     address, port = _master(options)
+    if options.check:
+        program, options.no_prefix = list(_CHECK), True
+        options.timeout = options.timeout or _CHECK_TIMEOUT_S
     redirects, tee = _streams(options, ranks)
     return Settings(
         ranks=ranks, program=tuple(program), python=not options.no_python, mpi=options.mpi, mpiexec=options.mpiexec,
@@ -228,7 +234,8 @@ def _world(options: argparse.Namespace, slots: int) -> tuple[int, int]:
             f"-n {options.ranks} contradicts --nproc-per-node {per_node} on {nodes} nodes",
             expected=f"-n {told}, or none",
         )
-    ranks = told or (options.ranks if options.ranks is not None else slots or nodes)
+    default = slots or (_RANKS_TO_CHECK if options.check else nodes)
+    ranks = told or (options.ranks if options.ranks is not None else default)
     if ranks < 1:
         raise UsageError(f"cannot run on {ranks} ranks", expected="-n 1 or more")
     if options.threads_per_rank < 0:

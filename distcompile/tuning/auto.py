@@ -12,7 +12,7 @@ Limits: inside join() it waits; a job shorter than its first steps is never tune
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from collectives import Communicator
@@ -20,23 +20,21 @@ from compiler_core import log
 from compiler_core.graph.ir import Graph
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.overlap.times import StepTimes
+from distcompile.tuning.across_step import Needs, best_plan, outcome_of
 from distcompile.tuning.measure import measure_contention, measure_costs
 from distcompile.tuning.observe import (
     Sighting,
     all_parameters,
     costs_of,
-    groups_of,
     joint_problem,
     marked,
-    plan_of,
     sighting_of_steps,
 )
-from distcompile.tuning.optimum import best_groups
 from distcompile.tuning.problem import Problem
-from distcompile.tuning.simulate import simulate
 
 WARM_UP = 3  # steps that compile, fill caches and touch buffers
 WATCHED = 8  # steps from which medians are taken
+LEAST_WATCHED, MOST_DELAYS = 4, 6
 LEAST_GAIN = 0.01  # of the step: below this nothing is changed, however quiet the machine
 GAMMA_S = 40e-6  # one more segment: a native call, its Python, and a cut through fusion; `distcompile tune` measures it
 BUDGET_S = 0.6  # for measuring all-reduces
@@ -54,13 +52,16 @@ class Tunable(Protocol):
 
     @property
     def synchronised(self) -> int:
-        """Synchronised backwards since it was made."""
+        """Synchronised backwards begun since it was made: the same on all ranks."""
 
     def steps(self) -> list[StepTimes]:
         """The last steps by the plan in use, the oldest first."""
 
     def backward(self) -> tuple[Graph | None, Sequence[ReadyParameter]]:
         """The compiled backward and its gradients in ready order; eager: None, and the plan's order."""
+
+    def needs(self, steps: Sequence[StepTimes]) -> Needs | None:
+        """Where the next forward waits for buckets; None if the backward does."""
 
     def propose(self, plan: BucketPlan) -> None:
         """Use `plan` from the next synchronised step on; called on all ranks alike."""
@@ -94,6 +95,7 @@ class AutoTuner:
         self.subject, self.gamma_s = subject, gamma_s
         self.history: list[Tuning] = []
         self.due = WARM_UP + WATCHED  # synchronised backwards at which the next decision falls; -1: none
+        self.delays = 0
         self._before: tuple[BucketPlan, Sighting] | None = None
         self._expected: Problem | None = None
 
@@ -102,8 +104,27 @@ class AutoTuner:
         if self.due < 0 or self.subject.synchronised < self.due:
             return
         self.due = -1
-        if self.subject.communicator.world_size > 1:
-            self._decide() if self._before is None else self._review()
+        if self.subject.communicator.world_size == 1:
+            return
+        if min(self.subject.communicator.all_gather_object(len(self._steps()))) < LEAST_WATCHED:
+            self._put_off()
+        elif self._before is None:
+            self._decide()
+        else:
+            self._review()
+
+    def _steps(self) -> list[StepTimes]:
+        """The last steps that went by the plan in use."""
+        count = len(self.subject.plan.buckets)
+        return [step for step in self.subject.steps() if len(step.buckets) == count][-WATCHED:]
+
+    def _put_off(self) -> None:
+        """Some rank has not recorded enough steps by this plan: ranks were finding a plan, or recompiling."""
+        self.delays += 1
+        if self.delays <= MOST_DELAYS:
+            self.due = self.subject.synchronised + WATCHED
+        else:
+            log.emit("tuning", "bucket plan: not tuned, as some rank hardly ever finishes a step by the plan")
 
     def _see(self, problem: Problem | None = None) -> tuple[Sighting, Problem]:
         """This rank's sighting of the last steps, and all ranks' problem. Costs: `problem`'s, else measured."""
@@ -118,9 +139,13 @@ class AutoTuner:
             contention = measure_contention(subject.communicator, fit, nbytes)
         else:
             fit, contention = problem.fit, problem.contention
-        steps = subject.steps()[-WATCHED:]
+        steps = self._steps()
         plan = marked(subject.plan, steps[-1], graph is not None)
         mine = sighting_of_steps(plan, steps, parameters, costs_s, contention)
+        needs = subject.needs(steps)
+        if needs is not None:
+            need_s = tuple(needs.need_s(p.name) for p in mine.parameters)
+            mine = replace(mine, need_s=need_s, after_s=needs.after_s, step_s=needs.period_s, spread_s=needs.spread_s)
         gamma_s = self.gamma_s if graph is not None else 0.0
         return mine, joint_problem(subject.communicator, mine, fit, contention, gamma_s)[0]
 
@@ -129,8 +154,9 @@ class AutoTuner:
         subject = self.subject
         mine, problem = self._see()
         problem = subject.communicator.broadcast_object(problem)
-        chosen = subject.communicator.broadcast_object(best_groups(problem) if subject.communicator.rank == 0 else None)
-        now, then = simulate(problem, groups_of(problem, subject.plan)), simulate(problem, chosen)
+        best = best_plan(problem, mine.parameters, subject.plan, ORDER) if subject.communicator.rank == 0 else None
+        plan = subject.communicator.broadcast_object(best)
+        now, then = outcome_of(problem, subject.plan), outcome_of(problem, plan)
         gain_s = now.done_s - then.done_s
         spread_s, step_s = self._agreed(mine.spread_s, mine.step_s)
         is_worth_it = gain_s > max(spread_s, LEAST_GAIN * step_s)
@@ -138,7 +164,6 @@ class AutoTuner:
             why = "within the spread" if gain_s <= spread_s else "not worth a change"
             self._say(f"keeping the plan: the gain is {why}", False, gain_s, spread_s, now.exposed_s, mine.exposed_s)
             return
-        plan = plan_of(problem, chosen, mine.parameters, ORDER)
         self._before, self._expected = (subject.plan, mine), problem
         self.due = subject.synchronised + WARM_UP + WATCHED
         verdict = f"{len(subject.plan.buckets)} buckets become {len(plan.buckets)}"
@@ -150,7 +175,7 @@ class AutoTuner:
         assert self._before is not None
         plan, before = self._before
         mine, problem = self._see(self._expected)
-        predicted = simulate(problem, groups_of(problem, self.subject.plan))
+        predicted = outcome_of(problem, self.subject.plan)
         spread_s, before_s, after_s = self._agreed(max(before.spread_s, mine.spread_s), before.step_s, mine.step_s)
         is_worse = after_s - before_s > max(spread_s, LEAST_GAIN * before_s)
         if is_worse:

@@ -17,8 +17,8 @@ from distcompile.tuning.optimum import candidates, neighbours
 from distcompile.tuning.problem import Groups, Problem
 from distcompile.tuning.simulate import simulate, simulate_step
 
-KEPT = 3  # candidates that are improved
-ROUNDS = 12  # of improvement: a step takes ten times as long to simulate well as a backward
+KEPT = 2  # candidates that are improved
+ROUNDS = 6  # of improvement: a step takes ten times as long to simulate well as a backward
 SPLITS = 4  # places to split a bucket that are tried
 
 

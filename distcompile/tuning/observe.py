@@ -27,7 +27,8 @@ class Sighting:
     """One rank's view. parameters: in ready order; ready_s: of each, seconds of computation alone. backward_s: whole.
 
     step_s: median from the backward's begin until all buckets are there. spread_s: half its interquartile distance.
-    exposed_s: median.
+    exposed_s: median. Across the step, step_s is the whole period, and need_s tells when, after the backward's end, the
+    next forward needs each parameter; after_s: how long it is, waits left out, until the next backward.
     """
 
     parameters: tuple[ReadyParameter, ...]
@@ -36,6 +37,8 @@ class Sighting:
     step_s: float = 0.0
     spread_s: float = 0.0
     exposed_s: float = 0.0
+    need_s: tuple[float, ...] = ()
+    after_s: float = 0.0
 
 
 def all_parameters(plan: BucketPlan, ready: Sequence[ReadyParameter]) -> list[ReadyParameter]:
@@ -131,16 +134,20 @@ def joint_problem(
     """The problem of all ranks, equal on all; and every rank's sighting. Collective."""
     sightings = communicator.all_gather_object(mine)
     slowest: dict[str, float] = {}
+    needed: dict[str, float] = {}
     for sighting in sightings:
-        for parameter, ready_s in zip(sighting.parameters, sighting.ready_s, strict=True):
+        needs_s = sighting.need_s or (0.0,) * len(sighting.parameters)
+        for parameter, ready_s, need_s in zip(sighting.parameters, sighting.ready_s, needs_s, strict=True):
             slowest[parameter.name] = max(slowest.get(parameter.name, 0.0), ready_s)
+            needed[parameter.name] = min(needed.get(parameter.name, need_s), need_s)
     at_s, gradients = 0.0, []
     for parameter in sightings[0].parameters:
         at_s = max(at_s, slowest[parameter.name])
         nbytes = -(-parameter.nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
-        gradients.append(Gradient(parameter.name, parameter.dtype.name, nbytes, at_s))
+        gradients.append(Gradient(parameter.name, parameter.dtype.name, nbytes, at_s, needed[parameter.name]))
     backward_s = max(*(s.backward_s for s in sightings), at_s)
-    return Problem(tuple(gradients), backward_s, fit, gamma_s, contention), sightings
+    after_s = max(s.after_s for s in sightings)
+    return Problem(tuple(gradients), backward_s, fit, gamma_s, contention, after_s), sightings
 
 
 def groups_of(problem: Problem, plan: BucketPlan) -> Groups:

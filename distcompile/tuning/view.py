@@ -16,6 +16,7 @@ from compiler_core.graph.ir import Graph
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.overlap.times import StepTimes
 from distcompile.errors import ArgumentError
+from distcompile.tuning.across_step import Needs, needs_of
 from distcompile.tuning.auto import AutoTuner
 from distcompile.tuning.errors import PlanFileError
 from distcompile.tuning.measure import host_signature
@@ -43,7 +44,7 @@ class DdpView:
 
     @property
     def synchronised(self) -> int:
-        return self.ddp._books.recorder.count
+        return self.ddp._books.round
 
     def steps(self) -> list[StepTimes]:
         return self.ddp._books.recorder.steps()
@@ -55,6 +56,13 @@ class DdpView:
     def backward(self) -> tuple[Graph | None, Sequence[ReadyParameter]]:
         graph, ready = self.ddp._strategy.backward_graph, self.ddp._strategy.ready_parameters
         return (None, in_plan_order(self.plan)) if graph is None or ready is None else (graph, ready)
+
+    def needs(self, steps: Sequence[StepTimes]) -> Needs | None:
+        if self.ddp._books.settings.overlap != "step":
+            return None
+        spans = self.ddp._books.recorder.spans()
+        forwards = [(span.began_s, span.ended_s) for span in spans if span.kind == "forward"]
+        return needs_of(steps, forwards, self.ddp._strategy.first_use)
 
     def propose(self, plan: BucketPlan) -> None:
         self.ddp.propose_plan(plan)

@@ -17,6 +17,7 @@ from compiler_core.graph.ir import Graph
 from distcompile.ddp.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
 from distcompile.tuning import auto
+from distcompile.tuning.across_step import Needs
 from distcompile.tuning.auto import AutoTuner
 from distcompile.tuning.cost import CostFit, linear
 from distcompile.tuning.observe import groups_of
@@ -43,6 +44,9 @@ class Played:
 
     def backward(self) -> tuple[Graph | None, Sequence[ReadyParameter]]:
         return None, self.parameters
+
+    def needs(self, steps: Sequence[StepTimes]) -> Needs | None:
+        return None
 
     def propose(self, plan: BucketPlan) -> None:
         self.plan, self.recorded = plan, []

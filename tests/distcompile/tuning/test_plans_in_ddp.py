@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ddp_models import (
     DistributedDataParallel,
@@ -17,6 +19,7 @@ from ddp_models import (
     loss_of,
     on_ranks,
     shard,
+    wrap,
 )
 
 from collectives import Communicator
@@ -24,6 +27,7 @@ from compiler_core.capture import compile
 from distcompile.ddp.bucket_plan import BucketPlan, plan_from_groups
 from distcompile.ddp.errors import PlanError, RankDisagreementError
 from distcompile.errors import ArgumentError
+from distcompile.optim import SGD
 from distcompile.tuning import auto
 from distcompile.tuning.cost import linear
 from distcompile.tuning.errors import PlanFileError, PlanFileMismatchError
@@ -170,6 +174,46 @@ def test_auto_switches_all_ranks_at_one_step(backend: str | None, monkeypatch: p
     assert changed_at == auto.WARM_UP + auto.WATCHED
     assert changed == [True]
     assert sum(map(len, names)) == 3
+
+
+@pytest.mark.parametrize("backend", [None, "codegen"])
+def test_auto_across_the_step_plans_a_launch_order(backend: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "measure_costs", lambda *_: linear(0.0, 1e-5))
+    monkeypatch.setattr(auto, "measure_contention", lambda *_: Contention())
+    monkeypatch.setattr(auto, "LEAST_GAIN", -1e9)  # whatever is found is used
+    monkeypatch.setattr(auto.AutoTuner, "_agreed", lambda self, *values: [-1e9, *values[1:]])
+    planned: list[tuple[str, ...]] = []
+    monkeypatch.setattr(auto, "best_plan", lambda p, ps, now, order: backwards(now, ps))
+
+    def backwards(now: BucketPlan, parameters: object) -> BucketPlan:
+        made = plan_from_groups([[name] for name in now.names], in_plan_order(now), order="one each")
+        planned.append(made.names)
+        return replace(made, launch=tuple(reversed(range(len(made.buckets)))))
+
+    def rank(communicator: Communicator) -> tuple[list[bytes], tuple[int, ...], int]:
+        ddp = DistributedDataParallel(Net(), bucket_plan="auto", overlap="step")
+        optimizer = SGD(ddp.parameters(), lr=0.01)
+        run = ddp if backend is None else compile(ddp, backend=backend)
+        for step in range(16):
+            optimizer.zero_grad()
+            loss_of(run(shard(batch(step), communicator))).backward()
+            optimizer.step()
+        bits = [np.array(p.detach().numpy()).tobytes() for p in ddp.parameters()]
+        return bits, ddp.bucket_plan.launch_order, len(ddp.tuning)
+
+    results = on_ranks(2, rank)
+    assert results[0] == results[1]
+    assert results[0][1:] == ((2, 1, 0), 1)
+    assert len(planned) == 1
+
+    plain = Net()
+    optimizer = SGD(plain.parameters(), lr=0.01)
+    for step in range(16):
+        optimizer.zero_grad()
+        loss_of(plain(wrap(batch(step)))).backward()
+        optimizer.step()
+    for mine, theirs in zip(results[0][0], plain.parameters()):
+        np.testing.assert_allclose(np.frombuffer(mine), theirs.detach().numpy().ravel(), rtol=1e-9)
 
 
 def test_a_copy_of_a_tuned_module_is_not_tuned() -> None:

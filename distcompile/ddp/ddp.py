@@ -273,6 +273,7 @@ class DistributedDataParallel(Module):
         Backwards that are compiled already are cut again; their forwards stay as they are. A rank that proposes earlier
         than another costs one step without overlap. Raises PlanError unless it covers the trained parameters exactly.
         """
+        self._look_again()
         self._books.propose(plan)
 
     @property

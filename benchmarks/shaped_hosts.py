@@ -3,8 +3,9 @@
 In: a rate (`"1gbit"`, or "" for none). Out: `TwoHosts`: how to run a command on either, and how MPI's own launchers
 reach both. Made and removed by `with two_hosts(...)`, under names of this process, so that several may live at once.
 Each host has its own network, host name and temporary directory (TMPDIR), so that ranks of different hosts cannot meet
-in files there; the rest of the file system and the cores are shared. A process on host h is pinned by its caller. Needs Linux, root (CAP_NET_ADMIN) and iproute2: `why_not()` says what is missing.
-Shaping: a token bucket at both ends. A burst below 128 kB is less than one GSO packet: the shaper then burns the cores.
+in files there; the rest of the file system and the cores are shared. A process on host h is pinned by its caller.
+Needs Linux, root (CAP_NET_ADMIN) and iproute2: `why_not()` says what is missing. Shaping: a token bucket at both ends.
+A burst below 128 kB is less than one GSO packet: the shaper then burns the cores.
 """
 
 from __future__ import annotations

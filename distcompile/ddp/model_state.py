@@ -66,8 +66,9 @@ class Census:
         self.buffers: dict[str, Tensor] = dict(module.named_buffers())
         self.flags = self._flags()
 
-    def _flags(self) -> list[bool]:
-        return [p._requires_grad for p in self.parameters.values()]
+    def _flags(self) -> list[object]:
+        """What a plan depends on: which parameters are trained, and their dtypes (a module may be converted)."""
+        return [p._requires_grad and p._cell.value.dtype for p in self.parameters.values()]
 
     def trained(self) -> dict[str, Tensor]:
         """The parameters that require gradients."""

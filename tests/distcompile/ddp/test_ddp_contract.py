@@ -400,6 +400,23 @@ def test_gradients_that_were_cleared_are_no_error(backend: str | None) -> None:
     on_ranks(2, step)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_module_converted_after_wrapping(backend: str | None) -> None:
+    def step(communicator: Communicator) -> None:
+        ddp, run = wrapped(Net(), backend)
+        for convert in (ddp.float, ddp.double):
+            convert()
+            ddp.zero_grad()
+            x = shard(batch(), communicator)
+            loss_of(run(x.float() if convert == ddp.float else x)).backward()
+            assert {p.grad.dtype for p in ddp.parameters()} == {p.dtype for p in ddp.parameters()}
+        alone = Net().float().double()
+        loss_of(alone(wrap(batch()))).backward()
+        check_close(gradients(ddp.module), gradients(alone))
+
+    on_ranks(2, step)
+
+
 # -- bits
 
 

@@ -120,7 +120,7 @@ class NativeWork(Work):
         if self.engine.wait(self.pointer, first_s):
             return
         deadline_s = time.perf_counter() + limit_s - first_s
-        patience = Patience(self.what, self.rank, limit_s, self.engine.world)
+        patience = Patience(self.what, self.rank, limit_s if is_own else math.inf, self.engine.world)
         try:
             while (left_s := deadline_s - time.perf_counter()) > 0 or is_own:
                 if self.engine.wait(self.pointer, min(ASK_EVERY_S, max(left_s, 0.0))):

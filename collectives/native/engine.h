@@ -29,22 +29,22 @@ static bool is_void(Task *t) {
   return load(&t->cancelled) || (gate && !gate->error && !gate->passed);
 }
 
-static bool announce(Engine *e, Task *t) {
+static void announce(Engine *e, Task *t) {
   i64 *row = t->record;
-  row[SEQUENCE] = ++e->sequence;
   e->gathering_since_ns = now_ns();
   store(&t->state, (u32)GATHERING);
   if (!e->board) {
-    memcpy(e->mine, row, ROW * 8);
-    return announce_by_messages(e);
+    if (!row[ANNOUNCED]) announce_by_messages(e, t);
+    e->rows = e->all_rows[row[SEQUENCE] & 1], e->roll = e->rolls[row[SEQUENCE] & 1];
+    return;
   }
+  row[SEQUENCE] = ++e->sequence;
   memcpy(row_of(e, e->rank, e->meetings + 1), row, ROW * 8);
   if (row[COUNT] && row[KIND] != GATE_KIND && row[KIND] != CLOSE && stages_early(row)) {
     i64 fits = staged_elements(e, row);
     stage(e, t, stage_of(e, e->rank, e->meetings + 1), 0, row[COUNT] < fits ? row[COUNT] : fits);
   }
   arrive(e);
-  return true;
 }
 
 // Whether all ranks are here. False: not by `until_ns`, or the engine failed.
@@ -177,8 +177,10 @@ EXPORT Engine *dc_open(const i64 *settings, const i64 *processes) {
   e->mpi.cancel = (int (*)(void *))settings[9];
   e->mpi.comm = settings[10], e->mpi.bytes = settings[11];
   e->peers = (Peer *)calloc(e->world, sizeof(Peer));
-  e->rows = (i64 *)calloc((i64)e->world * ROW, 8);
-  e->roll = (Slot *)calloc(2 * (i64)e->world, sizeof(Slot));
+  for (int parity = 0; parity < 2; parity++) {
+    e->rows = e->all_rows[parity] = (i64 *)calloc((i64)e->world * ROW, 8);
+    e->roll = e->rolls[parity] = (Slot *)calloc(2 * (i64)e->world, sizeof(Slot));
+  }
   for (int r = 0; r < e->world; r++) {
     e->peers[r].process = (int)processes[r];
     e->peers[r].pidfd = e->board && r != e->rank ? (int)syscall(SYS_pidfd_open, (pid_t)processes[r], 0) : -1;
@@ -294,7 +296,8 @@ EXPORT void dc_free(Engine *e) {
   }
   free(e->peers);
   if (e->error != FINE) return;  // MPI may still write rows and scratch
-  free(e->scratch), free(e->slots), free(e->roll), free(e->rows), free(e);
+  for (int parity = 0; parity < 2; parity++) free(e->rolls[parity]), free(e->all_rows[parity]);
+  free(e->scratch), free(e->slots), free(e);
 }
 
 // -- what compiled artefacts call: struct dc_events {self, signal, wait}

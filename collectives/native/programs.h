@@ -47,6 +47,8 @@ static void pause_between_looks(Engine *e, Task *t, i64 began, i64 *ns, i64 long
   *ns += *ns / 2;
 }
 
+static void announce_next(Engine *e, Task *t);
+
 static bool wait_for(Engine *e, Task *t, i64 from, i64 to) {
   const i64 began = now_ns(), is_large = t->record[PAYLOAD_NBYTES] >= 64 << 10;
   i64 ns = is_large ? 200 * US : 20 * US, longest = is_large ? 500 * US : 200 * US;
@@ -56,6 +58,7 @@ static bool wait_for(Engine *e, Task *t, i64 from, i64 to) {
       fail(e, STUCK, 0, 0);
       return false;
     }
+    announce_next(e, t);
     pause_between_looks(e, t, began, &ns, longest);
   }
   return true;
@@ -63,14 +66,26 @@ static bool wait_for(Engine *e, Task *t, i64 from, i64 to) {
 
 // -- the roll call by messages
 
-static bool announce_by_messages(Engine *e) {
+static void announce_by_messages(Engine *e, Task *t) {
+  i64 *row = t->record, parity = (row[SEQUENCE] = ++e->sequence) & 1;
+  i64 *rows = e->all_rows[parity], *mine = e->mine[parity];
+  Slot *roll = e->rolls[parity];
+  row[ANNOUNCED] = 1;
+  memcpy(mine, row, ROW * 8);
+  memcpy(rows + e->rank * ROW, row, ROW * 8);
   for (int r = 0, world = e->world; r < world; r++) {
     if (r == e->rank) continue;
-    if (!post(e, e->roll + r, false, e->rows + r * ROW, ROW * 8, r, ROLL_TAG)) return false;
-    if (!post(e, e->roll + world + r, true, e->mine, ROW * 8, r, ROLL_TAG)) return false;
+    if (!post(e, roll + r, false, rows + r * ROW, ROW * 8, r, ROLL_TAG)) return;
+    if (!post(e, roll + world + r, true, mine, ROW * 8, r, ROLL_TAG)) return;
   }
-  memcpy(e->rows + e->rank * ROW, e->mine, ROW * 8);
-  return true;
+}
+
+// While the data of `t` move, the ranks meet for the next task already, if it is sure to run.
+static void announce_next(Engine *e, Task *t) {
+  Task *next = load(&t->next);
+  if (!next || next->record[ANNOUNCED] || load(&next->held) || load(&next->cancelled)) return;
+  Task *gate = (Task *)next->record[GATE];
+  if (!gate || (load(&gate->state) == DONE && !gate->error && gate->passed)) announce_by_messages(e, next);
 }
 
 static bool meet_by_messages(Engine *e, Task *t, i64 until_ns) {

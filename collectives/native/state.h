@@ -8,7 +8,7 @@ enum { ROW = 32, RECORD = 48 };  // words
 enum { SEQUENCE, KIND, OP, DTYPE, COUNT, ROOT, WIRE, PLAN, STEP, BUCKET, NEEDED, SERIAL, DESCRIPTOR, NBYTES, OFFSET, WORDS };
 enum { COMPARED_FROM = KIND, COMPARED_TO = NEEDED };
 // the rest of a record
-enum { SOURCE = ROW, TARGET, GATE, AGREE, FLAGS, STEPS, STEP_COUNT, SLOTS, SCRATCH_NBYTES, PAYLOAD_NBYTES, TABLE };
+enum { SOURCE = ROW, TARGET, GATE, AGREE, FLAGS, STEPS, STEP_COUNT, SLOTS, SCRATCH_NBYTES, PAYLOAD_NBYTES, TABLE, ANNOUNCED };
 enum { HELD = 1, QUIET = 2 };  // QUIET: who launches it also waits for it, at once
 enum { STEP_WORDS = 8 };
 
@@ -71,13 +71,15 @@ struct Engine {
   u64 meetings;
   Peer *peers;
   Mpi mpi;
-  Slot *roll;      // 2 * world: receives, then sends
+  Slot *roll;      // of the present roll call: world receives, then world sends
+  Slot *rolls[2];  // that one, and the next, by the parity of its number
   Slot *slots;
   i64 slot_count;
   u8 *scratch;
   i64 scratch_nbytes;
   i64 *rows;       // world * ROW: of the present roll call
-  i64 mine[ROW];
+  i64 *all_rows[2];
+  i64 mine[2][ROW];
   i64 sequence;
   i64 gathering_since_ns;
   pthread_mutex_t lock;

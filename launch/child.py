@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve()
 sys.path[0] = str(_HERE.parent.parent)
-from launch import binding, board, boards, program, ranks, warden  # noqa: E402
+from launch import binding, board, boards, processes, program, ranks, warden  # noqa: E402
 from launch.board import Board, Phase, Reader, Where  # noqa: E402
 from launch.channel import Channel, FarAddress  # noqa: E402
 from launch.errors import LaunchError  # noqa: E402
@@ -64,6 +64,7 @@ class Rank:
         os.environ.update(ranks.variables(identity))
         os.environ.update(setting.split("=", 1) for setting in options.set)
         ranks.restore_tmpdir(os.environ)
+        processes.restore_file_limit()
         folder = options.folder if os.path.isdir(options.folder) else ""  # absent on another host
         where = folder or (FarAddress.parse(options.far) if options.far else "")
         above = warden_channel(where, identity.rank) if where else None

@@ -49,7 +49,7 @@ def claim_cores(settings: Settings, claim: CoreClaim) -> tuple[Settings, str]:
         return settings, ""
     allowed = binding.allowed_cpus()
     wanted = settings.ranks * max(settings.threads, 1)
-    cpus = claim.take(allowed, min(wanted, len(allowed)))
+    cpus = claim.take(allowed, min(wanted, len(allowed)), wanted if settings.threads else 0)
     if cpus:
         return replace(settings, bind=",".join(map(str, cpus))), ""
     words = (
@@ -137,6 +137,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         sys.stderr.write(f"{_ME} {type(error).__name__}: {error}\n")
         return 2
+    except KeyboardInterrupt:  # between two starts of a job; while one runs, its end says more
+        sys.stderr.write(f"{_ME} ended by SIGINT\n")
+        return 130
     except BrokenPipeError:  # whoever read our output has gone; the job has been ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141

@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from launch.binding import cores_of
+
 VARIABLE = "DISTCOMPILE_RUN_CORES"  # another folder, for tests
 
 
@@ -34,10 +36,15 @@ class CoreClaim:
         self.descriptor = -1
         self.cpus: tuple[int, ...] = ()
 
-    def take(self, allowed: Sequence[int], least: int) -> tuple[int, ...]:
-        """Claim what is free of `allowed`, if that is at least `least` hardware threads; else nothing."""
+    def take(self, allowed: Sequence[int], least: int, cores: int = 0) -> tuple[int, ...]:
+        """Claim what is free of `allowed`, if that is at least `least` hardware threads; else nothing.
+
+        cores: leave what is beyond this many cores to others; 0: take all.
+        """
         with self._alone():
-            free = [cpu for cpu in allowed if cpu not in self._held()]
+            held = self._held()
+            units = cores_of([cpu for cpu in allowed if cpu not in held])
+            free = [cpu for unit in units[: cores or None] for cpu in unit]
             if len(free) >= least:
                 self._write(free)
         return self.cpus

@@ -31,5 +31,9 @@ class MPIMismatchError(LaunchError):
     """The mpiexec found belongs to another MPI than the one mpi4py loads: every rank would see a world of one."""
 
 
+class LogFileError(LaunchError):
+    """A rank's log file cannot be written; the job has been ended, for its output would be lost."""
+
+
 class WorldSizeError(LaunchError):
     """Inside a rank: mpiexec did not hand this process the rank and world size that were asked for."""

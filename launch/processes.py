@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
+_KEPT_FILE_LIMIT = "DISTCOMPILE_RUN_NOFILE"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -27,6 +29,21 @@ def _prctl(option: int, value: int) -> None:
 def die_with_parent(signum: int = signal.SIGKILL) -> None:
     """Ask the kernel to send `signum` to this process when its parent dies."""
     _prctl(_PR_SET_PDEATHSIG, signum)
+
+
+def lift_file_limit() -> None:
+    """Allow this process, and mpiexec, as many open files as they may have: a rank takes about five of each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        os.environ[_KEPT_FILE_LIMIT] = str(soft)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def restore_file_limit() -> None:
+    """In a rank: the limit that the launcher was started with."""
+    soft = os.environ.pop(_KEPT_FILE_LIMIT, "")
+    if soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(soft), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def adopt_orphans() -> None:

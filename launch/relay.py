@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.errors import LogFileError
 from launch.output import Screen
 
 _NAMES = {1: "stdout.log", 2: "stderr.log"}
@@ -88,19 +89,35 @@ class Relay:
 
     def _feed(self, rank: int, stream: int, data: bytes, is_hidden: bool) -> None:
         if data and self.tee.holds(rank, stream):
-            os.write(self._file(rank, stream), data)
+            self._log(rank, stream, data)
         if stream == 2:
             self.last_words[rank] = (self.last_words.get(rank, b"") + data)[-_LAST_WORDS:]
         if not is_hidden:
             self.screen.feed(rank, stream, data)
+
+    def _log(self, rank: int, stream: int, data: bytes) -> None:
+        file, view = self._file(rank, stream), memoryview(data)
+        try:
+            while view:
+                view = view[os.write(file, view) :]
+        except OSError as error:
+            raise self._error(rank, error) from error
+
+    def _error(self, rank: int, error: OSError) -> LogFileError:
+        remedy = "free space or name another --log-dir; the job has been ended"
+        return LogFileError(
+            f"rank {rank}'s log cannot be written", where=str(self.folder), got=str(error), remedy=remedy
+        )
 
     def _file(self, rank: int, stream: int) -> int:
         key = (rank, stream)
         if key not in self._files:
             assert self.folder is not None
             folder = self.folder / str(rank)
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files[key] = os.open(
-                folder / _NAMES[stream], os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND, 0o644
-            )
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND
+                self._files[key] = os.open(folder / _NAMES[stream], flags, 0o644)
+            except OSError as error:
+                raise self._error(rank, error) from error
         return self._files[key]

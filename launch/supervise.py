@@ -115,6 +115,7 @@ class Supervisor:
         return list(self.switchboard.records.values())
 
     def _start(self, folder: str) -> None:
+        processes.lift_file_limit()
         self.mpiexec = subprocess.Popen(
             self.job.command(folder, str(self.switchboard.far or "")),
             env=dict(self.job.environment(folder)),

@@ -176,6 +176,16 @@ def test_two_jobs_do_not_share_cores(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cores").iterdir()] == ["lock"]
 
 
+def test_threads_per_rank_leave_cores_to_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.cores.cores_of", lambda cpus: [(cpu,) for cpu in cpus])
+    one, two = CoreClaim(tmp_path / "cores"), CoreClaim(tmp_path / "cores")
+    two.file = two.folder / "2"
+    assert one.take(range(8), least=4, cores=4) == (0, 1, 2, 3)
+    assert two.take(range(8), least=2, cores=2) == (4, 5)
+    one.release()
+    two.release()
+
+
 def test_cores_of_a_dead_job_are_free(tmp_path: Path) -> None:
     folder = tmp_path / "cores"
     folder.mkdir()

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
-from launch_jobs import TIMEOUT_S, environment, program, run
+from launch_jobs import TIMEOUT_S, environment, processes_with, program, run
 
 from launch.output import LineBuffer
 
@@ -132,3 +133,31 @@ def test_redirected_streams_are_not_shown(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert "[0] err 0" in done.stderr
     assert "err 1" not in done.stderr
+
+
+def test_log_files_that_cannot_be_written_end_the_job_by_name(tmp_path: Path) -> None:
+    marker = str(uuid.uuid4())
+    script = program(tmp_path, "import time\nprint('x' * 1000, flush=True)\ntime.sleep(100)\n")
+    nowhere = run("-n", "2", "--bind", "none", "--log-dir", "/proc/nowhere", script, DCTEST=marker)
+    assert nowhere.returncode == 2
+    assert "LogFileError: rank" in nowhere.stderr
+    assert "what to do" in nowhere.stderr
+    full = tmp_path / "logs" / "none" / "attempt_0" / "0"
+    full.mkdir(parents=True)
+    (full / "stdout.log").symlink_to("/dev/full")
+    done = run("-n", "1", "--bind", "none", "--log-dir", str(tmp_path / "logs"), script, DCTEST=marker)
+    assert done.returncode == 2
+    assert "LogFileError: rank 0" in done.stderr
+    assert "No space left" in done.stderr
+    assert processes_with(marker) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_many_ranks_need_many_files_and_programs_keep_their_own_limit(tmp_path: Path) -> None:
+    script = program(tmp_path, "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n")
+    line = f"ulimit -Sn 64; exec {sys.executable} -m launch -n 24 --bind none {script}"
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [text.split()[-1] for text in done.stdout.splitlines()] == ["64"] * 24

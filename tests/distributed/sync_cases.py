@@ -13,7 +13,9 @@ from collectives import Communicator
 from distcompile import nn
 from distcompile.distributed import destroy_process_group, new_group, use_communicator
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
-from distcompile.distributed.optim import ZeroRedundancyOptimizer
+from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from distcompile.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from distcompile.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from distcompile.nn.parallel import DistributedDataParallel
 from distcompile.optim import SGD, Adam, AdamW
 
@@ -162,10 +164,32 @@ def a_rank_that_has_finished_shadows_compressed_buckets_too(world: Communicator)
         assert len(set(world.all_gather_object(bits))) == 1
 
 
+def across_the_step_hooks_and_optimizers_give_the_same_bits(world: Communicator) -> None:
+    """overlap="step" with a hook, with ZeRO, with local SGD: what waits, and when, makes no difference."""
+    for hook, make in (
+        (bf16_compress_hook, sgd),
+        (lambda state, bucket: allreduce_hook(state, bucket), lambda p: ZeroRedundancyOptimizer(p, Adam, lr=0.01)),
+        (powerSGD_hook, lambda p: PostLocalSGDOptimizer(SGD(p, lr=0.1), PeriodicModelAverager(2))),
+    ):
+        got = [trained_across(world, overlap, hook, make) for overlap in ("backward", "step")]
+        assert got[0] == got[1], hook
+
+
+def trained_across(world: Communicator, overlap: Any, hook: Any, make: Maker) -> list[bytes]:
+    with use_communicator(world):
+        state = PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1) if hook is powerSGD_hook else None
+        model = DistributedDataParallel(make_model(sync=False).eval(), bucket_cap_mb=1e-4, overlap=overlap)
+        model.register_comm_hook(state, hook)
+        mine = slice(world.rank * PER_RANK, (world.rank + 1) * PER_RANK)
+        batches = np.concatenate([data(world.world_size)] * 2)[:, mine]
+        return [value.tobytes() for value in train(model, batches, True, make)]
+
+
 CASES: list[Callable[[Communicator], None]] = [
     synchronised_training_is_that_of_the_joined_batch,
     compiled_synchronised_training_is_that_of_the_joined_batch,
     zero_gives_the_bits_of_the_optimizer_alone,
     subgroups_train_models_of_their_own,
     a_rank_that_has_finished_shadows_compressed_buckets_too,
+    across_the_step_hooks_and_optimizers_give_the_same_bits,
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from itertools import count
 from types import TracebackType
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, cast, runtime_checkable
 
 FAILED = 0x7FFFFFFF  # what a generated entry point returns when a wait failed
 
@@ -31,7 +31,7 @@ class Events(Protocol):
         """Return when what waits for `event` may be read."""
 
 
-@runtime_checkable
+@runtime_checkable  # slow to ask: `as_native` asks once a type
 class NativeEvents(Protocol):
     """Events served without Python. `native_address`: of a `dc_events` that lives as long as this object."""
 
@@ -40,6 +40,17 @@ class NativeEvents(Protocol):
 
     def raise_failure(self) -> None:
         """After a wait failed: raise why."""
+
+
+_native_kinds: dict[type, bool] = {}
+
+
+def as_native(events: Events) -> NativeEvents | None:
+    """`events`, if they are served without Python."""
+    kind = type(events)
+    if kind not in _native_kinds:
+        _native_kinds[kind] = isinstance(events, NativeEvents)
+    return cast(NativeEvents, events) if _native_kinds[kind] else None
 
 
 class _Struct(ctypes.Structure):
@@ -67,15 +78,15 @@ _SIGNAL_ADDRESS, _WAIT_ADDRESS = (ctypes.cast(callback, ctypes.c_void_p).value f
 class Dispatch:
     """One native call's events. Within `with`, `address` is that of a `dc_events`; leaving raises what they raised."""
 
-    __slots__ = ("_error", "_key", "_struct", "address", "events")
+    __slots__ = ("_error", "_key", "_native", "_struct", "address", "events")
 
     def __init__(self, events: Events) -> None:
-        self.events = events
+        self.events, self._native = events, as_native(events)
         self._error: BaseException | None = None
 
     def __enter__(self) -> Dispatch:
-        if isinstance(self.events, NativeEvents):
-            self.address = self.events.native_address
+        if self._native is not None:
+            self.address = self._native.native_address
             return self
         self._key = next(_keys)
         self._struct = _Struct(self._key, _SIGNAL_ADDRESS, _WAIT_ADDRESS)
@@ -84,15 +95,15 @@ class Dispatch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if not isinstance(self.events, NativeEvents):
+        if self._native is None:
             del _live[self._key]
         if self._error is not None and error is None:
             raise self._error
 
     def failed(self) -> None:
         """The code returned `FAILED`: raise why, where native events know it; `__exit__` does for the others."""
-        if isinstance(self.events, NativeEvents):
-            self.events.raise_failure()
+        if self._native is not None:
+            self._native.raise_failure()
 
     def signal(self, event: int) -> None:
         """From native code. After an exception nothing more is signalled."""

@@ -5,8 +5,10 @@ In: definitions, the sizes of all values, how urgent each value is. Out: groups 
 the same large value. Each is merged if `legality.can_fuse` allows it and no path between the two leads through a third
 group. Every decision is logged under "fusion".
 Urgency: values that the first event announces, and what they need, are more urgent than those of the second, and so
-on. More urgent groups run first, so that events come as early as the graph allows. A merge across urgencies is taken
-if it makes the more urgent work wait for nothing but the merged values themselves.
+on. More urgent groups run first, so that events come as early as the graph allows. A merge of an announced value with a
+later one is taken if it makes the earlier wait for nothing but the merged values themselves. That is judged value by
+value, in graph order, whatever the events announce together: so the kernels, and with them the order of every sum,
+do not depend on how values are grouped into events (on DDP's buckets).
 """
 
 from __future__ import annotations
@@ -99,17 +101,18 @@ def fuse(
     definitions: Mapping[str, d.Definition],
     numel_of: Mapping[str, int],
     itemsize_of: Mapping[str, int],
-    urgency: Urgency | None = None,
+    events: Sequence[Sequence[str]] = (),
     *,
     enabled: bool,
 ) -> list[tuple[Group, dict[str, Info]]]:
-    """Groups in executable order, each with the Infos of its members."""
+    """Groups in executable order, each with the Infos of its members. events: the values that each announces."""
     infos = {name: describe(definition, numel_of) for name, definition in definitions.items()}
-    partition = Partition(infos, urgency)
+    announced = {name for names in events for name in names}
+    partition = Partition(infos, urgency_of(definitions, [(name,) for name in definitions if name in announced]))
     if enabled:
         _merge_chains(partition, numel_of, itemsize_of)
         _merge_siblings(partition, numel_of, itemsize_of)
-    ordered = executable_order(partition)
+    ordered = executable_order(partition, urgency_of(definitions, events))
     return [(group, {name: infos[name] for name in group.members}) for group in ordered]
 
 
@@ -171,13 +174,15 @@ def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard)
         log.emit("fusion", f"{first} + {second}, {saved_nbytes} bytes: {outcome}")
 
 
-def executable_order(partition: Partition) -> list[Group]:
+def executable_order(partition: Partition, urgency: Urgency | None = None) -> list[Group]:
     """Topological order; among the ready ones the most urgent, then the group whose last member stands first.
 
     Raises LoweringError if there is none: a merge made a cycle.
     """
+    urgency = urgency or {}
+    first = {k: min(urgency.get(name, 0) for name in group.members) for k, group in partition.groups.items()}
     waiting = {k: len(sources) for k, sources in partition.sources.items()}
-    ready = [(partition.urgency[k], partition.latest[k], k) for k, count in waiting.items() if count == 0]
+    ready = [(first[k], partition.latest[k], k) for k, count in waiting.items() if count == 0]
     heapq.heapify(ready)
     ordered = []
     while ready:
@@ -186,7 +191,7 @@ def executable_order(partition: Partition) -> list[Group]:
         for reader in partition.readers[k]:
             waiting[reader] -= 1
             if waiting[reader] == 0:
-                heapq.heappush(ready, (partition.urgency[reader], partition.latest[reader], reader))
+                heapq.heappush(ready, (first[reader], partition.latest[reader], reader))
     if len(ordered) != len(partition.groups):
         raise LoweringError("fused groups wait for each other", expected=f"{len(partition.groups)} groups in order")
     return ordered

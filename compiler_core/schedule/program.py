@@ -18,7 +18,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
-from compiler_core.schedule.fuse import fuse, urgency_of
+from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
@@ -34,8 +34,7 @@ def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
     itemsizes = {name: meta.dtype.itemsize for name, meta in defined.metas.items()}
     signals = {k: tuple(defined.outputs[i] for i in places) for k, places in enumerate(graph.signals)}
     waits = {k: tuple(graph.inputs[i].name for i in places) for k, places in enumerate(graph.waits)}
-    urgency = urgency_of(defined.definitions, list(signals.values()))
-    fused = fuse(defined.definitions, sizes, itemsizes, urgency, enabled=config.fusion)
+    fused = fuse(defined.definitions, sizes, itemsizes, list(signals.values()), enabled=config.fusion)
     needed = _needed_outside(fused, defined.outputs)
     steps: list[ir.Step] = []
     partials: dict[str, Partial] = {}

@@ -118,9 +118,13 @@ class _Split:
         return [self._segment(k, part, crossing[k]) for k, part in enumerate(parts)]
 
     def whole(self) -> Segment:
-        """All parts as one, with a signal for each that completes buckets."""
+        """All parts as one, with a signal for each that completes buckets.
+
+        But for the signals it is the same for every plan: so are its kernels, and with them the order of every sum.
+        """
         parts = self._parts()
-        segment = self._segment(0, _Part(set().union(*(p.own for p in parts)), [i for p in parts for i in p.owned]), ())
+        owned = sorted((i for p in parts for i in p.owned), key=lambda i: (self.position[self.backward.outputs[i]], i))
+        segment = self._segment(0, _Part(set().union(*(p.own for p in parts)), owned), ())
         place = {index: k for k, index in enumerate(segment.outputs)}
         signals = [tuple(place[i] for i in part.owned if i in self.segment_of) for part in parts]
         graph = replace(segment.graph, signals=tuple(signal for signal in signals if signal))
@@ -181,15 +185,18 @@ class _Split:
                 node if is_input else Placeholder(node.name, node.meta, "saved", f"segment:{node.name}")
             )
         body, new = self._copy(part, placeholders)
-        scales, scaling, gradients = self._scaled(part, new)
+        scales, after, gradients = self._scaled(part, new)
         returned = [gradients[i] for i in part.owned]
         passed_on = [
             new[node] for node in crossing if new[node] not in returned
         ]  # an unscaled output is passed on as it is
         outputs = [*returned, *passed_on]
         indices = (*part.owned, *(None for _ in passed_on))
-        nodes = (*placeholders.values(), *scales, *body, *scaling)
-        return Segment(Graph(f"{self.backward.name}_segment{k}", nodes, tuple(outputs)), indices)
+        first = [*placeholders.values(), *scales]
+        nodes = [*first, *(call for node in first for call in after.get(node, ()))]
+        for node in body:
+            nodes += [node, *after.get(node, ())]
+        return Segment(Graph(f"{self.backward.name}_segment{k}", tuple(nodes), tuple(outputs)), indices)
 
     def _copy(self, part: _Part, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
         """The part's nodes in graph order, reading its own placeholders; and old node -> new node."""
@@ -204,19 +211,21 @@ class _Split:
             body.append(copy)
         return body, new
 
-    def _scaled(self, part: _Part, new: Mapping[Node, Node]) -> tuple[list[Node], list[Node], dict[int, Node]]:
-        """The scale placeholders; the calls that apply them; and output index -> the node returned for it."""
+    def _scaled(
+        self, part: _Part, new: Mapping[Node, Node]
+    ) -> tuple[list[Node], dict[Node, list[Node]], dict[int, Node]]:
+        """The scale placeholders; gradient -> the calls that apply them; output index -> the node returned for it."""
         gradients = {i: new[self.backward.outputs[i]] for i in part.owned}
         planned = [i for i in part.owned if i in self.segment_of]
         if not self.with_scale or not planned:
-            return [], [], gradients
+            return [], {}, gradients
         scales: dict[dtypes.DType, Node] = {}
-        calls: list[Node] = []
+        calls: dict[Node, list[Node]] = {}
         for i in planned:
             dtype = dtypes.float64 if gradients[i].dtype is dtypes.float64 else dtypes.float32
             scale = scales.setdefault(dtype, scale_placeholder(dtype))
             steps = scale_gradient(gradients[i], scale, f"{gradients[i].name}_avg{i}")
-            calls += steps
+            calls.setdefault(gradients[i], []).extend(steps)
             gradients[i] = steps[-1]
         return list(scales.values()), calls, gradients
 

@@ -18,6 +18,7 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import writes
+from compiler_core.loop_ir.print import print_kernel
 from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.tensor.random import manual_seed
 from compiler_core.tensor.random_creation import randn
@@ -131,3 +132,44 @@ def test_gradients_are_ready_earlier_and_no_more_memory_is_used(cap_mb: float) -
     sooner, later = signals_of(early, names), signals_of(late, names)
     assert sooner == sorted(sooner)
     assert all(a <= b + 1e-9 for a, b in zip(sooner, later)), (sooner, later)
+
+
+class Normed(nn.Module):
+    """Sums over rows (biases, norms) that fusion likes to put together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(24, 40), nn.LayerNorm(40), nn.GELU(), nn.Linear(40, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).pow(2).mean()
+
+
+def test_bits_do_not_depend_on_bucket_sizes() -> None:
+    def rank(communicator: Communicator) -> list[dict[str, bytes]]:
+        manual_seed(1 + communicator.rank)
+        x = randn(300, 24)
+        found = []
+        for cap_mb in (25, 2e-3, 3e-4, TINY_MB):
+            ddp = DistributedDataParallel(Normed(), bucket_cap_mb=cap_mb)
+            compile(ddp, fullgraph=True)(x).backward()
+            found.append({name: array.tobytes() for name, array in gradients(ddp.module).items()})
+        return found
+
+    for found in on_ranks(2, rank):
+        assert all(bits == found[0] for bits in found)
+
+
+@pytest.mark.parametrize("caps_mb", [(25, 1e-6), (0.05, 0.01)])
+def test_kernels_do_not_depend_on_bucket_sizes(caps_mb: tuple[float, float]) -> None:
+    manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True) for _ in range(2)]
+    caught = caught_backward(nn.Sequential(*layers), randn(2, 16, 32))
+    texts = []
+    for cap_mb in caps_mb:
+        plan = plan_backward(caught.backward, caught.outputs, Caps.from_mb(cap_mb))
+        (announced,) = whole(caught.backward, plan, caught.outputs, with_scale=True)
+        (program,) = lower_and_schedule([announced.graph])
+        texts.append(sorted(print_kernel(kernel).partition("(")[2] for kernel in program.kernels))
+    assert texts[0] == texts[1]

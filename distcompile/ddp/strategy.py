@@ -66,6 +66,7 @@ class BucketStrategy:
     def __init__(self, books: Books, before_forward: Callable[[], None], refresh: Callable[[], None]) -> None:
         self.books, self.before_forward, self.refresh = books, before_forward, refresh
         self.cut_made: tuple[Layout, BucketPlan] | None = None
+        self.boundary_wanted: str | None = None  # instead of the knob's: tuning measures both
         self.boundary = ""  # how the last compiled backward tells that a bucket is complete: "notification" or "cut"
         self.ready_parameters: list[ReadyParameter] | None = None
         self.backward_graph: Graph | None = None
@@ -101,7 +102,8 @@ class BucketStrategy:
         cut = layout.plan.with_segments(segments)
         self.cut_made = layout, cut
         fingerprint = fingerprint_of(forward, backward)
-        self.boundary = "notification" if announces and config.boundary == "notification" else "cut"
+        wanted = self.boundary_wanted or config.boundary
+        self.boundary = "notification" if announces and wanted == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
         made = tuple(divide(backward, cut, outputs, with_scale=not is_alone))
         return BucketGradientPlan(books, layout, cut, made, outputs, fingerprint)

@@ -116,7 +116,8 @@ def tune(
     fit = measure_costs(group, nbytes, max(0.5, options.budget_s / 20))
     contention = measure_contention(group, fit, nbytes)
     say("measuring segments", 0.2)
-    mine, gamma_s = sight(subject)
+    mine, gamma_s, cut_s = sight(subject)
+    cut_s = group.broadcast_object(cut_s)
     problem = group.broadcast_object(joint_problem(group, mine, fit, contention, gamma_s)[0])
     chosen = group.broadcast_object(propose(problem, default, options, mine) if group.rank == 0 else None)
     samples = measure(subject, chosen, options, say)
@@ -127,7 +128,7 @@ def tune(
         pair = measure_rounds(subject, [rows[0].candidate, best_of(rows).candidate], max(DUEL_ROUNDS, len(samples[0])))
         duel_ms = [1e3 * (a.step_s - b.step_s) for a, b in zip(*pair, strict=True)]
     subject.view.propose(default)
-    return TuneReport(rows, problem, place_of(group), len(samples[0]), tuple(duel_ms))
+    return TuneReport(rows, problem, place_of(group), len(samples[0]), tuple(duel_ms), cut_s)
 
 
 def make_subject(
@@ -135,12 +136,17 @@ def make_subject(
 ) -> Subject:
     """The module wrapped (unless it is), compiled, with an optimizer."""
     ddp = module if isinstance(module, DistributedDataParallel) else DistributedDataParallel(module)
+    if ddp._books.settings.overlap == "step":
+        raise TuningError(
+            "tune measures exposed time at the end of each backward, and overlap='step' leaves none there",
+            remedy='tune with overlap="backward", or use bucket_plan="auto", which plans launch orders across the step',
+        )
     optimizer = OPTIMIZERS[options.optimizer](ddp.parameters())
     return Subject(ddp, compile(ddp, backend=options.backend), inputs, loss or default_loss, optimizer)
 
 
-def sight(subject: Subject) -> tuple[Sighting, float]:
-    """When gradients are ready, computation alone; and gamma in seconds, never negative."""
+def sight(subject: Subject) -> tuple[Sighting, float, float]:
+    """When gradients are ready, computation alone; gamma in seconds, as boundaries are told here, and of a cut."""
     view = subject.view
     graph, ready = view.backward()
     if graph is None:
@@ -151,22 +157,24 @@ def sight(subject: Subject) -> tuple[Sighting, float]:
     parameters = all_parameters(view.plan, ready)
     costs_s = costs_of(ready, graph)
     costs_s[len(ready) : len(ready)] = [0.0] * (len(parameters) - len(ready))
-    plans = [plan_of_shares(view.plan, parameters, costs_s, count) for count in (FINE_SEGMENTS, 1)]
-    seen: list[list[tuple[float, tuple[float, ...]]]] = [[], []]
-    fine = plans[0]
+    fine, whole = (plan_of_shares(view.plan, parameters, costs_s, count) for count in (FINE_SEGMENTS, 1))
+    cut = plan_from_groups([b.names[::-1] for b in fine.buckets], parameters, order="cut")  # no candidate is like it
+    ways = ((fine, None), (whole, None), (cut, "cut"))
+    seen: list[list[tuple[float, tuple[float, ...]]]] = [[] for _ in ways]
     for _ in range(BLOCKS):
-        for which, plan in enumerate(plans):
+        for which, (plan, boundary) in enumerate(ways):
             view.propose(plan)
-            subject.step()  # perhaps compiles
-            if plan is plans[0]:
-                fine = marked(plan, view.steps()[-1], is_compiled=True)
+            with view.boundaries_told_by(boundary):
+                subject.step()  # perhaps compiles
+            if plan is fine:
+                told = marked(plan, view.steps()[-1], is_compiled=True)
             for _ in range(PASSES):
                 subject.step(synchronise=False)
                 seen[which].append(view.local_passes()[-1])
-    mine = sighting_of_passes(fine, seen[0], parameters, costs_s)
-    whole_s = median(ends[-1] - began for began, ends in seen[1])
-    segments = len({bucket.segment for bucket in fine.buckets})
-    return mine, max(0.0, mine.backward_s - whole_s) / max(1, segments - 1)
+    mine = sighting_of_passes(told, seen[0], parameters, costs_s)
+    told_s, whole_s, cut_s = (median(ends[-1] - began for began, ends in passes) for passes in seen)
+    boundaries = max(1, len({bucket.segment for bucket in told.buckets}) - 1)
+    return mine, max(0.0, told_s - whole_s) / boundaries, max(0.0, cut_s - whole_s) / boundaries
 
 
 def plan_of_shares(

@@ -102,7 +102,8 @@ class TuneReport:
     """rows: the default first. problem: what was measured of model and communicator. rounds: of all candidates.
 
     duel_ms: how much faster than the default the best row's plan was, in fresh pairs of rounds after it was chosen: the
-    best of many is the best partly by chance, so what chose it cannot prove it.
+    best of many is the best partly by chance, so what chose it cannot prove it. cut_s: what one more segment would cost
+    if the backward were cut there; the problem's gamma is how boundaries are told now.
     """
 
     rows: tuple[Row, ...]
@@ -110,6 +111,7 @@ class TuneReport:
     place: Place
     rounds: int
     duel_ms: tuple[float, ...] = ()
+    cut_s: float = 0.0
 
     @property
     def default(self) -> Row:
@@ -169,7 +171,8 @@ class TuneReport:
             f"{len(problem.gradients)} gradients, {nbytes / MIB:.1f} MiB, on {self.place.world_size} ranks "
             f"({self.place.transport}, by host {self.place.hosts})",
             f"all-reduce: {problem.fit}",
-            f"backward alone: {1e3 * problem.backward_s:.2f} ms; one more segment: {1e3 * problem.gamma_s:.3f} ms",
+            f"backward alone: {1e3 * problem.backward_s:.2f} ms; one more segment: {1e3 * problem.gamma_s:.3f} ms, "
+            f"if the backward is cut there: {1e3 * self.cut_s:.3f} ms",
             f"at the same time, computation takes {factors.compute:.2f} times as long, "
             f"communication {factors.communication:.2f} times",
         ]
@@ -209,6 +212,7 @@ class TuneReport:
             "recommended": self.recommended.name,
             "rounds": self.rounds,
             "duel_ms": self.duel_ms,
+            "cut_gamma_ms": 1e3 * self.cut_s,
             "rows": rows,
             "curve": self.curve(),
             "place": asdict(self.place),

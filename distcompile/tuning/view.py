@@ -7,7 +7,8 @@ In: a DistributedDataParallel, and what its user passed as `bucket_plan`. Out: a
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from collectives import Communicator
@@ -63,6 +64,16 @@ class DdpView:
         spans = self.ddp._books.recorder.spans()
         forwards = [(span.began_s, span.ended_s) for span in spans if span.kind == "forward"]
         return needs_of(steps, forwards, self.ddp._strategy.first_use)
+
+    @contextmanager
+    def boundaries_told_by(self, boundary: str | None) -> Iterator[None]:
+        """Backwards that are cut within the block tell bucket boundaries by "cut" or "notification"; None: as set."""
+        strategy = self.ddp._strategy
+        before, strategy.boundary_wanted = strategy.boundary_wanted, boundary
+        try:
+            yield
+        finally:
+            strategy.boundary_wanted = before
 
     def propose(self, plan: BucketPlan) -> None:
         self.ddp.propose_plan(plan)

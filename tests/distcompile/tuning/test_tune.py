@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddp_models import on_ranks
+from ddp_models import DistributedDataParallel, on_ranks
 
 import distcompile as dc
 from collectives import Communicator
@@ -140,6 +140,15 @@ def test_a_module_is_tuned_on_threads() -> None:
     assert ready == sorted(ready)
     assert 0 < ready[0] < ready[-1] <= found.problem.backward_s
     assert found.problem.gamma_s >= 0
+    assert found.cut_s >= 0
+
+
+def test_a_module_whose_communication_crosses_the_step_is_sent_elsewhere() -> None:
+    def rank(communicator: Communicator) -> None:
+        with pytest.raises(TuningError, match="overlap='step' leaves none there"):
+            tune(DistributedDataParallel(Stack(), overlap="step"), (dc.randn(4, 48),), None)
+
+    on_ranks(2, rank)
 
 
 def test_one_rank_alone_cannot_be_tuned() -> None:

@@ -15,13 +15,15 @@ from measures import Measure
 from shaped_hosts import ADDRESSES, INTERFACE, TwoHosts
 from sides import OURS, PEER, PYTHON, Side, script
 
+_TUNED = ["--plan", "auto", "--warm-up", "40"]
 # name -> arguments of bench_ddp.py after the model; ours, then the peer's
 OUR_SIDES: dict[str, list[str]] = {
     "ours": ["default"],
     "ours 5 MB": ["5"],
-    "ours tuned": ["default", "--plan", "auto", "--warm-up", "40"],
-    'ours overlap="step"': ["default", "--plan", "auto", "--overlap", "step", "--warm-up", "40"],
-    "ours bf16": ["default", "--plan", "auto", "--hook", "bf16", "--warm-up", "40"],
+    "ours tuned": ["default", *_TUNED],
+    'ours overlap="step"': ["default", "--overlap", "step"],
+    'ours overlap="step" tuned': ["default", "--overlap", "step", *_TUNED],
+    "ours bf16": ["default", "--hook", "bf16"],
 }
 PEER_SIDES: dict[str, list[str]] = {
     "torch": ["default"],
@@ -37,6 +39,7 @@ COMPARED: dict[str, list[str]] = {
     "ours 5 MB": _PLAIN,
     "ours tuned": _PLAIN,
     'ours overlap="step"': _PLAIN,
+    'ours overlap="step" tuned': _PLAIN,
     "ours bf16": ["torch bf16", "torch bf16 5 MB", "torch bf16 1 MB"],
 }
 

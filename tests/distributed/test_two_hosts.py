@@ -160,10 +160,13 @@ def _with_argument(script: str) -> list[str]:
     return found
 
 
+JOBS = [("mpich", file, 2) for file in FILES]
+JOBS += [(mpi, "test_mpi_collectives.py", 4) for mpi in MPIS] + [("openmpi", "test_mpi_ddp.py", 2)]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("mpi", "file", "ranks"), JOBS, indirect=["mpi"])
 def test_collectives_and_training(shaped: Any, hosts: Any, mpi: str, file: str, ranks: int) -> None:
     """What holds on the ranks of one host holds on those of two; DDP's steps equal one process's among it."""
     arguments = ["-m", "pytest", "--with-mpi", "-q", "-x", "--timeout=200", str(HERE / file)]

@@ -150,3 +150,24 @@ def test_a_rank_that_never_comes_ends_the_start_in_time(tmp_path: Path) -> None:
     said = done.stdout + done.stderr
     assert "CollectiveTimeoutError" in said, said
     assert any(f"gave up after {seconds}" in said for seconds in ("1.", "2.", "3.", "4.")), said
+
+
+def test_a_script_that_spawns_its_ranks_is_told_how_to_start_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distcompile import multiprocessing
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(LaunchError, match=r"(?s)spawn\(print, nprocs=4\).*distcompile-run -n 4 train\.py"):
+        multiprocessing.spawn(print, nprocs=4)
+
+
+def test_torchs_longer_paths_lead_to_the_same_classes() -> None:
+    from distcompile import nn
+    from distcompile.nn.modules.batchnorm import _BatchNorm
+    from distcompile.nn.modules.utils import consume_prefix_in_state_dict_if_present
+    from distcompile.nn.parallel.distributed import DistributedDataParallel
+
+    assert DistributedDataParallel is nn.parallel.DistributedDataParallel
+    assert issubclass(nn.SyncBatchNorm, _BatchNorm)
+    state = {"module.a": 1, "b": 2, "module.c": 3}
+    consume_prefix_in_state_dict_if_present(state, "module.")
+    assert list(state.items()) == [("a", 1), ("b", 2), ("c", 3)]

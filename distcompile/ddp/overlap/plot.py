@@ -109,7 +109,8 @@ def _draw_lane(lane: Lane, panel: Any, top: float, height: float, span_ms: float
     gap = 0.06 * height
     for box in lane.boxes:
         where = [(box.began, box.ended - box.began)]
-        panel.broken_barh(where, (top + gap, height - 2 * gap), facecolors=COLOURS[box.kind], linewidth=0)
+        edge = {"linewidth": 0.4, "edgecolor": "white"} if lane.is_main else {"linewidth": 0}
+        panel.broken_barh(where, (top + gap, height - 2 * gap), facecolors=COLOURS[box.kind], **edge)
         if box.label and (box.ended - box.began) * LETTERS_OF_WIDTH > (len(box.label) + 1) * span_ms:
             style = {"ha": "center", "va": "center", "fontsize": 6.5, "color": "white"}
             panel.text((box.began + box.ended) / 2, top + height / 2, box.label, **style)

@@ -203,12 +203,12 @@ for name in ("all_gather_object", "broadcast_object", "launch_send", "launch_rec
 Faulty.__abstractmethods__ = frozenset()
 
 
-def on_two(check: Any) -> list[ParityReport]:
+def on_two(check: Any, world_size: int = 2) -> list[ParityReport]:
     def run(communicator: Communicator) -> ParityReport:
         with use_communicator(communicator):
             return check(communicator)
 
-    return run_ranks(2, run, timeout_s=120)
+    return run_ranks(world_size, run, timeout_s=120)
 
 
 @pytest.mark.parametrize("only_rank", [None, 1])
@@ -241,16 +241,20 @@ def test_one_ranks_wrong_data_is_found_by_the_joined_batch() -> None:
     assert "row 4 of the joined batch is not what its rank was given" in report.verdict()
 
 
-def test_ranks_agree_with_one_rank_on_the_joined_batch_or_it_is_said_why_not() -> None:
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_ranks_agree_with_one_rank_on_the_joined_batch(world_size: int) -> None:
     def right(communicator: Communicator) -> ParityReport:
-        return parity.check(Model(), inputs(communicator.rank), loss=mean)
+        x = inputs(communicator.rank, rows=5)
+        return parity.check(Model(), x, loss=mean, judges=Judges(samples=1, steps=2))
 
-    report = on_two(right)[0]
+    report = on_two(right, world_size)[0]
     assert report.ok, str(report)
     assert report.joined is not None
     assert report.joined.note == ""
     assert report.joined.error < 1e-5
 
+
+def test_where_the_joined_batch_cannot_be_the_same_it_is_said_why() -> None:
     def summed(communicator: Communicator) -> ParityReport:
         return parity.check(Model(), inputs(communicator.rank), loss=lambda y, x: y.sum())
 

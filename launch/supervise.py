@@ -213,6 +213,7 @@ class Supervisor:
                 record.leave()
         if everyone and records:
             self.over_at = self.over_at or time.monotonic()
+            self.doing = self.doing or self.boards.sentences(self.job.size)
             if self.kill_at is None and time.monotonic() > self.over_at + _MPIEXEC_LAST_S:
                 self.kill_at = 0.0
 

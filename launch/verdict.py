@@ -54,7 +54,8 @@ def _standstill(outcome: Outcome) -> tuple[int, str] | None:
         stop = outcome.stopped
         words = f"rank {stop.rank} (process {stop.pid}) has been stopped (SIGSTOP) for {stop.for_s:.0f} s"
         return 128 + signal.SIGSTOP, words
-    if outcome.hang is not None and outcome.doing and not outcome.signum and not is_explained(outcome.records):
+    stands_still = outcome.ending_at is not None and not outcome.signum and not is_explained(outcome.records)
+    if outcome.hang is not None and stands_still:
         return TIMEOUT_EXIT_CODE, f"the job hangs, says rank {outcome.hang.rank}: {outcome.hang.text}"
     return None
 

@@ -7,8 +7,17 @@ tensors.py, messages.py, objects.py and work.py; environment.py for how a job mu
 from __future__ import annotations
 
 from distcompile.ddp.comm_hook import GradBucket
-from distcompile.distributed.group import (
+from distcompile.distributed.backend import (
     Backend,
+    is_available,
+    is_backend_available,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    is_torchelastic_launched,
+    is_ucc_available,
+)
+from distcompile.distributed.group import (
     GroupMember,
     ProcessGroup,
     destroy_process_group,
@@ -23,14 +32,7 @@ from distcompile.distributed.group import (
     group,
     group_or_default,
     init_process_group,
-    is_available,
-    is_backend_available,
-    is_gloo_available,
     is_initialized,
-    is_mpi_available,
-    is_nccl_available,
-    is_torchelastic_launched,
-    is_ucc_available,
     new_group,
     new_subgroups,
     new_subgroups_by_enumeration,

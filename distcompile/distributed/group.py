@@ -25,23 +25,11 @@ from compiler_core.tensor.location import user_location
 from distcompile import watchdog
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import environment
+from distcompile.distributed.backend import Backend, transport_of
 from distcompile.distributed.errors import GroupRankError, LaunchError
 
 ProcessGroup: TypeAlias = Communicator
 Timeout: TypeAlias = "timedelta | float | None"
-Transport: TypeAlias = Literal["auto", "mpi", "threaded"]
-
-# names that people's scripts use -> ours; None: for another device
-_BACKENDS: dict[str, Transport | None] = {
-    "auto": "auto",
-    "mpi": "mpi",
-    "threaded": "threaded",
-    "gloo": "auto",
-    "cpu:gloo": "auto",
-    "nccl": None,
-    "cuda:nccl": None,
-    "cpu:gloo,cuda:nccl": "auto",
-}
 
 
 class _Names(type):
@@ -103,7 +91,7 @@ def init_process_group(
         raise NotInitializedError(
             "the default process group is already initialised", remedy="call destroy_process_group() first"
         )
-    transport = _transport(backend)
+    transport = transport_of(backend)
     if store is not None:
         raise LaunchError("no store is needed: MPI brings the ranks together", remedy="leave store out")
     given = environment.promises_of_arguments(init_method, world_size, rank)
@@ -118,19 +106,6 @@ def init_process_group(
     log.set_rank(made.rank)
     if made.transport == "mpi":
         watchdog.attach(made)
-
-
-def _transport(backend: str | None) -> Transport:
-    name = (backend or "auto").lower()
-    transport = _BACKENDS.get(name)
-    if transport is None:
-        expected = ", ".join(n for n, known in _BACKENDS.items() if known and ":" not in n)
-        raise NotInitializedError(
-            f"no transport for backend {backend!r} on the CPU",
-            expected=expected,
-            remedy="leave backend out, or backend='gloo'; distcompile has no NCCL transport",
-        )
-    return transport
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -203,7 +178,7 @@ def new_group(
     Raises CollectiveMismatchError, on every rank, if the ranks gave different lists.
     """
     check_not_traced("new_group")
-    _transport(backend)
+    transport_of(backend)
     world = group_or_default(None)
     members = tuple(range(world.world_size)) if ranks is None else tuple(sorted(int(rank) for rank in ranks))
     made = world.subgroup(members)
@@ -340,19 +315,6 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 # --- backends ---------------------------------------------------------------------------------------------------------
 
 
-class Backend(str):
-    """torch's class of backend names: `Backend("GLOO") == "gloo"`."""
-
-    UNDEFINED = "undefined"
-    GLOO = "gloo"
-    NCCL = "nccl"
-    MPI = "mpi"
-    THREADED = "threaded"
-
-    def __new__(cls, name: str) -> Backend:
-        return super().__new__(cls, name.lower())
-
-
 def get_backend(group: ProcessGroup | None = None) -> Backend:
     """The transport: "mpi" or "threaded"."""
     return Backend(group_or_default(group).transport)
@@ -361,43 +323,6 @@ def get_backend(group: ProcessGroup | None = None) -> Backend:
 def get_backend_config(group: ProcessGroup | None = None) -> str:
     """The transport by device, as torch writes it."""
     return f"cpu:{get_backend(group)}"
-
-
-def is_available() -> bool:
-    """Whether this package can be used: always."""
-    return True
-
-
-def is_mpi_available() -> bool:
-    """Whether mpi4py is installed. MPI is not loaded."""
-    from importlib.util import find_spec
-
-    return find_spec("mpi4py") is not None
-
-
-def is_gloo_available() -> bool:
-    """Never: "gloo" is taken as a name for the default transport."""
-    return False
-
-
-def is_nccl_available() -> bool:
-    """Never, so far."""
-    return False
-
-
-def is_ucc_available() -> bool:
-    """Never."""
-    return False
-
-
-def is_backend_available(backend: str) -> bool:
-    """Whether `init_process_group(backend)` would take that name."""
-    return _BACKENDS.get(backend.lower()) is not None
-
-
-def is_torchelastic_launched() -> bool:
-    """Whether torchrun started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def seconds(timeout: timedelta | float) -> float:

@@ -187,8 +187,12 @@ EXPORT Engine *dc_open(const i64 *settings, const i64 *processes) {
   }
   pthread_mutex_init(&e->lock, 0);
   pthread_cond_init(&e->changed, 0);
-  if (pthread_create(&e->thread, 0, serve, e)) return free(e), (Engine *)0;
-  return e;
+  sigset_t all, before;  // signals are for Python's threads
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int refused = pthread_create(&e->thread, 0, serve, e);
+  pthread_sigmask(SIG_SETMASK, &before, 0);
+  return refused ? free(e), (Engine *)0 : e;
 }
 
 // Queue a task. Python holds one reference.
@@ -202,7 +206,7 @@ EXPORT Task *dc_launch(Engine *e, const i64 *record) {
   if (e->tail) e->tail->next = t;
   else e->head = t;
   e->tail = t;
-  bool wakes = e->head == t && !e->busy && !(record[FLAGS] & (QUIET | HELD));
+  bool wakes = !(record[FLAGS] & (QUIET | HELD)) && has_work(e);
   pthread_mutex_unlock(&e->lock);
   if (wakes) pthread_cond_signal(&e->changed);
   return t;
@@ -216,7 +220,7 @@ EXPORT void dc_release(Engine *e, Task *t, i64 cancels) {
     store(&t->cancelled, (u32)cancels);
     store(&t->held, 0u);
   }
-  bool wakes = was_held && e->head == t && !e->busy;
+  bool wakes = was_held && has_work(e);
   pthread_mutex_unlock(&e->lock);
   if (wakes) pthread_cond_signal(&e->changed);
 }

@@ -106,7 +106,7 @@ def detach() -> None:
 def _open_board() -> tuple[boards.Board, str]:
     """The board and a path by which others can open it: an anonymous file, so that nothing is left behind."""
     told = os.environ.get(PATH_VARIABLE, "")
-    if told:
+    if told and _is_ours(told):
         return boards.reopen(told), told
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("distcompile status", os.MFD_CLOEXEC)
@@ -114,6 +114,14 @@ def _open_board() -> tuple[boards.Board, str]:
     descriptor, path = tempfile.mkstemp(prefix="distcompile-status-")
     atexit.register(os.unlink, path)
     return boards.create_in(descriptor, 0), path
+
+
+def _is_ours(path: str) -> bool:
+    """Whether the launcher made that board for this process, and not for one above, whose environment it inherited."""
+    try:
+        return boards.read(path).process == os.getpid()
+    except (OSError, boards.BoardError):
+        return False
 
 
 def _note_the_end(own: Status) -> None:

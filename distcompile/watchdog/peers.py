@@ -86,7 +86,7 @@ def local_addresses() -> tuple[str, ...]:
             except OSError:
                 continue  # an interface without an IPv4 address
             found.append(socket.inet_ntoa(raw[20:24]))
-    return tuple(sorted(found, key=lambda address: address.startswith("127.")))
+    return tuple(sorted(found, key=lambda address: address.startswith("127."))) or ("127.0.0.1",)
 
 
 class Answerer:
@@ -111,7 +111,7 @@ class Answerer:
             if question[16:17] == _STACKS:
                 write_stack()
             snapshot = self.reader.snapshot()
-            gone = snapshot.main.phase in (Phase.EXCEPTION, Phase.FINISHED)
+            gone = snapshot.main.phase is Phase.EXCEPTION
             head = question[17:25] + _HEAD.pack(gone, compiled_s_ago(snapshot, now_ns()))
             self.socket.sendto(head + describe(snapshot, "").encode()[: _LONGEST - 32], asker)
 
@@ -193,7 +193,7 @@ class Peers:
             text = f"rank {rank}'s process {card.process} is gone; at its last sign of life it {last}"
         else:
             text = describe(snapshot, state)
-        is_gone = is_dead or phase in (Phase.EXCEPTION, Phase.FINISHED)
+        is_gone = is_dead or phase is Phase.EXCEPTION  # one that has finished still closes its group
         is_idle = is_dead or state in ("T", "t")
         return Report(text, is_gone, math.inf if is_idle else compiled_s_ago(snapshot, now_ns()))
 

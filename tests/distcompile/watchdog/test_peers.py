@@ -97,6 +97,10 @@ def test_a_rank_of_another_host_answers(own: tuple[Board, str], tmp_path: Path) 
         assert report.compiled_s_ago == 0
         far.compiled()
         far.write(Where.MAIN, Phase.FINISHED, now_ns())
+        assert not peers.reports([1])[1].is_gone  # it may still be closing the group
+        far.exception("ValueError: no", "train.py:88", 3)
+        far.write(Where.MAIN, Phase.EXCEPTION, now_ns())
+        assert "rank 1 left step 3 after an exception at train.py:88" in peers.reports([1])[1].sentence
         assert peers.reports([1])[1].is_gone
         assert 0 < peers.reports([1])[1].compiled_s_ago < 10
         strangers = Peers(0, [card(os.getpid(), own[1]), elsewhere], bytes(16))

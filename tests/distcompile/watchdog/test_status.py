@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +13,11 @@ import pytest
 
 from compiler_core import observe
 from compiler_core.steps import timed
-from distcompile.watchdog import LIMIT_VARIABLE, limit_s
+from distcompile.watchdog import LIMIT_VARIABLE, PATH_VARIABLE, limit_s
 from distcompile.watchdog.board import Phase, Reader, Where, create
 from distcompile.watchdog.status import Status
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -96,6 +101,19 @@ def test_the_beat_goes_on_and_ends(status: Status) -> None:
     status.finish()
     assert record(status)[0] is Phase.FINISHED
     assert Where.MAIN == 0
+
+
+def test_a_board_of_the_process_above_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "board"
+    create(str(path), 3)
+    before = path.read_bytes()
+    code = "from distcompile import watchdog; s = watchdog.start(); assert s.board.words[2] == 0; s.begin_step(5)"
+    environment = {**os.environ, PATH_VARIABLE: str(path)}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=60, check=True)
+    assert path.read_bytes() == before
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment | {PATH_VARIABLE: "/nowhere"}, timeout=60, check=True
+    )
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])

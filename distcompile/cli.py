@@ -2,6 +2,7 @@
 
     distcompile parity model.py:factory [--backend NAME]       on one rank
     distcompile-run -n 2 -m distcompile.cli parity model.py:factory     on several
+    distcompile-run -n 2 -m distcompile.cli tune model.py:factory       see distcompile/tuning/command.py
     distcompile env
 
 In: the command line. Out: an exit code: 0; 1 if parity fails (the first differing parameter is named); 2 for misuse.

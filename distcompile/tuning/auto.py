@@ -3,16 +3,20 @@
 In: one DistributedDataParallel and the news that a synchronised forward is about to begin. Out: at most one change of
 plan, on all ranks before the same step, and a `Tuning` that says why, predicted beside measured.
 States: watching the default plan -> (measure on the idle communicator, decide) -> keeping it, or watching the new one
--> keeping it, or back. Every decision is rank 0's, from all ranks' sightings, and broadcast; *when* is decided by the
-number of synchronised backwards, which is the same on all ranks. Never on noise: a plan is changed only if the
-predicted gain exceeds the measured spread of the steps, and changed back only if the measured loss does.
+-> keeping it, or back; from then on, every COMPARED_EVERY backwards and without talking to other ranks, predicted beside
+measured, which says when network or model are no longer what was measured. Every decision is rank 0's, from all ranks'
+sightings, and broadcast; *when* is decided by the number of synchronised backwards begun, the same on all ranks. Never on
+noise: a plan is changed only if the predicted gain exceeds the measured spread, and back only if the measured loss does.
 Limits: inside join() it waits; a job shorter than its first steps is never tuned.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Protocol
 
 from collectives import Communicator
@@ -29,6 +33,7 @@ from distcompile.tuning.observe import (
     joint_problem,
     marked,
     sighting_of_steps,
+    spread,
 )
 from distcompile.tuning.problem import Problem
 
@@ -37,6 +42,9 @@ WATCHED = 8  # steps from which medians are taken
 LEAST_WATCHED, MOST_DELAYS = 4, 6
 LEAST_GAIN = 0.01  # of the step: below this nothing is changed, however quiet the machine
 GAMMA_S = 40e-6  # one more segment: a native call, its Python, and a cut through fusion; `distcompile tune` measures it
+COMPARED_EVERY = 200  # synchronised backwards, once all is decided
+SURPRISE = 0.15  # of the step: a difference of exposed time that is worth a word
+KEPT = 64  # of what it said
 BUDGET_S = 0.6  # for measuring all-reduces
 ORDER = "measured optimum"
 
@@ -93,7 +101,8 @@ class AutoTuner:
 
     def __init__(self, subject: Tunable, gamma_s: float = GAMMA_S) -> None:
         self.subject, self.gamma_s = subject, gamma_s
-        self.history: list[Tuning] = []
+        self.history: deque[Tuning] = deque(maxlen=KEPT)
+        self._compare_at: float = math.inf
         self.due = WARM_UP + WATCHED  # synchronised backwards at which the next decision falls; -1: none
         self.delays = 0
         self._before: tuple[BucketPlan, Sighting] | None = None
@@ -102,10 +111,13 @@ class AutoTuner:
     def before_forward(self) -> None:
         """A synchronised forward is about to begin. Collective when a decision is due."""
         if self.due < 0 or self.subject.synchronised < self.due:
+            if self.due < 0 and self.subject.synchronised >= self._compare_at:
+                self._compare()
             return
         self.due = -1
         if self.subject.communicator.world_size == 1:
             return
+        self._compare_at = self.subject.synchronised + COMPARED_EVERY
         if min(self.subject.communicator.all_gather_object(len(self._steps()))) < LEAST_WATCHED:
             self._put_off()
         elif self._before is None:
@@ -156,6 +168,7 @@ class AutoTuner:
         problem = subject.communicator.broadcast_object(problem)
         best = best_plan(problem, mine.parameters, subject.plan, ORDER) if subject.communicator.rank == 0 else None
         plan = subject.communicator.broadcast_object(best)
+        self._expected = problem
         now, then = outcome_of(problem, subject.plan), outcome_of(problem, plan)
         gain_s = now.done_s - then.done_s
         spread_s, step_s = self._agreed(mine.spread_s, mine.step_s)
@@ -164,7 +177,7 @@ class AutoTuner:
             why = "within the spread" if gain_s <= spread_s else "not worth a change"
             self._say(f"keeping the plan: the gain is {why}", False, gain_s, spread_s, now.exposed_s, mine.exposed_s)
             return
-        self._before, self._expected = (subject.plan, mine), problem
+        self._before = subject.plan, mine
         self.due = subject.synchronised + WARM_UP + WATCHED
         verdict = f"{len(subject.plan.buckets)} buckets become {len(plan.buckets)}"
         subject.propose(plan)
@@ -183,6 +196,21 @@ class AutoTuner:
         verdict = "back to the former plan: the new one is slower" if is_worse else "the new plan stays"
         verdict += f", {1e3 * before_s:.2f} ms before, {1e3 * after_s:.2f} ms now"
         self._say(verdict, is_worse, before_s - after_s, spread_s, predicted.exposed_s, mine.exposed_s)
+
+    def _compare(self) -> None:
+        """Predicted beside measured, of this rank's last steps. Not collective."""
+        self._compare_at = self.subject.synchronised + COMPARED_EVERY
+        steps = self._steps()
+        if self._expected is None or len(steps) < LEAST_WATCHED:
+            return
+        predicted_s = outcome_of(self._expected, self.subject.plan).exposed_s
+        exposed = [step.exposed_s for step in steps]
+        took_s, spread_s = median(step.done_s - step.began_s for step in steps), spread(exposed)
+        is_off = abs(median(exposed) - predicted_s) > max(spread_s, SURPRISE * took_s)
+        verdict = "no longer as predicted: tune again" if is_off else "as predicted"
+        self._say(
+            f"backward {self.subject.synchronised}: {verdict}", False, 0.0, spread_s, predicted_s, median(exposed)
+        )
 
     def _agreed(self, *values: float) -> list[float]:
         """The greatest of all ranks' values, each."""

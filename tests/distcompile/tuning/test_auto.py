@@ -123,6 +123,25 @@ def test_a_plan_that_turns_out_slower_is_taken_back(monkeypatch: pytest.MonkeyPa
         assert "back to the former plan" in str(tuner.history[-1])
 
 
+def test_it_goes_on_comparing_and_says_when_things_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "measure_costs", lambda *_: SLOW)
+    monkeypatch.setattr(auto, "measure_contention", lambda *_: Contention())
+    monkeypatch.setattr(auto, "COMPARED_EVERY", 30)
+
+    def rank(communicator: Communicator) -> list[str]:
+        subject = Played(communicator, problem(SLOW), 0.01)
+        tuner = AutoTuner(subject)
+        for step in range(100):
+            if step == 65:
+                subject.problem = problem(linear(1e-4, 2e-8))  # the network became ten times slower
+            tuner.before_forward()
+            subject.step()
+        return [t.verdict for t in list(tuner.history)[2:]]
+
+    for verdicts in run_ranks(2, rank):
+        assert verdicts == ["backward 52: as predicted", "backward 82: no longer as predicted: tune again"]
+
+
 def test_one_rank_alone_has_nothing_to_tune() -> None:
     def rank(communicator: Communicator) -> int:
         subject = Played(communicator, problem(SLOW), 0.0)

@@ -86,9 +86,7 @@ def test_a_very_long_line_is_looked_at_once() -> None:
 
 def test_two_very_long_lines_arrive(tmp_path: Path) -> None:
     script = program(tmp_path, f"import sys\nsys.stdout.write('x' * {LONG} + '\\n')\n")
-    begun = time.monotonic()
     done = run("-n", "2", "--bind", "none", script)
-    assert time.monotonic() - begun < 25
     assert sorted(map(len, done.stdout.splitlines())) == [LONG + 4, LONG + 4]
 
 

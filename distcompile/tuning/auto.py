@@ -3,10 +3,11 @@
 In: one DistributedDataParallel and the news that a synchronised forward is about to begin. Out: at most one change of
 plan, on all ranks before the same step, and a `Tuning` that says why, predicted beside measured.
 States: watching the default plan -> (measure on the idle communicator, decide) -> keeping it, or watching the new one
--> keeping it, or back; from then on, every COMPARED_EVERY backwards and without talking to other ranks, predicted beside
-measured, which says when network or model are no longer what was measured. Every decision is rank 0's, from all ranks'
-sightings, and broadcast; *when* is decided by the number of synchronised backwards begun, the same on all ranks. Never on
-noise: a plan is changed only if the predicted gain exceeds the measured spread, and back only if the measured loss does.
+-> keeping it, or back; from then on, every COMPARED_EVERY backwards and without talking to other ranks, predicted
+beside measured, which says when network or model are no longer what was measured. Every decision is rank 0's, from all
+ranks' sightings, and broadcast; *when* is decided by the number of synchronised backwards begun, the same on all ranks.
+Never on noise: a plan is changed only if the predicted gain exceeds the measured spread, and back only if the measured
+loss does.
 Limits: inside join() it waits; a job shorter than its first steps is never tuned.
 """
 

@@ -12,6 +12,7 @@ from collectives import Communicator
 pytestmark = pytest.mark.mpi(min_size=2)
 
 
+@pytest.mark.parametrize("world", ["native", "python messages"], indirect=True)  # collective kinds have all four
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_on_mpi(world: Communicator, case: Callable[[Communicator], None]) -> None:
     case(world)

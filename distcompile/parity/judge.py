@@ -4,7 +4,7 @@ In: arrays. Out: `Comparison`. Error measure: max |g - ref| / max |ref| over the
 reference (absolute where it is zero). A compiled gradient passes if err(compiled) <= factor * err(eager) + tiny, with
 tiny = `ulps` units of rounding of the parameter's dtype: eager is the yardstick, so no tolerance has to be guessed.
 Whatever is not finite must be the same: NaN where the reference has NaN, +inf where it has +inf, -inf where -inf. That
-eager has it too is no excuse, but is said. A reference without a finite element compares nothing, which is said too.
+eager has it too is no excuse, but is said. A reference without a finite element proves nothing, and does not hold.
 """
 
 from __future__ import annotations
@@ -86,6 +86,9 @@ def judge(
     if strange:
         shared = " (eager too)" if not strangeness(compiled, eager) else ""
         return Comparison(eager_error, compiled_error, f"{what}: {strange}{shared}")
+    if reference.size and not np.isfinite(reference.astype(np.float64)).any():
+        text = f"{what}: proves nothing, the float64 reference is {reference.flat[0]} and nowhere finite"
+        return Comparison(eager_error, compiled_error, text)
     limit = tolerance.limit(eager_error, compiled.dtype)
     failure = "" if compiled_error <= limit else f"{what}: error {compiled_error:.2e} > {limit:.2e}"
     return Comparison(eager_error, compiled_error, failure, _note(what, reference, eager_error, compiled.dtype))

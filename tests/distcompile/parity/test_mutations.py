@@ -337,6 +337,12 @@ def test_gradients_that_are_not_finite_do_not_hold(value: float) -> None:
     assert "(eager too)" in row.failure or "NaN" in row.failure or "infinite" in row.failure
 
 
+def test_a_loss_that_is_nan_everywhere_proves_nothing() -> None:
+    report = parity.check(Model(), inputs(), loss=lambda y, x: (y * float("nan")).sum())
+    assert not report.ok
+    assert "proves nothing" in report.verdict()
+
+
 def test_a_kink_is_marked_and_not_failed() -> None:
     class Kinked(nn.Module):
         def __init__(self) -> None:

@@ -77,8 +77,14 @@ def test_what_is_not_finite_must_be_the_references(gradient: list[float], refere
     assert compare("local", "w", ref, {"w": np.array(reference, np.float32)}, mine, Tolerance()).failure
 
 
+def test_a_reference_that_is_nowhere_finite_proves_nothing() -> None:
+    same = {"w": np.array([np.nan, np.nan], np.float32)}
+    judged = compare("local", "w", {"w": same["w"].astype(np.float64)}, same, same, Tolerance())
+    assert judged.failure == "local: proves nothing, the float64 reference is nan and nowhere finite"
+
+
 def test_what_the_reference_has_too_holds_and_is_marked() -> None:
-    same = {"w": np.array([np.nan, np.nan, -np.inf], np.float32)}
+    same = {"w": np.array([np.nan, 2.0, -np.inf], np.float32)}
     judged = compare("local", "w", {"w": same["w"].astype(np.float64)}, same, same, Tolerance())
     assert judged.failure == ""
-    assert "not finite in 3 of 3 elements" in judged.note
+    assert "not finite in 2 of 3 elements" in judged.note

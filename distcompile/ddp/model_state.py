@@ -67,8 +67,11 @@ class Census:
         self.flags = self._flags()
 
     def _flags(self) -> list[object]:
-        """What a plan depends on: which parameters are trained, and their dtypes (a module may be converted)."""
-        return [p._requires_grad and p._cell.value.dtype for p in self.parameters.values()]
+        """What a plan depends on: which parameters are trained, and their dtypes (a module may be converted).
+
+        `raw`: a value that is still on its way (overlap="step") must not be waited for here.
+        """
+        return [p._requires_grad and p._cell.raw.dtype for p in self.parameters.values()]
 
     def trained(self) -> dict[str, Tensor]:
         """The parameters that require gradients."""

@@ -251,3 +251,23 @@ def test_recording_can_be_turned_off() -> None:
 
     with config.patch(record_times=False):
         run_ranks(2, train)
+
+
+def test_across_the_step_nothing_waits_before_the_forward_does() -> None:
+    """What DDP looks at before a forward leaves updates that are on their way alone."""
+    from compiler_core.tensor.fence import anything_waits
+
+    def train(communicator: Communicator) -> None:
+        with use_communicator(communicator):
+            dc.manual_seed(0)
+            ddp = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), overlap="step")
+            run, optimizer = dc.compile(ddp), dc.optim.SGD(ddp.parameters(), lr=0.1)
+            run(dc.ones(3, 4)).sum().backward()
+            optimizer.step()
+            assert anything_waits()
+            ddp._census.take()
+            assert anything_waits()
+            assert all(np.isfinite(p.detach().numpy()).all() for p in ddp.parameters())  # and now it has waited
+            assert len(ddp.overlap_report(all_ranks=True).ranks[0].steps) == 1
+
+    run_ranks(2, train)

@@ -31,6 +31,7 @@ from collectives.errors import (
 from collectives.host import Host
 from collectives.native import Library
 from collectives.native_work import DONE, NativeWork
+from collectives.observer import current
 from collectives.programs import Program, program_of
 from collectives.reduce import check_splits
 from collectives.rollcall import LENGTH, check_rows
@@ -197,8 +198,11 @@ class NativeEngine:
             return f"waiting for rank(s) {self.missing()}"
         if code == MPI_FAILED:
             return f"MPI: {self.mpi.Get_error_string(a)}"
+        if code == PEER_DIED:
+            return current().doing([self.world[a]])
         if code == PEER_FAILED:
-            return f"{_TEXTS[b][1].__name__} there" if b in range(len(_TEXTS)) else ""
+            kind = f"{_TEXTS[b][1].__name__} there" if b in _TEXTS else ""
+            return "; ".join(filter(None, (kind, current().doing([self.world[a]]))))
         return f"errno {b}" if code == OUT_OF_REACH else ""
 
     # -- the end

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from collectives import Communicator, Gate, Stamp
+from collectives.call import Task
 from collectives.work import WorkTimes
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
@@ -89,10 +90,11 @@ class Flight:
             self.works.append(self._launch(order[len(self.works)]))
 
     def _launch(self, number: int) -> BucketWork:
-        layout, stamp = self.layout, Stamp(self.layout.word, self.step, number)
-        label, buffer = bucket_label(layout.plan, number), self.buffers[number]
-        if self.hook is None:
-            return self.communicator.all_reduce_async(buffer.flat, "sum", label=label, stamp=stamp, gate=self.gate)
+        layout, buffer = self.layout, self.buffers[number]
+        label, stamp = layout.labels[number], Stamp(layout.word, self.step, number)
+        if self.hook is None:  # all_reduce_async, without looking again at what the layout has made
+            flat = buffer.flat
+            return self.communicator.launch(Task(layout.calls[number], flat, flat, label, None, stamp, self.gate))
         parameters = layout.pools[number].parameters
         return self.hook.launch(
             self.communicator, layout.plan, number, buffer, parameters, label=label, stamp=stamp, gate=self.gate
@@ -119,8 +121,3 @@ class Flight:
             waits.append((now_s, now_s := time.perf_counter()))
         times = [work.times for work in self.works]
         return FlightRecord(plan, self.began_s, self.ended_s, self.ready_s, times, waits, self.layout.order)
-
-
-def bucket_label(plan: BucketPlan, number: int) -> str:
-    """What messages call a bucket."""
-    return f"bucket {number} of {len(plan.buckets)}"

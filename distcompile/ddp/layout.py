@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from collectives import Communicator
+from collectives.call import Call
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer, BufferPool
@@ -42,6 +43,8 @@ class Layout:
         self.word = word_of(f"{instance} {self.order} {[(b.dtype, b.slots, b.numel) for b in plan.buckets]}")
         self.places = {name: (b, s) for b, names in enumerate(self.groups) for s, name in enumerate(names)}
         self.counts = [len(names) for names in self.groups]
+        self.calls = [Call("all_reduce", "sum", bucket.dtype, bucket.numel) for bucket in plan.buckets]
+        self.labels = [f"bucket {number} of {len(plan.buckets)}" for number in range(len(plan.buckets))]
         self.pools = [
             BufferPool(bucket, [parameters[name] for name in bucket.names], communicator, f"bucket {k}")
             for k, bucket in enumerate(plan.buckets)

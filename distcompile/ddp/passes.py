@@ -140,6 +140,7 @@ class Pass:
             raise unused_error(unused)
         self._leave_out(unused)
         self._land(unused)
+        self.run = None  # it holds this pass through its callbacks: nothing is left to the cyclic collector
 
     def shadow(self) -> None:
         """Take part in other ranks' backward with zeros."""

@@ -210,9 +210,13 @@ def common_steps(ranks: Sequence[RankTimeline]) -> list[int]:
 
 
 def _representative(ranks: Sequence[RankTimeline], common: Sequence[int]) -> int | None:
-    """The step whose exposed time is the median; without a common one, the last that any rank recorded."""
+    """The step whose exposed time is the median; without a common one, the last that any rank recorded.
+
+    The first step of all compiles, and is not shown if there are others enough.
+    """
     if not common:
         return max((step.step for rank in ranks for step in rank.steps), default=None)
+    common = [n for n in common if n] if len(common) > 2 else common
     exposed = {n: max(step.exposed_s for r in ranks if (step := r.step(n))) for n in common}
     return sorted(common, key=lambda n: (exposed[n], n))[len(common) // 2]
 

@@ -17,6 +17,7 @@ fence is broken, every later reader gets a FenceError. Versions rise when a valu
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from time import perf_counter
@@ -106,6 +107,11 @@ class Fence:
                 self._observe("wait", began_s, waited_s)
                 self._observe("update", waited_s, perf_counter())
 
+    def lose(self, why: str) -> None:
+        """It will never arrive: every reader gets a FenceError that says why."""
+        self._lock = RLock()
+        self._broken = RuntimeError(why)
+
     def _settled_meanwhile(self) -> bool:
         return self.is_settled
 
@@ -175,7 +181,15 @@ def settle_all(owner: object = None) -> None:
             fence.settle()
 
 
+def _forget_after_fork() -> None:
+    """In a forked child: nobody completes what the parent waits for, so whoever reads it gets an error, not a hang."""
+    for fence in list(_unsettled):
+        fence.lose("this process was forked while it was on its way")
+    _unsettled.clear()
+
+
 atexit.register(settle_all)
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 class ParameterEvents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 import threading
 import time
@@ -285,6 +286,7 @@ def test_a_bucket_that_fails_fails_its_readers_and_nobody_sees_its_values() -> N
     with pytest.MonkeyPatch.context() as patch:  # here, not in each rank's thread: these would undo each other's
         patch.setattr(LocalWork, "finish", fail)
         on_ranks(2, rank)
+    gc.collect()  # what nobody can read any more waits for nothing
 
 
 def test_an_unknown_overlap_is_refused() -> None:

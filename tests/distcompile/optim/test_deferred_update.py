@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.tensor.fence import Fence, anything_waits, settle_all
+from compiler_core.tensor.fence import Fence, settle_all
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 from distcompile.optim.optimizer import Optimizer
 
+OWNER = object()  # of the fences made here: other tests' may still wait
 SHAPES = [(4, 3), (7,), (2, 2, 5), (), (33,)]
 OPTIMIZERS: dict[str, Callable[[list[Tensor]], Optimizer]] = {
     "sgd": lambda p: dc.optim.SGD(p, lr=0.1),
@@ -50,7 +51,7 @@ class Buckets:
             for view, array in zip(views, arrays, strict=True):
                 np.copyto(view, array)
 
-        fence = Fence(wait, lambda: False, f"bucket {order}", order=order)
+        fence = Fence(wait, lambda: False, f"bucket {order}", order=order, owner=OWNER)
         for parameter, view in zip(params, views, strict=True):
             parameter._grad = Tensor._wrap(view)
         fence.guard([p._grad._cell for p in params])
@@ -78,7 +79,7 @@ def test_the_same_bits_over_many_steps(name: str) -> None:
         assert [p._version for p in put_off] == [p._version for p in at_once]
         second.zero_grad()
         if step % 2:
-            settle_all()
+            settle_all(OWNER)
         assert same_bits(put_off, at_once)
         for a, b in zip(at_once, put_off, strict=True):
             assert first.state[a].keys() == second.state[b].keys()
@@ -123,8 +124,8 @@ def test_whoever_looks_sees_what_they_would_have_seen(seed: int) -> None:
         if rng.random() < 0.5:
             assert same_bits(put_off, at_once), (seed, step)
     assert same_bits(put_off, at_once)
-    settle_all()
-    assert not anything_waits()
+    settle_all(OWNER)
+    assert all(p._cell.value is p._cell.raw for p in put_off)
 
 
 def test_parameters_that_share_memory_are_updated_at_once() -> None:
@@ -137,7 +138,7 @@ def test_parameters_that_share_memory_are_updated_at_once() -> None:
     twin.grad = Tensor._wrap(np.ones((4, 3), np.float32))
     optimizer.step()
     np.testing.assert_allclose(params[0].detach().numpy(), before - 0.5 * gradients(0)[0] - 0.5, rtol=1e-6)
-    settle_all()
+    settle_all(OWNER)
 
 
 def test_what_somebody_holds_is_not_written_over() -> None:
@@ -147,7 +148,7 @@ def test_what_somebody_holds_is_not_written_over() -> None:
     kept = held.copy()
     Buckets(params, gradients(1))
     optimizer.step()
-    settle_all()
+    settle_all(OWNER)
     np.testing.assert_array_equal(held, kept)
     assert (params[4].detach().numpy() != kept).any()
 
@@ -157,9 +158,9 @@ def test_what_nobody_else_sees_is_written_over() -> None:
     optimizer = dc.optim.SGD(params, lr=0.5)
     Buckets(params, gradients(0))
     optimizer.step()
-    settle_all()  # the first step may have had to leave the arrays that `parameters` made
+    settle_all(OWNER)  # the first step may have had to leave the arrays that `parameters` made
     places = [p._cell.raw.__array_interface__["data"][0] for p in params]
     Buckets(params, gradients(1))
     optimizer.step()
-    settle_all()
+    settle_all(OWNER)
     assert [p._cell.raw.__array_interface__["data"][0] for p in params] == places

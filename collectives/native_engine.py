@@ -280,9 +280,9 @@ def _splits_error(table: Array, world: int) -> CollectiveError:
     return TransportError("the engine and the definition of an all-to-all do not agree", got=str(rows))
 
 
-def functions_of(mpi: Any) -> tuple[int, int, int, int]:
+def functions_of(mpi: Any) -> tuple[int, int, int]:
     """Addresses of MPI's functions, in the library that mpi4py loaded. Raises AttributeError or OSError."""
     library = ctypes.CDLL(mpi.__file__)
-    names = (library.MPI_Isend, library.MPI_Irecv, library.MPI_Test, library.MPI_Cancel)
-    isend, irecv, test, cancel = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in names)
-    return isend, irecv, test, cancel
+    functions = (library.MPI_Isend, library.MPI_Irecv, library.MPI_Test)
+    isend, irecv, test = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return isend, irecv, test

@@ -30,7 +30,6 @@ _SIGNATURES = {
     "dc_error": (_WORD, (_POINTER, _POINTER, _POINTER)),
     "dc_abandon": (None, (_POINTER,)),
     "dc_limit": (None, (_POINTER, _WORD)),
-    "dc_priority": (_WORD, (_POINTER,)),
     "dc_join": (None, (_POINTER,)),
     "dc_free": (None, (_POINTER,)),
     "dc_signal": (None, (_POINTER, _WORD)),

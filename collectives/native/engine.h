@@ -153,7 +153,6 @@ static void *serve(void *engine) {
   prctl(PR_SET_TIMERSLACK, 1000UL);
   const id_t self = (id_t)syscall(SYS_gettid);
   setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) - 5);  // may be refused: then it has the rank's own
-  e->priority = getpriority(PRIO_PROCESS, self);
   pthread_mutex_lock(&e->lock);
   while (true) {
     while (!has_work(e) && !(e->stopping && !e->head)) pthread_cond_wait(&e->changed, &e->lock);
@@ -174,8 +173,7 @@ EXPORT Engine *dc_open(const i64 *settings, const i64 *processes) {
   e->mpi.isend = (int (*)(const void *, int, intptr_t, int, int, intptr_t, void *))settings[6];
   e->mpi.irecv = (int (*)(void *, int, intptr_t, int, int, intptr_t, void *))settings[7];
   e->mpi.test = (int (*)(void *, int *, void *))settings[8];
-  e->mpi.cancel = (int (*)(void *))settings[9];
-  e->mpi.comm = settings[10], e->mpi.bytes = settings[11];
+  e->mpi.comm = settings[9], e->mpi.bytes = settings[10];
   e->peers = (Peer *)calloc(e->world, sizeof(Peer));
   for (int parity = 0; parity < 2; parity++) {
     e->rows = e->all_rows[parity] = (i64 *)calloc((i64)e->world * ROW, 8);
@@ -273,8 +271,6 @@ EXPORT void dc_abandon(Engine *e) {
 
 // The limit of every wait of the engine itself.
 EXPORT void dc_limit(Engine *e, i64 ns) { store(&e->timeout_ns, ns); }
-
-EXPORT i64 dc_priority(Engine *e) { return e->priority; }
 
 // Why the engine failed (0: it did not), with details; all ranks' rows if they met in different calls.
 EXPORT i64 dc_error(Engine *e, i64 *detail, i64 *rows) {

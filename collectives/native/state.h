@@ -54,7 +54,6 @@ struct Mpi {  // functions of the MPI that mpi4py loaded; handles as integers or
   int (*isend)(const void *, int, intptr_t, int, int, intptr_t, void *);
   int (*irecv)(void *, int, intptr_t, int, int, intptr_t, void *);
   int (*test)(void *, int *, void *);
-  int (*cancel)(void *);
   intptr_t comm, bytes;
 };
 
@@ -88,5 +87,4 @@ struct Engine {
   bool busy;       // some thread drives the head
   bool stopping;
   pthread_t thread;
-  int priority;    // of the thread: its nice value
 };

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from launch import binding, command, restarts
-from launch.cores import CoreClaim
-from launch.errors import LaunchError, MpiexecNotFoundError, MPINotFoundError
+from launch.cores import VARIABLE, CoreClaim, registry_folder
+from launch.errors import CoreRegistryError, LaunchError, MpiexecNotFoundError, MPINotFoundError
 from launch.mpi_discovery import MPI, discover
 from launch.options import Settings, parse
 from launch.output import Screen, Writer
@@ -107,9 +107,18 @@ def run_once(mpi: MPI | None, settings: Settings, count: int) -> restarts.Attemp
 
 def run(mpi: MPI | None, settings: Settings) -> int:
     """The job, with its restarts, on cores of its own."""
-    claim = CoreClaim()
     try:
+        claim = CoreClaim()
         settings, words = claim_cores(settings, claim)
+    except OSError as error:
+        what = "which cores other jobs are bound to cannot be seen"
+        raise CoreRegistryError(
+            what,
+            where=str(registry_folder()),
+            got=str(error),
+            remedy=f"remove that folder, or name another in {VARIABLE}",
+        ) from error
+    try:
         sys.stderr.write(words)
         return restarts.run(lambda count: run_once(mpi, settings, count), settings.max_restarts, say)
     finally:

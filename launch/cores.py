@@ -79,7 +79,10 @@ class CoreClaim:
         """What living jobs hold; files of dead ones are removed."""
         held: set[int] = set()
         for file in self.folder.glob("[0-9]*"):
-            descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # its job has just ended
+                continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 file.unlink()

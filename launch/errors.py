@@ -35,5 +35,9 @@ class LogFileError(LaunchError):
     """A rank's log file cannot be written; the job has been ended, for its output would be lost."""
 
 
+class CoreRegistryError(LaunchError):
+    """The folder in which jobs note their cores cannot be used."""
+
+
 class WorldSizeError(LaunchError):
     """Inside a rank: mpiexec did not hand this process the rank and world size that were asked for."""

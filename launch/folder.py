@@ -25,8 +25,10 @@ class JobFolder:
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) < _LONGEST else "/tmp"
         sweep(Path(base))
         self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
-        self.lock = os.open(os.path.join(self.path, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        new = os.path.join(self.path, f"{_LOCK}.new")
+        self.lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
+        os.rename(new, os.path.join(self.path, _LOCK))  # held when another launcher first sees it
         return self.path
 
     def __exit__(self, *_: object) -> None:

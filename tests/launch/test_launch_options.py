@@ -13,6 +13,7 @@ from launch import allocation, restarts
 from launch.binding import allowed_cpus
 from launch.cores import CoreClaim
 from launch.errors import UsageError
+from launch.folder import JobFolder, sweep
 from launch.options import parse
 from launch.relay import Files
 from launch.restarts import Attempt
@@ -206,3 +207,22 @@ def test_a_second_job_says_that_it_is_not_bound(tmp_path: Path) -> None:
     told = run("-n", "1", "--bind", str(allowed_cpus()[0]), script, DISTCOMPILE_RUN_CORES=folder)
     assert (told.stdout, told.stderr) == ("1\n", "")
     claim.release()
+
+
+def test_a_registry_of_cores_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("-n", "1", *THIS, DISTCOMPILE_RUN_CORES=str(tmp_path / "file" / "cores"))
+    assert done.returncode == 2
+    assert "CoreRegistryError: which cores other jobs are bound to cannot be seen" in done.stderr
+
+
+def test_folders_of_dead_launchers_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead, unlocked = tmp_path / "dcrun-dead", tmp_path / "dcrun-new"
+    for folder in (dead, unlocked):
+        folder.mkdir()
+    (dead / "lock").touch()
+    with JobFolder() as living:
+        sweep(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([Path(living).name, unlocked.name])
+    assert not Path(living).exists()

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
+from compiler_core import log
 from compiler_core.aot.strategy import (
     HANDLED,
     BackwardSession,
@@ -106,6 +107,7 @@ class BucketStrategy:
         self.boundary = "notification" if announces and wanted == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
         made = tuple(divide(backward, cut, outputs, with_scale=not is_alone))
+        log.emit("ddp", f"{backward.name}: {len(layout.plan.buckets)} bucket(s), boundaries by {self.boundary}\n{cut}")
         return BucketGradientPlan(books, layout, cut, made, outputs, fingerprint)
 
     @staticmethod

@@ -71,6 +71,7 @@ class Program:
     fault: str = ""
     fault_at: tuple[int, int] = (0, 0)  # step, rank
     names: tuple[str, ...] = field(default=())
+    overlap: str = "backward"
 
 
 class Layers(Module):
@@ -109,7 +110,9 @@ class Layers(Module):
         return x + self.extra if branch else x
 
 
-def make_program(seed: int, *, backends: Sequence[str] = ("aot_eager",), fault: str = "", steps: int = 4) -> Program:
+def make_program(
+    seed: int, *, backends: Sequence[str] = ("aot_eager",), fault: str = "", steps: int = 4, overlap: str = "backward"
+) -> Program:
     """The program of `seed`."""
     rng = np.random.default_rng(seed)
     world = int(rng.integers(1 if not fault else 2, 5))
@@ -123,7 +126,7 @@ def make_program(seed: int, *, backends: Sequence[str] = ("aot_eager",), fault: 
     names = tuple(name for name, _ in Layers(base).named_parameters())
     made = tuple(_make_step(rng, base, names, number) for number in range(steps))
     hooked = str(rng.choice(["", *(n for n in names if n != "extra")]))
-    return Program(**{**base.__dict__, "steps": made, "hooked": hooked, "names": names})
+    return Program(**{**base.__dict__, "steps": made, "hooked": hooked, "names": names, "overlap": overlap})
 
 
 def _make_step(rng: np.random.Generator, program: Program, names: Sequence[str], number: int) -> Step:
@@ -207,7 +210,11 @@ def train(program: Program, communicator: Communicator) -> list[tuple[Gradients,
     """Gradients and parameters after each step on this rank."""
     model, rank = Layers(program), communicator.rank
     ddp = DistributedDataParallel(
-        model, bucket_cap_mb=program.cap_mb, find_unused_parameters=program.finds_unused, process_group=communicator
+        model,
+        bucket_cap_mb=program.cap_mb,
+        find_unused_parameters=program.finds_unused,
+        process_group=communicator,
+        overlap=program.overlap,  # type: ignore[arg-type]
     )
     run = compile(ddp, backend=program.backend)
     if program.hooked:

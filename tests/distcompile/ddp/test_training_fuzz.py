@@ -32,6 +32,11 @@ def test_random_training_is_right_with_native_code(seed: int) -> None:
     run(seed, backends=("codegen",), steps=3)
 
 
+@pytest.mark.parametrize("seed", range(3000, 3016))
+def test_random_training_is_right_across_the_step(seed: int) -> None:
+    run(seed, backends=("aot_eager", "aot_eager", "codegen"), overlap="step")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(40))
 def test_random_training_is_right_for_long(block: int) -> None:

@@ -7,9 +7,10 @@ The file is SIZE bytes. Its int64 words, in the machine's byte order:
 Records: 0 main thread, 1 communication, 2 last exception, 3 the user's line. -1: no such number. `since`, `beat` and
 `compiled` (when the last compile step ended, 0: none did) are CLOCK_MONOTONIC nanoseconds, the same for all processes
 of a host; a thread renews `beat`. `label`, `text` and `hang`
-are places of texts (byte offset, 0: none), which are appended from TEXTS on: length as int64, UTF-8, padded to 8.
+are places of texts (byte offset, 0: none), which are appended from TEXTS on: length as int64, UTF-8, padded to 8. When
+one half of that room is full the other is written anew, and what records still show is written there first.
 Invariants: a record has one writer, which makes `sequence` odd while it writes (a seqlock): a reader tries again, and
-takes what is there of a writer that stopped half way. A text, once told, never changes.
+takes what is there of a writer that stopped half way. A text that a record shows is never overwritten.
 `launch/board.py` and `distcompile/watchdog/board.py` are one text, since launch stands alone; a test holds them equal.
 """
 
@@ -26,11 +27,12 @@ from enum import IntEnum
 MAGIC = 0x3144_5242_4344
 SIZE = 1 << 16
 TEXTS = 1024
+MIDDLE = TEXTS + (SIZE - TEXTS) // 2
 LONGEST_TEXT = 400  # bytes
 STALE_NS = 3_000_000_000
 _RECORD = struct.Struct("=7q")
 _READ_TRIES = 50
-_NO_ROOM = "(no room for more texts)"
+_SHOWN = (6, *(8 + 8 * record + word for record in range(4) for word in (6, 7)))  # words that are places of texts
 
 
 class Phase(IntEnum):
@@ -103,21 +105,31 @@ class Board:
         words[base] = sequence + 1
 
     def place(self, text: str) -> int:
-        """Where `text` stands among the board's texts; appended at its first use. Past the end: says so instead."""
+        """Where `text` stands among the board's texts; appended if it does not."""
         found = self.texts.get(text)
         if found is not None:
             return found
         with self.lock:
             raw = text.encode()[:LONGEST_TEXT]
-            if self.words[4] + len(raw) + 8 > SIZE - 64 and text != _NO_ROOM:
-                raw, text = _NO_ROOM.encode(), _NO_ROOM
-                if text in self.texts:
-                    return self.texts[text]
-            start = self.words[4]
-            self.memory[start : start + 8 + len(raw)] = struct.pack("q", len(raw)) + raw
-            self.words[4] = start + 8 + (len(raw) + 7) // 8 * 8
-            self.texts[text] = start
-            return start
+            if self.words[4] + 8 + len(raw) + 8 > (MIDDLE if self.words[4] < MIDDLE else SIZE):
+                self._turn_over()
+            return self._append(text, raw)
+
+    def _append(self, text: str, raw: bytes) -> int:
+        start: int = self.words[4]
+        self.memory[start : start + 8 + len(raw)] = struct.pack("q", len(raw)) + raw
+        self.words[4] = start + 8 + (len(raw) + 7) // 8 * 8
+        self.texts[text] = start
+        return start
+
+    def _turn_over(self) -> None:
+        """Go on in the other half. What is shown is taken along; old places hold until that half is full too."""
+        shown = [(word, text_at(self.memory, self.words, self.words[word])) for word in _SHOWN]
+        self.texts = {"": 0}
+        self.words[4] = MIDDLE if self.words[4] < MIDDLE else TEXTS
+        for word, text in shown:
+            if text:
+                self.words[word] = self.texts.get(text) or self._append(text, text.encode())
 
     def beat(self) -> None:
         """This process is alive and was given a core."""
@@ -287,8 +299,8 @@ class Reader:
         )
 
     def all_texts(self) -> list[tuple[int, str]]:
-        """Every text with its place."""
-        found, place = [], TEXTS
+        """Every text of the half in use, with its place."""
+        found, place = [], TEXTS if self.words[4] < MIDDLE else MIDDLE
         while place < self.words[4]:
             text = self._text(place)
             found.append((place, text))
@@ -307,10 +319,15 @@ class Reader:
         return Record(known, since_ns, step, bucket, segment, self._text(label), self._text(text))
 
     def _text(self, place: int) -> str:
-        if not TEXTS <= place < SIZE - 8 or place % 8:
-            return ""
-        length = min(max(self.words[place // 8], 0), SIZE - 8 - place)
-        return bytes(self.memory[place + 8 : place + 8 + length]).decode(errors="replace")
+        return text_at(self.memory, self.words, place)
+
+
+def text_at(memory: mmap.mmap, words: memoryview, place: int) -> str:
+    """The text at `place`; "" if that is not the place of one."""
+    if not TEXTS <= place < SIZE - 8 or place % 8:
+        return ""
+    length = min(max(words[place // 8], 0), SIZE - 8 - place)
+    return bytes(memory[place + 8 : place + 8 + length]).decode(errors="replace")
 
 
 def read(path: str) -> Snapshot:

@@ -42,16 +42,15 @@ State = tuple[Phase, int, int, int, int, int]  # phase, since, bucket, segment, 
 
 
 class _During(AbstractContextManager[None]):
-    """One kind of phase of the main thread, entered as often as it comes. Its texts have their places already."""
+    """One kind of phase of the main thread, entered as often as it comes."""
 
-    __slots__ = ("label", "phase", "segment", "status")
+    __slots__ = ("phase", "segment", "status", "what")
 
     def __init__(self, status: Status, phase: Phase, what: str, segment: int = -1) -> None:
-        self.status, self.phase, self.segment = status, phase, segment
-        self.label = status.board.place(what)
+        self.status, self.phase, self.what, self.segment = status, phase, what, segment
 
     def __enter__(self) -> None:
-        self.status.enter(self.phase, self.label, segment=self.segment)
+        self.status.enter(self.phase, self.status.board.place(self.what), segment=self.segment)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

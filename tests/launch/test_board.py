@@ -112,15 +112,23 @@ def test_records_are_never_torn(tmp_path: Path) -> None:
         thread.join(10)
 
 
-def test_texts_are_kept_once_and_may_run_out(tmp_path: Path) -> None:
+def test_texts_are_kept_once_and_never_run_out(tmp_path: Path) -> None:
     path = str(tmp_path / "board")
     made = create(path, 0)
     assert made.place("") == 0
     assert made.place("forward") == made.place("forward") == reopen(path).place("forward")
-    places = [made.place(f"a text of some length, number {i}, {'x' * i}") for i in range(1000)]
-    assert places[-1] == places[-2]
-    made.write(Where.MAIN, Phase.BACKWARD, 0, label=places[-1])
-    assert read(path).main.label == "(no room for more texts)"
+    made.exception("ValueError: no", "train.py:88", 57)
+    reader = Reader.open(path)
+    for number in range(6000):
+        text = f"backward {number} of some length {'x' * (number % 300)}"
+        made.write(Where.MAIN, Phase.WAITING, 0, label=made.place(text), text=made.place(f"{number}"))
+        main = reader.snapshot().main
+        assert (main.label, main.text) == (text, str(number))
+    kept = reader.snapshot().exception
+    assert kept is not None
+    assert (kept.label, kept.text) == ("ValueError: no", "train.py:88")
+    assert len(made.texts) < 4000
+    assert dict(reader.all_texts()) == {place: text for text, place in made.texts.items() if text}
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(board.SIZE)])

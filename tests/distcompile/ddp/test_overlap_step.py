@@ -22,7 +22,7 @@ from collectives.threaded import ThreadedWorld
 from collectives.work import LocalWork
 from compiler_core.capture import compile
 from compiler_core.log import DistCompileWarning
-from compiler_core.tensor.fence import fence_of, settle_all
+from compiler_core.tensor.fence import ParameterEvents, fence_of, settle_all
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import manual_seed
 from compiler_core.tensor.tensor import Tensor
@@ -231,6 +231,31 @@ def test_values_do_wait_for_each_other() -> None:
         assert {span.kind for span in trainer.ddp._books.recorder.spans()} >= {"wait", "update"}
 
     with slow_buckets(0.02):
+        on_ranks(2, rank)
+
+
+def test_the_forward_starts_before_anything_has_arrived() -> None:
+    """Nothing that runs before the forward reads a value: all fences are settled from inside of it."""
+    inside: dict[int, int] = {}  # rank -> fences that were settled from inside its forwards
+    wait = ParameterEvents.wait
+
+    def count(self: ParameterEvents, event: int) -> None:
+        fences = set(self._fences.values())
+        before = sum(fence.is_settled for fence in fences)
+        wait(self, event)
+        rank = next(iter(fences)).owner.rank if fences else -1
+        inside[rank] = inside.get(rank, 0) + sum(fence.is_settled for fence in fences) - before
+
+    def rank(communicator: Communicator) -> None:
+        trainer = Trainer("step", "adamw", "codegen")
+        for number in range(4):
+            trainer.step(number)
+        buckets = len(trainer.ddp.bucket_plan.buckets)
+        assert inside[communicator.rank] == 3 * buckets
+        settle_all(communicator)
+
+    with slow_buckets(0.01), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParameterEvents, "wait", count)
         on_ranks(2, rank)
 
 

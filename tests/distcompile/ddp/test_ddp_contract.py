@@ -422,8 +422,6 @@ def test_a_module_converted_after_wrapping(backend: str | None) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bits_do_not_depend_on_bucket_sizes_recompiles_or_repetition(backend: str | None) -> None:
-    """The deterministic mode is DISTCOMPILE_BOUNDARY=cut: a notification may change what is fused, so the last bits."""
-
     class Layers(Module):
         def __init__(self) -> None:
             super().__init__()
@@ -453,8 +451,9 @@ def test_bits_do_not_depend_on_bucket_sizes_recompiles_or_repetition(backend: st
     def bits(cap_mb: float, other_first: bool = False) -> list[bytes]:
         return on_ranks(3, lambda c: step(c, cap_mb, other_first))[0]
 
-    with config.patch(boundary="cut"):
-        expected = bits(25.0)
-        for cap_mb in (1e-6, 0.001, 0.004):
-            assert bits(cap_mb) == expected
-        assert bits(0.001, other_first=True) == expected
+    for boundary in ("cut", "notification"):
+        with config.patch(boundary=boundary):
+            expected = bits(25.0)
+            for cap_mb in (1e-6, 0.001, 0.004):
+                assert bits(cap_mb) == expected
+            assert bits(0.001, other_first=True) == expected

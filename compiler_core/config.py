@@ -62,6 +62,15 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 0 or 1")
 
 
+def _seconds(text: str) -> float | None:
+    if not text:
+        return None
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError("expected seconds, 0 or more")
+    return seconds
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
@@ -134,6 +143,13 @@ class Config:
         _flag,
         True,
         "0: DistributedDataParallel records no times, and overlap reports are empty",
+        affects_codegen=False,
+    )
+    watchdog_s = Knob(
+        "DISTCOMPILE_WATCHDOG_S",
+        _seconds,
+        None,
+        "time limit of waits for other ranks that were given none, in seconds; 0: no watchdog",
         affects_codegen=False,
     )
     num_threads = Knob("OMP_NUM_THREADS", int, 1, "threads of a generated kernel", affects_codegen=False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from collectives import observer
 from compiler_core import observe
-from compiler_core.errors import ConfigError
+from compiler_core.config import config
 from distcompile.watchdog import board as boards
 from distcompile.watchdog.peers import Answerer, Card, Peers, host_key, life_of, local_addresses
 from distcompile.watchdog.status import Status
@@ -28,7 +28,7 @@ from distcompile.watchdog.watch import Watch
 if TYPE_CHECKING:
     from collectives import Communicator
 
-PATH_VARIABLE, LIMIT_VARIABLE = "DISTCOMPILE_BOARD", "DISTCOMPILE_WATCHDOG_S"
+PATH_VARIABLE = "DISTCOMPILE_BOARD"  # set by the launcher, for this process
 
 _status: Status | None = None
 _path = ""
@@ -37,14 +37,7 @@ _answerer: Answerer | None = None
 
 def limit_s() -> float | None:
     """What DISTCOMPILE_WATCHDOG_S says, in seconds: 0 for off; None if it is not set. Raises ConfigError."""
-    text = os.environ.get(LIMIT_VARIABLE, "")
-    try:
-        seconds = float(text) if text else None
-    except ValueError:
-        seconds = -1.0
-    if seconds is not None and not 0 <= seconds < float("inf"):
-        raise ConfigError(f"{LIMIT_VARIABLE}={text!r} is not a number of seconds", expected="0 (off) or more")
-    return seconds
+    return config.watchdog_s
 
 
 def status() -> Status | None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from compiler_core import observe
+from compiler_core.config import config
+from compiler_core.errors import ConfigError
 from compiler_core.steps import timed
-from distcompile.watchdog import LIMIT_VARIABLE, PATH_VARIABLE, limit_s
+from distcompile.watchdog import PATH_VARIABLE, limit_s
 from distcompile.watchdog.board import Phase, Reader, Where, create
 from distcompile.watchdog.status import Status
 
@@ -118,8 +120,14 @@ def test_a_board_of_the_process_above_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_a_limit_that_is_no_number_is_a_named_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    from compiler_core.errors import ConfigError
-
-    monkeypatch.setenv(LIMIT_VARIABLE, text)
-    with pytest.raises(ConfigError, match=LIMIT_VARIABLE):
+    monkeypatch.setenv("DISTCOMPILE_WATCHDOG_S", text)
+    config.values.pop("watchdog_s", None)
+    with pytest.raises(ConfigError, match="DISTCOMPILE_WATCHDOG_S"):
         limit_s()
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, seconds in (("", None), ("0", 0.0), ("2.5", 2.5)):
+        monkeypatch.setenv("DISTCOMPILE_WATCHDOG_S", text)
+        config.values.pop("watchdog_s", None)
+        assert limit_s() == seconds

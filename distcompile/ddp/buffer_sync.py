@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,7 +42,9 @@ class BufferSync:
         if len(buffers) != len(self.names) or stamps != self.seen:
             written = self._written(buffers, stamps)
             word = TRAVELLING * bool(written) | AT_HOME * (not written <= self.travelling)
-        rows = self.communicator.open_gate((word,), 0, label="changed buffers").wait()
+        gate = self.communicator.open_gate((word,), 0, label="changed buffers")
+        draft = self._draft(buffers, root) if word == TRAVELLING else None  # while the gate is on its way
+        rows = gate.wait()
         said = 0
         for (theirs,) in rows:
             said |= theirs
@@ -50,8 +52,8 @@ class BufferSync:
             return
         if said & AT_HOME:
             everyones = self.communicator.all_gather_object(self._written(buffers, stamps))
-            self.travelling = self.travelling.union(*everyones)
-        self._send([tensor for name, tensor in buffers.items() if name in self.travelling], root)
+            self.travelling, draft = self.travelling.union(*everyones), None
+        self._send(draft or self._draft(buffers, root), root)
         self.names, self.seen = tuple(buffers), list(_stamps(buffers))
 
     def _written(self, buffers: Mapping[str, Tensor], stamps: Sequence[Stamp]) -> frozenset[str]:
@@ -59,19 +61,30 @@ class BufferSync:
         before = dict(zip(self.names, self.seen))
         return frozenset(name for name, stamp in zip(buffers, stamps) if before.get(name) != stamp)
 
-    def _send(self, buffers: Sequence[Tensor], root: int) -> None:
-        arrays = [tensor._cell.current() for tensor in buffers]
+    def _draft(self, buffers: Mapping[str, Tensor], root: int) -> Draft:
+        """The message: on the root as it is to be sent, elsewhere where it is to arrive."""
+        tensors = [tensor for name, tensor in buffers.items() if name in self.travelling]
+        arrays = [tensor._cell.current() for tensor in tensors]
         if self.message is None or not self.message.fits(arrays):
             self.message = Message(arrays)
         packed = np.empty(self.message.nbytes, np.uint8)
-        places = self.message.places(packed)
         if self.communicator.rank == root:
-            for place, array in zip(places, arrays):
-                place[...] = array
-        self.communicator.broadcast(packed, root=root, label="buffers")
-        if self.communicator.rank != root:
-            for tensor, place in zip(buffers, places):
-                tensor._cell.write(place)
+            self.message.pack(packed, arrays)
+            return Draft(packed, [], [])
+        return Draft(packed, [tensor._cell for tensor in tensors], self.message.places(packed))
+
+    def _send(self, draft: Draft, root: int) -> None:
+        self.communicator.broadcast(draft.packed, root=root, label="buffers")
+        for cell, place in zip(draft.cells, draft.places):
+            cell.write(place)
+
+
+class Draft(NamedTuple):
+    """A message under way: cells[i] takes what arrives at places[i]."""
+
+    packed: Array
+    cells: list[Cell]
+    places: list[Array]
 
 
 class Message:
@@ -96,13 +109,20 @@ class Message:
         """Whether these arrays are of the kinds that are packed so."""
         return self.kinds == [(array.dtype, array.shape) for array in arrays]
 
+    def pack(self, packed: Array, arrays: Sequence[Array]) -> None:
+        """Write `arrays` into `packed`."""
+        for dtype, start, stop, members in self.parts:
+            flat = packed[start:stop].view(dtype)
+            np.concatenate([arrays[number].reshape(-1) for number, _, _ in members], out=flat)
+
     def places(self, packed: Array) -> list[Array]:
         """Each array's view of `packed`."""
         places: list[Array] = [packed] * len(self.kinds)
         for dtype, start, stop, members in self.parts:
             flat = packed[start:stop].view(dtype)
             for number, offset, shape in members:
-                places[number] = flat[offset : offset + math.prod(shape)].reshape(shape)
+                part = flat[offset : offset + math.prod(shape)]
+                places[number] = part if len(shape) == 1 else part.reshape(shape)
         return places
 
 

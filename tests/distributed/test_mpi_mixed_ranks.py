@@ -88,7 +88,7 @@ def test_buffers_travel_in_one_message_and_only_when_written(world: Communicator
     ddp = DistributedDataParallel(Normed(), process_group=world)
     sync, sent = ddp._buffer_sync, []
     send = sync._send
-    sync._send = lambda buffers, root: (sent.append(len(buffers)), send(buffers, root))  # type: ignore[method-assign]
+    sync._send = lambda draft, root: (sent.append(len(sync.travelling)), send(draft, root))  # type: ignore[method-assign]
     x = wrap(np.random.default_rng(world.rank).normal(size=(6, 4)).astype(np.float32))
     for step in range(3):
         ddp(x).sum().backward()

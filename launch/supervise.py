@@ -266,9 +266,14 @@ class Supervisor:
         """After the loop, however it ended: unless all went well, nobody stays."""
         survivors: list[int] = []
         has_started = hasattr(self, "mpiexec")
-        if has_started and (self.mpiexec.poll() != 0 or self.ended_by or self.ending_at is not None):
+        was_ended = self.ending_at is not None or self.ended_by
+        all_well = all(record.ended_well for record in self.records)
+        by_choice = all(record.left_early for record in self.records)  # all of them: `os._exit(0)`
+        if has_started and (self.mpiexec.poll() != 0 or was_ended or not (all_well or by_choice)):
             survivors = processes.kill_all([self.mpiexec.pid] if self.mpiexec.poll() is None else [])
             self.mpiexec.wait(timeout=5)
+            self.memory.remove()
+        elif not all_well:
             self.memory.remove()
         self.memory.close()
         self.switchboard.close()

@@ -9,6 +9,7 @@ tasks only). The layout of a record is that of native/state.h.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -47,6 +48,8 @@ FINE, MISMATCH, LATE, STUCK, MPI_FAILED, PEER_DIED, PEER_FAILED, OUT_OF_REACH, C
     11
 )
 
+_UNFINISHED: list[Task | None] = []  # failed in the middle: MPI may still write their arrays, until the process ends
+
 
 class NativeEngine:
     """Runs the tasks of one MPI communicator.
@@ -62,6 +65,7 @@ class NativeEngine:
         self.where = f"rank {self.rank} of {self.world_size}"
         self.arena = Arena() if host is not None else None
         self.pending: deque[NativeWork] = deque()
+        self.settling = threading.Lock()
         self.held: weakref.WeakSet[NativeWork] = weakref.WeakSet()
         self.failed: CollectiveError | None = None
         self.is_closed = False
@@ -138,12 +142,19 @@ class NativeEngine:
     # -- completion
 
     def settle(self) -> None:
-        """Let go of the buffers of works that are done."""
-        pending = self.pending
-        while pending and pending[0].view.state == DONE:
-            if pending[0].view.error:
-                self.failure()
-            pending.popleft().task = None
+        """Let go of the buffers of works that are done. If another thread is at it, that will do."""
+        if not self.settling.acquire(blocking=False):
+            return
+        try:
+            while self.pending and self.pending[0].view.state == DONE:
+                if self.pending[0].view.error:
+                    self.failure()
+                work = self.pending.popleft()
+                if work.failed_while_mpi_moved:
+                    _UNFINISHED.append(work.task)
+                work.task = None
+        finally:
+            self.settling.release()
 
     def wait(self, pointer: int, limit_s: float) -> bool:
         """Whether the task is done within `limit_s` seconds; this thread drives it meanwhile if no other does."""
@@ -170,7 +181,7 @@ class NativeEngine:
         if self.failed is None:
             detail, rows = (ctypes.c_int64 * 4)(), np.zeros((self.world_size, LENGTH), np.int64)
             code = self.library.quick.dc_error(self.pointer, detail, rows.ctypes.data)
-            culprit = next((work for work in self.pending if work.pointer == detail[3]), None)
+            culprit = next((work for work in list(self.pending) if work.pointer == detail[3]), None)
             self.failed = self._describe(code, detail[0], detail[1], rows, culprit)
         return self.failed
 

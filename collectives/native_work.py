@@ -104,6 +104,12 @@ class NativeWork(Work):
         starts = range(WORDS.start, len(words), LENGTH)
         return tuple(tuple(words[start : start + min(self.call.count, GATE_WORDS)]) for start in starts)
 
+    @property
+    def failed_while_mpi_moved(self) -> bool:
+        """Whether messages from and into its arrays may still be posted. One that never started ended as it started."""
+        view = self.view
+        return bool(view.error) and self.program is not None and view.started_ns < view.ended_ns
+
     def is_done(self) -> bool:
         return bool(self.view.state == DONE)
 

@@ -75,7 +75,7 @@ static bool meet(Engine *e, Task *t, i64 until_ns) {
   __atomic_add_fetch(&board->sleepers, 1, __ATOMIC_SEQ_CST);
   while (true) {
     u32 seen = load(&board->bell);
-    if (first_missing(e) < 0) break;
+    if (first_missing(e) < 0 || load(&e->error) != FINE) break;
     futex_wait(&board->bell, seen, LOOK_NS, true);
     i64 now = now_ns();
     if (now > until_ns) break;

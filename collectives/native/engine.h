@@ -6,6 +6,7 @@
 // After an error every later task ends with it: the ranks no longer agree which call comes next.
 
 static const i64 DRIVEN_NBYTES = 64 << 20;  // a thread that waits moves no more than this itself
+static const u32 HURRIED = 1u << 31;         // in `awaited`: a later task is waited for
 
 static void unref(Task *t) {
   if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_SEQ_CST) == 0) {
@@ -201,7 +202,7 @@ EXPORT Task *dc_launch(Engine *e, const i64 *record) {
   t->refs = 2, t->held = record[FLAGS] & HELD, t->launched_ns = now_ns();
   if (Task *gate = (Task *)record[GATE]) __atomic_add_fetch(&gate->refs, 1, __ATOMIC_SEQ_CST);
   pthread_mutex_lock(&e->lock);
-  if (e->tail) e->tail->next = t;
+  if (e->tail) store(&e->tail->next, t);
   else e->head = t;
   e->tail = t;
   bool wakes = !(record[FLAGS] & (QUIET | HELD)) && has_work(e);
@@ -226,25 +227,24 @@ EXPORT void dc_release(Engine *e, Task *t, i64 cancels) {
 // Wait until `t` is done, driving it if nobody does. Returns whether it is; false after `ns`.
 EXPORT i64 dc_wait(Engine *e, Task *t, i64 ns) {
   const i64 until = ns == FOREVER ? FOREVER : now_ns() + ns;
-  store(&t->awaited, 1u);
+  __atomic_add_fetch(&t->awaited, 1, __ATOMIC_SEQ_CST);
   while (load(&t->state) != DONE) {
     if (now_ns() > until) break;
     pthread_mutex_lock(&e->lock);
     bool drives = has_work(e) && t->record[PAYLOAD_NBYTES] <= DRIVEN_NBYTES;
+    if (e->head && e->head != t) __atomic_or_fetch(&e->head->awaited, HURRIED, __ATOMIC_SEQ_CST);
     if (drives) {
-      store(&e->head->awaited, 1u);
       drive_head(e, until);
       if (has_work(e) && load(&t->state) == DONE) pthread_cond_signal(&e->changed);
-    } else if (e->head) {
-      store(&e->head->awaited, 1u);
-      if (has_work(e)) pthread_cond_signal(&e->changed);
+    } else if (has_work(e)) {
+      pthread_cond_signal(&e->changed);
     }
     pthread_mutex_unlock(&e->lock);
     u32 state = load(&t->state);
     if (!drives && state != DONE) futex_wait(&t->state, state, until == FOREVER ? 1000 * MS : until - now_ns(), false);
   }
   if (load(&t->state) == DONE) return 1;
-  store(&t->awaited, 0u);
+  __atomic_sub_fetch(&t->awaited, 1, __ATOMIC_SEQ_CST);
   pthread_cond_signal(&e->changed);  // nobody may be driving it now
   return 0;
 }

@@ -24,7 +24,8 @@ enum Error : int32_t {  // native_engine.py turns each into an exception
 };
 
 struct Task {
-  u32 state, held, cancelled, skipped, awaited, refs;  // Python reads the first four, and the times, in place
+  u32 state, held, cancelled, skipped, awaited, refs;  // Python reads the first four, and the times, in place;
+                                                       // awaited: by how many threads
   int32_t error;
   u32 passed;  // of a gate
   i64 launched_ns, released_ns, started_ns, ended_ns;

@@ -2,7 +2,8 @@
 
 In: the `with model.join():` block of each rank. Out: every rank leaves the block after the last one's last batch, with
 that rank's parameters and buffers. As torch's Join: gradients are averaged over all ranks, finished ones counting as
-zero, or, with divide_by_initial_world_size=False, over the ranks that still train.
+zero, or, with divide_by_initial_world_size=False, over the ranks that still train; before a forward, buffers come from
+the highest rank that still trains; of ranks that end together, the highest counts as the last.
 Method: every synchronised forward begins with a gate in which each rank says whether it still trains, and its plan. If
 plans differ, as a rank without any batch knows none, all adopt one there, by the rule of `reconcile.py`. A finished
 rank takes part in these gates, and in each round sends zeros for every bucket.
@@ -32,9 +33,9 @@ class Joining:
         self.rounds = 0
 
     def announce(self) -> int:
-        """A synchronised forward begins on this rank: tell the ranks that have finished. Returns the lowest active."""
+        """A synchronised forward begins on this rank: tell the ranks that have finished. Returns the highest active."""
         self.rounds += 1
-        return self._meet(is_active=True)[0]
+        return self._meet(is_active=True)[-1]
 
     def _meet(self, *, is_active: bool) -> Sequence[int]:
         """The ranks that train in this round; all ranks have one plan, round and forward then."""
@@ -61,10 +62,11 @@ class Joining:
         """This rank has no more batches: take part in the others' collectives until none is left."""
         while active := self._meet(is_active=False):
             if self.books.settings.broadcast_buffers and buffers:
-                self.buffer_sync.run(buffers, root=active[0])
+                self.buffer_sync.run(buffers, root=active[-1])
             Pass(self.books, None, outer=None, synchronise=True).shadow()
 
     def agree_on_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Give all ranks the parameters and buffers of the rank that trained longest."""
         rounds = self.communicator.all_gather_object(self.rounds)
-        broadcast_tensors(self.communicator, tensors, root=rounds.index(max(rounds)))
+        root = max(range(len(rounds)), key=lambda rank: (rounds[rank], rank))
+        broadcast_tensors(self.communicator, tensors, root=root)

@@ -58,6 +58,35 @@ def test_all_leave_with_the_state_of_the_rank_that_trained_longest() -> None:
     assert on_ranks(3, train) == [(3.0, start + 3)] * 3
 
 
+@pytest.mark.parametrize(
+    ("counts", "seen", "left"),
+    [((1, 3, 2), [[0], [0, 200, 101], [0, 200]], 102), ((2, 2, 0), [[0, 100], [0, 100], []], 101)],
+)
+def test_buffers_come_from_the_highest_rank_that_still_trains(
+    counts: tuple[int, ...], seen: list[list[float]], left: float
+) -> None:
+    """As in torch, before every forward and at the end of the block."""
+
+    class Marked(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mark", wrap(np.zeros(1)))
+
+    def train(communicator: Communicator) -> tuple[list[float], float]:
+        ddp, found = DistributedDataParallel(Marked()), []
+        cell = ddp.module.mark._cell
+        with ddp.join():
+            for step in range(counts[communicator.rank]):
+                ddp.zero_grad()
+                loss = loss_of(ddp(wrap(batch())))
+                found.append(float(cell.current()[0]))
+                loss.backward()
+                cell.write(np.full(1, 100.0 * communicator.rank + step))
+        return found, float(ddp.module.mark.numpy()[0])
+
+    assert on_ranks(3, train) == [(found, left) for found in seen]
+
+
 @pytest.mark.parametrize("backend", [None, "aot_eager", "codegen"])
 @pytest.mark.parametrize("counts", [(0, 2), (2, 0), (0, 0)])
 def test_a_rank_without_any_batch_knows_the_plan_all_the_same(counts: tuple[int, int], backend: str | None) -> None:

@@ -12,6 +12,8 @@ arrays and waits for each inside (`ParameterEvents`).
 Invariants: a fence settles once; whoever comes meanwhile, from any thread, waits for that. A wait that fails leaves the
 fence as it is: the next reader fails the same way. A computation that fails may have written half of its results: the
 fence is broken, every later reader gets a FenceError. Versions rise when a value is promised, not when it arrives.
+A signal handler or finalizer may read while its own thread settles: during the wait it settles the fence itself; during
+the computation, which can neither be repeated nor be waited for, it gets a FenceError.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class Fence:
         self._cells: list[Cell] = []
         self._then: list[Callable[[], None]] = []
         self._broken: BaseException | None = None
+        self._remedy = "load the last checkpoint: what was there before may be written over in part"
+        self._computes = False
         _unsettled.add(self)
 
     def guard(self, cells: Iterable[Cell]) -> None:
@@ -66,6 +70,8 @@ class Fence:
             cell.fence = self
             cell.__class__ = GuardedCell
             self._cells.append(cell)
+        if self.is_settled:  # by a signal handler, between two cells
+            self._open()
 
     def then(self, compute: Callable[[], None], cells: Iterable[Cell]) -> None:
         """Once the wait is over, and before anyone reads `cells`: run `compute`, which touches cells by `raw` only.
@@ -91,26 +97,43 @@ class Fence:
             if self._settled_meanwhile():
                 return
             if self._broken is not None:
-                raise FenceError(f"{self.what} was interrupted half way", got=repr(self._broken)) from self._broken
+                what = f"{self.what} was interrupted half way"
+                raise FenceError(what, got=repr(self._broken), remedy=self._remedy) from self._broken
+            if self._computes:
+                raise FenceError(
+                    f"{self.what} is being computed, and was read from inside of that",
+                    got="a signal handler or a finalizer that reads it",
+                    remedy="have the handler set a flag, and read after optimizer.step() or the forward",
+                )
             began_s = perf_counter()
             self._wait()
             waited_s = perf_counter()
+            self._computes = True
             try:
-                with use_trace(None):  # the reader may be a function that is being captured
-                    for compute in self._then:
-                        compute()
-            except BaseException as error:
-                self._broken = error
-                raise
-            self._open()
+                if self._settled_meanwhile():  # by a signal handler, during the wait
+                    return
+                self._compute()
+            finally:
+                self._computes = False
             if self._observe is not None:
                 self._observe("wait", began_s, waited_s)
                 self._observe("update", waited_s, perf_counter())
 
-    def lose(self, why: str) -> None:
+    def _compute(self) -> None:
+        try:
+            with use_trace(None):  # the reader may be a function that is being captured
+                for compute in self._then:
+                    compute()
+        except BaseException as error:
+            self._broken = error
+            raise
+        self.is_settled = True  # from here on the cells are read as they are, open or not
+        self._open()
+
+    def lose(self, why: str, remedy: str) -> None:
         """It will never arrive: every reader gets a FenceError that says why."""
         self._lock = RLock()
-        self._broken = RuntimeError(why)
+        self._broken, self._remedy = RuntimeError(why), remedy
 
     def _settled_meanwhile(self) -> bool:
         return self.is_settled
@@ -120,7 +143,6 @@ class Fence:
             cell.__class__ = Cell
             del cell.fence
         self._cells, self._then = [], []
-        self.is_settled = True
         _unsettled.discard(self)
 
 
@@ -184,7 +206,7 @@ def settle_all(owner: object = None) -> None:
 def _forget_after_fork() -> None:
     """In a forked child: nobody completes what the parent waits for, so whoever reads it gets an error, not a hang."""
     for fence in list(_unsettled):
-        fence.lose("this process was forked while it was on its way")
+        fence.lose("this process was forked while it was on its way", "read it before the fork")
     _unsettled.clear()
 
 

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 
 
 def deferrable(gradient: Cell, cells: Sequence[Cell]) -> Fence | None:
-    """The fence that an update of `cells` may be put behind; None if it must be made now."""
+    """The fence that an update of `cells` may be put behind; None if it must be made now.
+
+    Arrays that do not fit together (state kept while the model was converted) are one such case: the update's error
+    then comes out of the step, which has written nothing, and not out of whoever reads the parameter first.
+    """
     fence = fence_of(gradient)
-    return fence if fence is not None and all(map(can_guard, cells)) else None
+    if fence is None:
+        return None
+    like = gradient.raw
+    fits = all(can_guard(c) and c.raw.dtype == like.dtype and c.raw.shape == like.shape for c in cells)
+    return fence if fits else None
 
 
 def settle_fences(fences: Iterable[Fence | None]) -> None:
@@ -47,12 +55,12 @@ def defer(
     compute: Callable[[], None] = _Eager(updates, scalars, places)
     if call is not None:
         compute = _Native(call, inputs_of(updates, scalars), places)
+    fence.then(compute, cells)  # before the promises: nobody, in whatever thread, sees a place that is still empty
     for cell, place in zip(cells, places, strict=True):
         promise(cell, place)
     for update in updates:
         if update.counter is not None:
             update.counter.write(update.count)
-    fence.then(compute, cells)
 
 
 class _Native:

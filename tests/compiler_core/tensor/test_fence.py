@@ -162,6 +162,57 @@ def test_a_computation_that_fails_half_way_is_never_read() -> None:
             delivery.tensor.numpy()
 
 
+def test_a_signal_handler_that_reads_during_the_wait_settles_once() -> None:
+    """It interrupts the wait of its own thread: what it settled is not computed again."""
+    delivery = Delivery()
+    seen: list[float] = []
+    observed: list[str] = []
+    delivery.fence._observe = lambda kind, began_s, ended_s: observed.append(kind)
+    total = Tensor._wrap(np.zeros((2, 3), np.float32))
+
+    def wait() -> None:
+        delivery._wait()
+        if not seen:  # the handler comes before the wait returns
+            seen.append(-1.0)
+            seen.append(float(total.numpy()[0, 0]))
+
+    def add() -> None:
+        total._cell.raw += delivery.tensor._cell.raw
+
+    delivery.fence._wait = wait
+    delivery.fence.then(add, [total._cell])
+    np.testing.assert_array_equal(total.numpy(), NEW)
+    assert seen == [-1.0, 5.0]
+    assert observed == ["wait", "update"]
+
+
+def test_a_signal_handler_that_reads_during_the_computation_gets_an_error() -> None:
+    delivery = Delivery()
+    calls: list[str] = []
+
+    def compute() -> None:
+        calls.append("computed")
+        with pytest.raises(FenceError, match="the value is being computed, and was read from inside of that"):
+            delivery.tensor.numpy()
+
+    delivery.fence.then(compute, [])
+    np.testing.assert_array_equal(delivery.tensor.numpy(), NEW)
+    assert calls == ["computed"]
+
+
+def test_a_fence_that_is_settled_while_cells_are_guarded_leaves_none_behind() -> None:
+    delivery = Delivery()
+    others = [Tensor._wrap(np.zeros(3, np.float32)) for _ in range(2)]
+
+    def interrupted() -> Any:
+        yield others[0]._cell
+        others[0].numpy()  # a signal handler
+        yield others[1]._cell
+
+    delivery.fence.then(lambda: None, interrupted())
+    assert all(type(tensor._cell) is Cell for tensor in others)
+
+
 def test_threads_that_read_at_once_wait_for_one_settling() -> None:
     gate, begun = threading.Event(), threading.Event()
     tensor = Tensor._wrap(np.full((2, 3), np.nan, np.float32))

@@ -21,14 +21,17 @@ from collectives.errors import CollectiveError
 from collectives.threaded import ThreadedWorld
 from collectives.work import LocalWork
 from compiler_core.capture import compile
+from compiler_core.errors import DTypeError
 from compiler_core.log import DistCompileWarning
-from compiler_core.tensor.fence import ParameterEvents, fence_of, settle_all
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.fence import ParameterEvents, fence_of, promise, settle_all
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import manual_seed
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn, optim
 from distcompile.errors import ArgumentError
 from distcompile.nn.utils import clip_grad_norm_
+from distcompile.optim import deferred
 
 WIDTH, TINY_MB = 6, 1e-6
 
@@ -312,6 +315,52 @@ def test_a_bucket_that_fails_fails_its_readers_and_nobody_sees_its_values() -> N
         patch.setattr(LocalWork, "finish", fail)
         on_ranks(2, rank)
     gc.collect()  # what nobody can read any more waits for nothing
+
+
+def test_state_that_does_not_fit_is_an_error_of_the_step_and_changes_nothing() -> None:
+    """A model converted between two steps: the update cannot be made, and is not promised either."""
+
+    def rank(communicator: Communicator) -> None:
+        trainer = Trainer("step", "adamw", "codegen")
+        trainer.step(0)
+        trainer.ddp.double()
+        trainer.optimizer.zero_grad()
+        trainer.run(data(1, trainer.rank).double()).backward()
+        before = trainer.bits()
+        with pytest.raises(DTypeError, match="has another dtype"):
+            trainer.optimizer.step()
+        assert trainer.bits() == before
+        trainer.run(data(2, trainer.rank).double()).backward()
+
+    on_ranks(2, rank)
+
+
+def test_a_signal_handler_within_the_step_sees_old_or_new_values() -> None:
+    """As would another thread: no promised place is seen while it is still empty."""
+    watched: dict[Cell, list[bytes]] = {}
+
+    def promise_and_read(cell: Cell, array: np.ndarray) -> None:
+        promise(cell, array)
+        if cell in watched:
+            watched[cell].append(cell.current().tobytes())
+
+    def rank(communicator: Communicator) -> None:
+        trainer = Trainer("step", "sgd", "codegen")
+        gain = trainer.ddp.module.gain
+        trainer.optimizer.zero_grad()
+        trainer.run(data(0, trainer.rank)).backward()
+        alias = gain.detach().numpy()  # seen by somebody: the new value needs another place
+        watched[gain._cell] = [alias.tobytes()]
+        trainer.optimizer.step()
+        old, *seen = watched[gain._cell]
+        new = gain.detach().numpy().tobytes()
+        assert new != old
+        assert seen
+        assert set(seen) <= {old, new}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deferred, "promise", promise_and_read)
+        on_ranks(2, rank)
 
 
 def test_an_unknown_overlap_is_refused() -> None:

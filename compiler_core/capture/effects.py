@@ -14,7 +14,6 @@ attributes (`module_protocol.py`).
 from __future__ import annotations
 
 import dis
-import gc
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +22,7 @@ from types import CellType, CodeType, FrameType, FunctionType, MethodType, Modul
 from typing import Any
 
 from compiler_core.capture.code_names import names_of
-from compiler_core.capture.environment import is_users
+from compiler_core.capture.environment import is_called_by_the_collector, is_users
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.capture.python_state import has_changed, is_users_class, restore, state_of
 from compiler_core.errors import GraphBreak
@@ -72,7 +71,7 @@ class EffectWatch:
         code = frame.f_code
         if code not in self._seen:
             self._seen.add(code)
-            if is_users(code.co_filename) and not _is_called_by_the_collector(code):
+            if is_users(code.co_filename) and not is_called_by_the_collector(code):
                 self._keep_globals(code, frame.f_globals)
         return None if self._before is None else self._before(frame, event, arg)
 
@@ -149,11 +148,6 @@ class EffectWatch:
             if namespace.get(name, _ABSENT) is not value:
                 _refill_item(namespace, name, value)
                 yield f"the global {name!r}"
-
-
-def _is_called_by_the_collector(code: CodeType) -> bool:
-    """Whether code is a callback of the garbage collector, which runs at any time (Hypothesis has one)."""
-    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 
 @cache

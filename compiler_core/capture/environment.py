@@ -63,13 +63,18 @@ class CodeRecorder:
         code = frame.f_code
         if code not in self._seen:
             self._seen.add(code)
-            if is_users(code.co_filename):
+            if is_users(code.co_filename) and not is_called_by_the_collector(code):
                 self.found[code] = frame.f_globals
         if code.co_freevars and code in self.found:
             values = frame.f_locals
             held = tuple(id(values[name]) if name in values else 0 for name in code.co_freevars)
             self._closures.setdefault(code, set()).add(held)
         return None if self._before is None else self._before(frame, event, arg)
+
+
+def is_called_by_the_collector(code: CodeType) -> bool:
+    """Whether code is a callback of the garbage collector, which runs at any time: other threads may allow it."""
+    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 
 class RandomWatch:

@@ -45,7 +45,7 @@ def test_random_training_is_right(world: Communicator, seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 9000, 200))
+@pytest.mark.parametrize("seed", range(1000, 2000, 200))
 def test_random_training_is_right_for_long(world: Communicator, seed: int) -> None:
     program = program_for(world, seed, backends=("aot_eager", "codegen"), steps=6)
     check(program, train(program, world))

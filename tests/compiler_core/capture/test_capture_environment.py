@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import random
 import threading
 import types
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from compiler_core.capture import CompiledFunction, compile
-from compiler_core.capture.environment import is_users
+from compiler_core.capture.environment import CodeRecorder, is_users
 from compiler_core.errors import GraphBreak
 from compiler_core.log import DistCompileWarning
 from compiler_core.tensor.creation import full, ones
@@ -249,3 +250,17 @@ def test_whose_files_are_whose() -> None:
     assert not is_users(np.__file__)
     assert not is_users(compile.__code__.co_filename)
     assert is_users(pytest.__file__)
+
+
+def test_what_the_collector_calls_is_not_traced_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may let it run in the middle of a trace: what its callbacks name is no guard."""
+    calls: list[str] = []
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        calls.append(phase)
+
+    monkeypatch.setattr(gc, "callbacks", [*gc.callbacks, collected])
+    with CodeRecorder() as recorder:
+        collected("start", {})
+    assert calls == ["start"]
+    assert collected.__code__ not in recorder.found

@@ -6,7 +6,7 @@ In: sizes. Out: (forward, backward) Graphs, arrays for the forward's inputs, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -63,7 +63,7 @@ class Model:
             forward = self.builder.build([loss()])
         joint = make_joint(run_passes(forward), self.trained)
         graph = run_passes(joint.graph)
-        parts = partition(type(joint)(graph, joint.outputs, joint.tangents, joint.gradients))
+        parts = partition(replace(joint, graph=graph))
         return Training(parts.forward, parts.backward, tuple(self.arrays))
 
 

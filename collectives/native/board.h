@@ -3,21 +3,25 @@
 // A meeting: each rank writes what it has to tell, raises its counter, rings the bell, and waits until all counters are
 // there. A rank that waits spins for moments if every rank has a core and somebody can do nothing else meanwhile; then
 // it sleeps in a futex, and is woken by the next arrival: nothing polls, and the rank's computation keeps its core.
-// Rows and stages are double: whoever writes the next but one has met everybody in between, so all have read the last.
+// Rows are double: whoever writes the next but one has met everybody in between, so all have read the last. Stages are
+// triple: a rank comes to the next meeting, its next piece staged, before it takes the present one, so that it seldom
+// waits; whoever comes to a meeting has taken all but the last piece.
 
 static i64 *row_of(Engine *e, int rank, u64 meeting) {
   u8 *rows = (u8 *)(e->board->seats + e->world);
   return (i64 *)rows + ((i64)rank * 2 + (meeting & 1)) * ROW;
 }
 
+static const i64 STAGES = 3;
+
 static u8 *stage_of(Engine *e, int rank, u64 meeting) {
   u8 *stages = (u8 *)(e->board->seats + e->world) + (i64)e->world * 2 * ROW * 8;
   stages = (u8 *)(((uintptr_t)stages + 4095) & ~(uintptr_t)4095);
-  return stages + ((i64)rank * 2 + (meeting & 1)) * e->stage_nbytes;
+  return stages + ((i64)rank * STAGES + meeting % STAGES) * e->stage_nbytes;
 }
 
 EXPORT i64 dc_board_nbytes(i64 world, i64 stage_nbytes) {
-  return sizeof(Board) + world * sizeof(Seat) + world * 2 * ROW * 8 + 4096 + world * 2 * stage_nbytes;
+  return sizeof(Board) + world * sizeof(Seat) + world * 2 * ROW * 8 + 4096 + world * STAGES * stage_nbytes;
 }
 
 static void ring(Board *board) {
@@ -88,12 +92,16 @@ static bool meet(Engine *e, Task *t, i64 until_ns) {
   return e->error == FINE && first_missing(e) < 0;
 }
 
-// In the middle of a collective: all ranks are there, and must stay.
-static bool meet_again(Engine *e, Task *t) {
-  arrive(e);
+// In the middle of a collective: all ranks are there, and must come.
+static bool meet_all(Engine *e, Task *t) {
   if (meet(e, t, now_ns() + e->timeout_ns)) return true;
   if (e->error == FINE) fail(e, STUCK, 0, 0);
   return false;
+}
+
+static bool meet_again(Engine *e, Task *t) {
+  arrive(e);
+  return meet_all(e, t);
 }
 
 // -- peers' memory
@@ -198,6 +206,7 @@ static void take(Engine *e, Task *t, u64 meeting, i64 from, i64 n) {
   } else if (kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER) {
     const u8 *pieces[e->world];
     for (int r = 0; r < e->world; r++) pieces[r] = stage_of(e, r, meeting) + skip;
+    if (kind == ALL_REDUCE && !call[WIRE]) pieces[e->rank] = target + from * size;  // where it still is
     if (call[WIRE]) {
       u16 block[BLOCK_NBYTES / 2];
       int wire = call[WIRE] == 1 ? BF16 : F16;
@@ -227,13 +236,19 @@ static bool run_staged(Engine *e, Task *t) {
   const i64 n = t->record[COUNT], step = staged_elements(e, t->record);
   bool is_staged = true;
   for (int r = 0; r < e->world; r++) is_staged &= stages_early(e->rows + r * ROW);
-  for (i64 from = 0; from < n; from += step) {
-    i64 m = n - from < step ? n - from : step;
-    if (from || !is_staged) {
-      stage(e, t, stage_of(e, e->rank, e->meetings + 1), from, m);
-      if (!meet_again(e, t)) return false;
+  if (n && !is_staged) {
+    stage(e, t, stage_of(e, e->rank, e->meetings + 1), 0, n < step ? n : step);
+    if (!meet_again(e, t)) return false;
+  }
+  for (i64 from = 0, next = step; from < n; from = next, next += step) {
+    const u64 meeting = e->meetings;
+    const bool is_last = next >= n;
+    if (!is_last) {
+      stage(e, t, stage_of(e, e->rank, meeting + 1), next, n - next < step ? n - next : step);
+      arrive(e);
     }
-    take(e, t, e->meetings, from, m);
+    take(e, t, meeting, from, is_last ? n - from : step);
+    if (!is_last && !meet_all(e, t)) return false;
   }
   return true;
 }

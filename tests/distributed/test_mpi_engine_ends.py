@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import open_communicator
+from mpi_engines import open_communicator
 
 from collectives.errors import CollectiveError, RankFailedError
 from collectives.mpi import MpiCommunicator

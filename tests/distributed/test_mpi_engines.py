@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import open_communicator
+from mpi_engines import open_communicator
 
 from collectives import Communicator
 from collectives.errors import SlowEngineWarning

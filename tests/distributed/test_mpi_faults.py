@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import open_communicator
+from mpi_engines import open_communicator
 
 from collectives import Communicator, Stamp
 from collectives.errors import CollectiveError, CollectiveMismatchError, CollectiveTimeoutError, RankFailedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import open_communicator
+from mpi_engines import open_communicator
 
 from collectives.native_engine import STAGE_NBYTES
 from collectives.reduce import reduce_in_rank_order

@@ -216,7 +216,11 @@ def test_a_registry_of_cores_that_cannot_be_used_is_named(tmp_path: Path) -> Non
     assert "CoreRegistryError: which cores other jobs are bound to cannot be seen" in done.stderr
 
 
-def test_folders_of_dead_launchers_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_dead_launchers_are_removed_and_no_others(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path = tmp_path_factory.getbasetemp() / "d"  # short: a socket's path must fit
+    tmp_path.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     dead, unlocked = tmp_path / "dcrun-dead", tmp_path / "dcrun-new"
     for folder in (dead, unlocked):

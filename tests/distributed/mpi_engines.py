@@ -1,0 +1,24 @@
+"""Communicators over MPI for tests, with short limits, one for each way data move.
+
+ENGINES: the Python thread and the native engine, each with shared memory and with messages only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collectives import Communicator
+
+LIMIT_S = 60.0
+ENGINES = ("python", "python messages", "native", "native messages")
+
+
+def open_communicator(engine: str, **options: Any) -> Communicator:
+    """A communicator of all ranks, driven by one of ENGINES."""
+    from collectives.mpi import MpiCommunicator
+    from distcompile.engine_build import build_engine
+
+    build = build_engine if engine.startswith("native") else None
+    settings: dict[str, Any] = {"timeout_s": LIMIT_S, "share_memory": "messages" not in engine, "build": build}
+    settings["reduction"] = "rank_order"  # the native engine knows no other
+    return MpiCommunicator(**(settings | options))

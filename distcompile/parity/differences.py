@@ -4,8 +4,8 @@ In: a float64 `Case` and the float64 gradients that backward gave. Out: for each
 backward is from what the loss really does. No vjp takes part, so a wrong rule (an op's, or the backward of a user's
 autograd.Function) is found, which eager, compiled and float64 references that share the rule cannot.
 Samples of a parameter: one random direction through all its elements, then its element of greatest gradient, then
-random ones. Step control: steps shrink tenfold until two slopes agree best; what they still disagree by is the
-uncertainty of the difference (Press et al., Numerical Recipes, section 5.7).
+random ones. Step control: steps shrink tenfold until two slopes agree best; what they still disagree by, and the loss's
+rounding over the step, is the uncertainty of the difference (Press et al., Numerical Recipes, section 5.7).
 What differences cannot judge is marked, not failed: kinks (left and right slopes differ at the smallest step), slopes
 that never settle, gradients that pass through hooks (a hook may change them on purpose), and what time did not allow.
 """
@@ -27,6 +27,7 @@ from distcompile.parity.case import Case, copy_of
 from distcompile.parity.report import Differences, Gradients
 
 STEPS = (1e-3, 1e-4, 1e-5, 1e-6)  # relative to the parameter's size
+ROUNDING = 4  # units in the last place that a loss, a sum of many terms, is uncertain by
 AGREEMENT = 1e-7  # two slopes this close: the step is small enough
 TOLERANCE = 1e-4  # of a gradient against a slope, relative; far above float64's noise, far below a wrong rule
 NEGLIGIBLE = 1e-4  # of the greatest gradient of the parameter: a slope below that is noise
@@ -133,15 +134,18 @@ def size_of(start: Array) -> float:
 
 
 def central(function: Callable[[float], float], size: float) -> tuple[float, float]:
-    """The slope of a float64 function at 0, and how far it is uncertain."""
+    """The slope of a float64 function at 0, and how uncertain it is: by what a smaller step changes, and by rounding.
+
+    Two slopes that differ by less than rounding does agree by chance, so rounding is counted beside it."""
     best, previous = (math.nan, math.inf), math.nan
     for relative in STEPS:
         step = relative * size
-        slope = (function(step) - function(-step)) / (2 * step)
-        apart = abs(slope - previous)
-        if apart < best[1]:
-            best = (slope, apart)
-        if apart <= AGREEMENT * abs(slope):
+        right, left = function(step), function(-step)
+        slope = (right - left) / (2 * step)
+        uncertain = abs(slope - previous) + ROUNDING * float(np.spacing(max(abs(right), abs(left)))) / step
+        if uncertain < best[1]:
+            best = (slope, uncertain)
+        if uncertain <= AGREEMENT * abs(slope):
             break
         previous = slope
     return best

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from compiler_core.errors import DeviceError
+
+Array = Any  # of the device's array module
 
 
 class Event(Protocol):
@@ -66,6 +68,10 @@ class Device:
     def record_event(self) -> Event:
         """An event after all work issued so far."""
         return HostEvent()
+
+    def scale(self, array: Array, factor: float, out: Array) -> None:
+        """out = array * factor, in its dtype. array, out: of this device, of one shape and dtype; may be the same."""
+        self.xp.multiply(array, array.dtype.type(factor), out=out)
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Device, (self.type,)

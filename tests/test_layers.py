@@ -39,6 +39,8 @@ LATER: dict[str, set[str]] = {
 }
 NOT_AT_IMPORT = {"sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
 MAX_LINES = 500
+# what gradients pass through speaks of arrays of any device; these make messages and digests in the host's memory
+HOST_MEMORY = {"agreement.py", "buffer_sync.py", "ledger.py", "model_state.py", "users.py"}
 
 
 def is_for_type_checkers(node: ast.AST) -> bool:
@@ -86,6 +88,12 @@ def breaches(path: Path) -> list[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_imports_stay_within_the_walls(path: Path) -> None:
     assert breaches(path) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "distcompile" / "ddp").rglob("*.py")), ids=named)
+def test_gradients_are_arrays_of_any_device(path: Path) -> None:
+    if path.name not in HOST_MEMORY and path.parent.name == "ddp":
+        assert "numpy" not in {module.partition(".")[0] for module, _ in imports(path)}
 
 
 def test_the_wall_test_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
 
+from compiler_core.capture.called import CalledFunctions
 from compiler_core.capture.code_names import names_of
 from compiler_core.capture.guards import Guards
 from compiler_core.capture.module_protocol import unwrapped
@@ -37,15 +38,13 @@ class CodeRecorder:
     """
 
     def __init__(self) -> None:
-        self.found: dict[CodeType, dict[str, Any]] = {}
+        self.calls = CalledFunctions()
         self._seen: set[CodeType] = set()
-        self._closures: dict[CodeType, set[tuple[int, ...]]] = {}  # ids of what each called closure's variables held
 
-    def functions(self) -> list[FunctionType]:
-        """The functions that were called and are alive: of closures that share their code, those with the variables."""
-        referrers = gc.get_referrers(*self.found) if self.found else []
-        found = [f for f in referrers if type(f) is FunctionType and f.__code__ in self.found]
-        return [f for f in found if _contents(f) in self._closures.get(f.__code__, {()})]
+    @property
+    def found(self) -> dict[CodeType, dict[str, Any]]:
+        """Code -> globals."""
+        return self.calls.namespaces
 
     def __enter__(self) -> CodeRecorder:
         self._collects = gc.isenabled()
@@ -64,11 +63,8 @@ class CodeRecorder:
         if code not in self._seen:
             self._seen.add(code)
             if is_users(code.co_filename) and not is_called_by_the_collector(code):
-                self.found[code] = frame.f_globals
-        if code.co_freevars and code in self.found:
-            values = frame.f_locals
-            held = tuple(id(values[name]) if name in values else 0 for name in code.co_freevars)
-            self._closures.setdefault(code, set()).add(held)
+                self.calls.first_call(frame)
+        self.calls.call(frame)
         return None if self._before is None else self._before(frame, event, arg)
 
 
@@ -151,7 +147,7 @@ def guard_environment(guards: Guards, function: Callable[..., Any], recorder: Co
         for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or ()):
             walk.cell(cell, name)
     walk.hanging(unwrapped(function), walk_name(function), 0)
-    for called in recorder.functions():
+    for called in recorder.calls.functions(_closures(function)):
         walk.function(called, called.__name__)
     for module in guards.modules:
         for part in module.modules():
@@ -161,11 +157,6 @@ def guard_environment(guards: Guards, function: Callable[..., Any], recorder: Co
 def walk_name(function: object) -> str:
     """What guards call the compiled function."""
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _contents(function: FunctionType) -> tuple[int, ...]:
-    """The ids of what a function's closure variables hold; 0 for one that holds nothing."""
-    return tuple(id(cell.cell_contents) if is_set(cell) else 0 for cell in function.__closure__ or ())
 
 
 def _closures(function: Any) -> list[FunctionType]:

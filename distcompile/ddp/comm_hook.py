@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from collectives import Communicator, Gate, Stamp, Work
 from collectives.call import Wire
 from collectives.work import WorkTimes
@@ -164,7 +162,7 @@ class HookWork:
                 expected=f"a tensor of {self.flat.size} elements",
                 got=got,
             )
-        array: Array = np.asarray(tensor._array("a communication hook")).reshape(-1)
+        array: Array = tensor._array("a communication hook").reshape(-1)
         return array
 
 

@@ -20,9 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from collectives import Gate, Stamp, Work
+from collectives import Gate, Stamp
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, queue_callback
 from compiler_core.tensor.tensor import Tensor
@@ -32,13 +30,14 @@ from distcompile.ddp.flight import Flight
 from distcompile.ddp.landing import can_put_off, put_off
 from distcompile.ddp.ledger import reduced_twice, unused_error
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
+from distcompile.ddp.users import Users
 from distcompile.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from distcompile.ddp.books import Books
     from distcompile.ddp.bucket_plan import BucketPlan
 
-COUNT_BUCKET = 1 << 20  # the stamp's bucket number of the count of used parameters
+COUNT_BUCKET = 1 << 20  # the stamp's bucket number of the count of users
 
 
 class Pass:
@@ -107,7 +106,7 @@ class Pass:
         if gradient is None:  # a hook has taken it away
             view[...] = 0
         else:
-            np.multiply(gradient, gradient.dtype.type(self.scale), out=view)
+            parameter.device.scale(gradient, self.scale, out=view)
             if show:
                 show_gradient(parameter, view)
             else:
@@ -154,13 +153,12 @@ class Pass:
     def _leave_out(self, unused: Iterable[str]) -> None:
         """Fill the slots of gradients that did not come with what was accumulated before, or zeros."""
         for name in unused:
-            held, view = held_gradient(self.books.parameters[name]), self.view(name)
+            parameter = self.books.parameters[name]
+            held, view = held_gradient(parameter), self.view(name)
             if held is None:
                 view[...] = 0
-            elif held is not view:
-                np.multiply(held, held.dtype.type(self.scale), out=view)
             else:
-                view *= view.dtype.type(self.scale)
+                parameter.device.scale(held, self.scale, out=view)
         assert self.flight is not None
         for bucket, left in enumerate(self.missing):
             if left:
@@ -170,25 +168,25 @@ class Pass:
         """See all buckets reduced; show what is in them."""
         books, flight = self.books, self.flight
         assert flight is not None
-        counts = self._count(unused, flight.gate)
+        users = self._count_users(unused, flight.gate)
         if not flight.passes():
             assert flight.gate is not None
             reconcile(books, flight.gate.wait(), is_compiled=self.is_compiled)
             flight = self._divert()
-            counts = self._count(unused, None)
+            users = self._count_users(unused, None)
         elif flight.gate is not None:
             judge(books, flight.gate.wait(), self.checked)
         books.ledger.local.clear()
         for name in self.unshown:
             show_gradient(books.parameters[name], self.view(name))
-        is_later = counts is None and self.run is not None and can_put_off(books, flight)
+        is_later = users is None and self.run is not None and can_put_off(books, flight)
         if is_later and put_off(books, flight, self.plan, self.layout):
             return
         books.recorder.flight(flight.wait(self.plan))
-        if counts is not None and self.run is not None:
-            used = dict(zip(sorted(self.layout.places), self._users(*counts)))
+        if users is not None and self.run is not None:
+            used = users.wait()
             for name in unused:
-                if used[name]:
+                if name in used:
                     show_gradient(books.parameters[name], self.view(name))
 
     def _divert(self) -> Flight:
@@ -210,22 +208,13 @@ class Pass:
             self.flight.ready(bucket)
         return self.flight
 
-    def _count(self, unused: Sequence[str], gate: Gate | None) -> tuple[Work, Array] | None:
-        """If parameters may be unused: have counted, behind the buckets, how many ranks used each, sorted by name."""
-        books = self.books
-        if not books.settings.allows_unused:
+    def _count_users(self, unused: Sequence[str], gate: Gate | None) -> Users | None:
+        """If parameters may be unused: have counted, behind the buckets, how many ranks used each."""
+        if not self.books.settings.allows_unused:
             return None
-        left_out = set(unused) - books.ledger.local.keys()  # as in torch, use under no_sync() counts
-        counts = np.array([name not in left_out for name in sorted(self.layout.places)], np.int32)
+        left_out = set(unused) - self.books.ledger.local.keys()  # as in torch, use under no_sync() counts
         stamp = Stamp(self.layout.word, self.step, COUNT_BUCKET)
-        work = books.communicator.all_reduce_async(counts, "sum", label="used parameters", stamp=stamp, gate=gate)
-        return work, counts
-
-    @staticmethod
-    def _users(work: Work, counts: Array) -> list[int]:
-        work.wait()
-        users: list[int] = counts.tolist()
-        return users
+        return Users(self.books.communicator, self.layout.places, left_out, stamp=stamp, gate=gate)
 
 
 def held_gradient(parameter: Tensor) -> Array | None:

@@ -5,7 +5,8 @@ called; of closures that share their code, those with the variables that calls h
 Method: a function of a module by its qualified name; a method through its first argument's classes; a nested function
 among those that known ones, and the ones found, hold in closures or wrap. Only if this may leave one out (a `def` that
 ran more than once, with defaults or variables of its own) are all objects that the garbage collector knows looked
-through, which takes a second for some ten million.
+through, which takes a second for some ten million. Not by `gc.get_objects`: it would hold tuples that other threads are
+making, which CPython answers with a SystemError there.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CalledFunctions:
             if not self._is_complete(code, fitting):
                 left.add(code)
         if left:
-            every = (f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in left)
+            every = (f for f in gc.get_referrers(*left) if type(f) is FunctionType and f.__code__ in left)
             found.update((id(f), f) for f in every if self._was_called(f))
         return list(found.values())
 

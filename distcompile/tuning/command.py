@@ -26,7 +26,7 @@ DESCRIPTION = "measure bucket plans for a model on these ranks, recommend one, w
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `distcompile tune`."""
     parser.add_argument("target", help="package.module:factory or script.py:factory, as for parity")
-    parser.add_argument("--budget-s", type=float, default=60.0, help="seconds for measuring candidates (default 60)")
+    parser.add_argument("--budget-s", type=float, default=60.0, help="seconds after the first compilation (default 60)")
     parser.add_argument("--caps-mb", type=_numbers, default=None, help="bucket caps to compare, in MiB: 1,5,25")
     parser.add_argument("--optimizer", default="adamw", choices=("adamw", "sgd"), help="default adamw")
     parser.add_argument("--backend", default="codegen", help="codegen (default) or aot_eager")

@@ -48,8 +48,10 @@ CAPS_MB = (1.0, 2.0, 5.0, 10.0, 25.0)
 BLOCKS, PASSES = 3, 4  # of passes inside no_sync, for each way to divide the backward
 FINE_SEGMENTS = 12
 LEAST_ROUNDS, MOST_ROUNDS = 5, 40
-DUEL_ROUNDS = 12
+LEAST_DUEL, DUEL_ROUNDS = 8, 12
+LEAST_CANDIDATES = 3
 STEPS_IN_ROUND = 2  # measured, after one that is not
+SLOW_S = 0.3  # of a step longer than this, one is measured
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "adamw": lambda parameters: AdamW(parameters, lr=1e-5),
     "sgd": lambda parameters: SGD(parameters, lr=1e-5, momentum=0.9),
@@ -59,7 +61,8 @@ Say = Callable[[str, float], None]  # what is done, and the share of the whole t
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """budget_s: about how long measuring candidates may take, compilation not counted. caps_mb: caps to compare."""
+    """budget_s: about how long all may take after the first compilation; where steps are slow, fewer candidates are
+    measured, though never fewer than LEAST_CANDIDATES. caps_mb: caps to compare."""
 
     budget_s: float = 60.0
     caps_mb: tuple[float, ...] = CAPS_MB
@@ -76,6 +79,7 @@ class Subject:
     inputs: tuple[Any, ...]
     loss: Callable[..., Any]
     optimizer: Optimizer
+    steps_in_round: int = STEPS_IN_ROUND
     view: DdpView = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,8 +112,11 @@ def tune(
             "there is nothing to tune on one rank", remedy="distcompile-run -n 2 -m distcompile.cli tune TARGET"
         )
     say("compiling", 0.0)
-    for _ in range(2):
-        subject.step()
+    subject.step()
+    until_s = time.perf_counter() + options.budget_s
+    step_s = group.broadcast_object(min(subject.step() for _ in range(2)))
+    if step_s > SLOW_S:
+        subject.steps_in_round = 1
     default = subject.view.plan
     say("measuring all-reduces", 0.1)
     nbytes = sum(bucket.nbytes for bucket in default.buckets)
@@ -119,16 +126,20 @@ def tune(
     mine, gamma_s, cut_s = sight(subject)
     cut_s = group.broadcast_object(cut_s)
     problem = group.broadcast_object(joint_problem(group, mine, fit, contention, gamma_s)[0])
-    chosen = group.broadcast_object(propose(problem, default, options, mine) if group.rank == 0 else None)
-    samples = measure(subject, chosen, options, say)
+    proposed = group.broadcast_object(propose(problem, default, options, mine) if group.rank == 0 else None)
+    left_s = group.broadcast_object(until_s - time.perf_counter())
+    chosen = affordable(proposed, left_s, (1 + subject.steps_in_round) * step_s)
+    samples = measure(subject, chosen, until_s, say)
     rows = tuple(make_rows(chosen, samples))
     duel_ms: list[float] = []
     if best_of(rows) is not rows[0]:
         say(f"default against {best_of(rows).name}, once more", 0.9)
-        pair = measure_rounds(subject, [rows[0].candidate, best_of(rows).candidate], max(DUEL_ROUNDS, len(samples[0])))
+        duel = max(DUEL_ROUNDS, len(samples[0])) if subject.steps_in_round > 1 else LEAST_DUEL
+        pair = measure_rounds(subject, [rows[0].candidate, best_of(rows).candidate], duel)
         duel_ms = [1e3 * (a.step_s - b.step_s) for a, b in zip(*pair, strict=True)]
     subject.view.propose(default)
-    return TuneReport(rows, problem, place_of(group), len(samples[0]), tuple(duel_ms), cut_s)
+    left_out = tuple(c for c in proposed if c not in chosen)
+    return TuneReport(rows, problem, place_of(group), len(samples[0]), tuple(duel_ms), cut_s, left_out)
 
 
 def make_subject(
@@ -209,14 +220,24 @@ def propose(problem: Problem, default: BucketPlan, options: TuneOptions, mine: S
     return list(found.values())
 
 
-def measure(subject: Subject, chosen: Sequence[Candidate], options: TuneOptions, say: Say) -> list[list[Sample]]:
-    """[candidate][round]: each candidate in each round, as many rounds as the budget allows on rank 0."""
+def affordable(proposed: Sequence[Candidate], left_s: float, visit_s: float) -> list[Candidate]:
+    """The default, and of the others those predicted best that there is time for. visit_s: one candidate's, a round."""
+    each_s = (LEAST_ROUNDS + 1) * visit_s  # once to compile it
+    count = max(LEAST_CANDIDATES, int((left_s - 2 * LEAST_DUEL * visit_s) / each_s))
+    kept = sorted(proposed[1:], key=lambda candidate: candidate.backward_ms)[: count - 1]
+    return [candidate for candidate in proposed if candidate is proposed[0] or candidate in kept]
+
+
+def measure(subject: Subject, chosen: Sequence[Candidate], until_s: float, say: Say) -> list[list[Sample]]:
+    """[candidate][round]: each candidate in each round, as many rounds as rank 0 has time for, a duel to come."""
     for number, candidate in enumerate(chosen):
         say(f"compiling: {candidate.name}", 0.3 + 0.3 * number / len(chosen))
-        _round(subject, candidate)
+        subject.view.propose(candidate.plan)
+        subject.step()
     began_s = time.perf_counter()
     first = measure_rounds(subject, chosen, 1)
-    rounds = int(options.budget_s / (time.perf_counter() - began_s))
+    round_s = time.perf_counter() - began_s
+    rounds = int((until_s - time.perf_counter()) / round_s - 2 * LEAST_DUEL / len(chosen))
     rounds = subject.ddp.process_group.broadcast_object(max(LEAST_ROUNDS, min(MOST_ROUNDS, rounds)))
 
     def before(number: int) -> None:
@@ -244,8 +265,8 @@ def _round(subject: Subject, candidate: Candidate) -> Sample:
     """Switch to the candidate, take one step that does not count and some that do; their medians."""
     subject.view.propose(candidate.plan)
     subject.step()
-    steps_s = [subject.step() for _ in range(STEPS_IN_ROUND)]
-    recorded = subject.view.steps()[-STEPS_IN_ROUND:]
+    steps_s = [subject.step() for _ in range(subject.steps_in_round)]
+    recorded = subject.view.steps()[-subject.steps_in_round :]
     backward_s = median(step.done_s - step.began_s for step in recorded)
     return Sample(median(steps_s), backward_s, median(step.exposed_s for step in recorded))
 

@@ -103,7 +103,8 @@ class TuneReport:
 
     duel_ms: how much faster than the default the best row's plan was, in fresh pairs of rounds after it was chosen: the
     best of many is the best partly by chance, so what chose it cannot prove it. cut_s: what one more segment would cost
-    if the backward were cut there; the problem's gamma is how boundaries are told now.
+    if the backward were cut there; the problem's gamma is how boundaries are told now. left_out: candidates that there
+    was no time to measure.
     """
 
     rows: tuple[Row, ...]
@@ -112,6 +113,7 @@ class TuneReport:
     rounds: int
     duel_ms: tuple[float, ...] = ()
     cut_s: float = 0.0
+    left_out: tuple[Candidate, ...] = ()
 
     @property
     def default(self) -> Row:
@@ -177,6 +179,11 @@ class TuneReport:
             f"communication {factors.communication:.2f} times",
         ]
 
+    def not_measured(self) -> list[str]:
+        """Which candidates there was no time for, if any."""
+        names = (f"{c.name} (predicted {self.rest_ms + c.backward_ms:.0f} ms)" for c in self.left_out)
+        return [f"not measured, for want of time (--budget-s): {', '.join(names)}"] if self.left_out else []
+
     def table(self) -> Table:
         """For `rich.print`."""
         from rich.table import Table
@@ -214,6 +221,7 @@ class TuneReport:
             "duel_ms": self.duel_ms,
             "cut_gamma_ms": 1e3 * self.cut_s,
             "rows": rows,
+            "not_measured": [candidate.name for candidate in self.left_out],
             "curve": self.curve(),
             "place": asdict(self.place),
             "problem": asdict(self.problem),
@@ -226,5 +234,6 @@ class TuneReport:
         with console.capture() as capture:
             console.print(*self.facts(), sep="\n", highlight=False)
             console.print(self.table())
+            console.print(*self.not_measured(), sep="\n", end="\n" if self.left_out else "", highlight=False)
             console.print(self.verdict(), highlight=False)
         return capture.get()

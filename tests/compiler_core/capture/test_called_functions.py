@@ -99,8 +99,9 @@ def run(function: Callable[[], object]) -> CalledFunctions:
 
 def by_search(calls: CalledFunctions) -> set[int]:
     """What looking through all objects finds."""
-    every = (f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in calls.namespaces)
-    return {id(f) for f in every if called.contents(f) in calls.held.get(f.__code__, {()})}
+    every = gc.get_referrers(*calls.namespaces)
+    functions = (f for f in every if type(f) is FunctionType and f.__code__ in calls.namespaces)
+    return {id(f) for f in functions if called.contents(f) in calls.held.get(f.__code__, {()})}
 
 
 TWO, DEFAULTS, LOCAL = closures(3), with_defaults(3), local_class()
@@ -119,8 +120,8 @@ def test_those_found_are_those_that_a_search_finds(name: str, monkeypatch: pytes
     calls = run(program)
     want = by_search(calls)
     looked: list[int] = []
-    every = gc.get_objects
-    monkeypatch.setattr(called.gc, "get_objects", lambda: looked.append(1) or every())
+    search = gc.get_referrers
+    monkeypatch.setattr(called.gc, "get_referrers", lambda *codes: looked.append(1) or search(*codes))
     assert isinstance(program, FunctionType)
     found = {id(f) for f in calls.functions([program])}
     assert found == want
@@ -132,5 +133,5 @@ def test_a_known_closure_is_enough_if_no_other_was_called(monkeypatch: pytest.Mo
     assert isinstance(first, FunctionType)
     calls = run(lambda: first(5))
     calls.namespaces = {code: found for code, found in calls.namespaces.items() if code is first.__code__}
-    monkeypatch.setattr(called.gc, "get_objects", lambda: pytest.fail("looked through all objects"))
+    monkeypatch.setattr(called.gc, "get_referrers", lambda *codes: pytest.fail("looked through all objects"))
     assert calls.functions([first, *(f for f in TWO[1:] if isinstance(f, FunctionType))]) == [first]

@@ -22,7 +22,7 @@ from distcompile.tuning.observe import groups_of
 from distcompile.tuning.plan_file import Place, load_plan
 from distcompile.tuning.problem import Gradient, Problem
 from distcompile.tuning.simulate import simulate
-from distcompile.tuning.tune import TuneOptions, plan_of_shares, tune
+from distcompile.tuning.tune import TuneOptions, affordable, plan_of_shares, tune
 from distcompile.tuning.tune_report import Candidate, Sample, TuneReport, is_won, make_rows
 
 PARAMETERS = [ReadyParameter(f"p{i}", (1024,), float32, i) for i in range(4)]
@@ -98,6 +98,18 @@ def test_it_is_kept_as_file_picture_and_json(tmp_path: Path, capsys: pytest.Capt
     assert [row["name"] for row in data["rows"]] == ["default", "optimum"]
     assert len(data["curve"]) > 3
     assert replace(found, duel_ms=()).accuracy() == pytest.approx(1 / 32.5, rel=0.1)
+
+
+def test_where_steps_are_slow_those_predicted_best_are_measured() -> None:
+    proposed = [replace(candidate(f"plan {k}", 4), backward_ms=ms) for k, ms in enumerate((9.0, 8.0, 5.0, 7.0, 6.0))]
+    assert affordable(proposed, left_s=1e6, visit_s=1.0) == proposed
+    assert [c.name for c in affordable(proposed, left_s=1.0, visit_s=1.0)] == ["plan 0", "plan 2", "plan 4"]
+    left_s = 4 * 6 + 2 * 8 + 1.0
+    assert [c.name for c in affordable(proposed, left_s, 1.0)] == ["plan 0", "plan 2", "plan 3", "plan 4"]
+    found = replace(report((4.0,) * 6), left_out=(proposed[1],))
+    assert "not measured, for want of time (--budget-s): plan 1 (predicted" in str(found)
+    assert found.to_dict()["not_measured"] == ["plan 1"]
+    assert "not measured" not in str(report((4.0,) * 6))
 
 
 def test_equal_shares_of_the_backward() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from compiler_core.capture.reachable import is_set
 
+DATACLASS = ("__create_fn__.", "__dataclass_")  # where dataclasses define their methods
 SHORT_LIVED = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}  # nobody can hold these functions
 
 
@@ -36,7 +37,7 @@ class CalledFunctions:
         """Code that was not seen before begins to run."""
         code = frame.f_code
         self.namespaces[code] = frame.f_globals
-        if is_nested(code) and code.co_argcount:
+        if "<locals>" in code.co_qualname and code.co_argcount:
             first = frame.f_locals.get(code.co_varnames[0])
             bases = (first if isinstance(first, type) else type(first)).__mro__
             self._methods.extend(vars(base)[code.co_name] for base in bases if code.co_name in vars(base))
@@ -81,6 +82,8 @@ class CalledFunctions:
 
 def is_nested(code: CodeType) -> bool:
     """Whether a function may have been made of `code` more than once, by running the `def` around it again."""
+    if code.co_qualname.startswith(DATACLASS):  # compiled anew for each class
+        return False
     return "<locals>" in code.co_qualname or code.co_name == "<lambda>"
 
 

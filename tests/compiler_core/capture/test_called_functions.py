@@ -6,6 +6,7 @@ import functools
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -47,6 +48,11 @@ class Outer:
         return cls.Inner()
 
 
+@dataclass
+class Record:
+    number: int = 3
+
+
 def closures(count: int) -> list[Callable[[int], int]]:
     def one(offset: int) -> Callable[[int], int]:
         def add(x: int) -> int:
@@ -82,7 +88,7 @@ def run(function: Callable[[], object]) -> CalledFunctions:
     calls, seen = CalledFunctions(), set()
 
     def trace(frame: FrameType, event: str, arg: object) -> None:
-        if frame.f_code.co_filename == __file__:
+        if frame.f_code.co_filename in (__file__, "<string>"):
             if frame.f_code not in seen:
                 seen.add(frame.f_code)
                 calls.first_call(frame)
@@ -108,6 +114,7 @@ TWO, DEFAULTS, LOCAL = closures(3), with_defaults(3), local_class()
 PROGRAMS: dict[str, tuple[Callable[[], object], bool]] = {
     "a module's functions": (lambda: top(1) + wrapped(3), False),
     "methods": (lambda: Outer.make().size + Outer.Inner.double(2), False),
+    "a dataclass's methods": (lambda: Record(4) == Record(5), False),
     "a local class's methods": (lambda: LOCAL().read(), False),
     "closures": (lambda: TWO[0](1) + TWO[2](1), True),
     "nested defaults": (lambda: DEFAULTS[0](1) + DEFAULTS[1](1), True),

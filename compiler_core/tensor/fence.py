@@ -23,14 +23,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from time import perf_counter
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from compiler_core.errors import FenceError
 from compiler_core.ops.registry import Array, Value, use_trace
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell
 
-_unsettled: WeakSet[Fence] = WeakSet()
+_unsettled: WeakValueDictionary[int, Fence] = WeakValueDictionary()  # by id
 
 
 class Fence:
@@ -61,7 +61,7 @@ class Fence:
         self._broken: BaseException | None = None
         self._remedy = "load the last checkpoint: what was there before may be written over in part"
         self._computes = False
-        _unsettled.add(self)
+        _unsettled[id(self)] = self
 
     def guard(self, cells: Iterable[Cell]) -> None:
         """From now on, whoever reads one of `cells` settles this fence first. They must be plain (see `can_guard`)."""
@@ -143,7 +143,7 @@ class Fence:
             cell.__class__ = Cell
             del cell.fence
         self._cells, self._then = [], []
-        _unsettled.discard(self)
+        _unsettled.pop(id(self), None)
 
 
 class GuardedCell(Cell):
@@ -196,16 +196,21 @@ def anything_waits() -> bool:
     return bool(_unsettled)
 
 
+def _all_unsettled() -> list[Fence]:
+    """The fences now. Other threads may make and settle some meanwhile: the list of references is taken at once."""
+    return [fence for reference in _unsettled.valuerefs() if (fence := reference()) is not None]
+
+
 def settle_all(owner: object = None) -> None:
     """Settle every fence, or those of `owner`: for the end of the program, or of a process group."""
-    for fence in sorted(_unsettled, key=lambda fence: fence.order):
+    for fence in sorted(_all_unsettled(), key=lambda fence: fence.order):
         if owner is None or fence.owner is owner:
             fence.settle()
 
 
 def _forget_after_fork() -> None:
     """In a forked child: nobody completes what the parent waits for, so whoever reads it gets an error, not a hang."""
-    for fence in list(_unsettled):
+    for fence in _all_unsettled():
         fence.lose("this process was forked while it was on its way", "read it before the fork")
     _unsettled.clear()
 

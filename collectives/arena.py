@@ -9,17 +9,20 @@ Limit: Linux. First fit, in order of address; made for tens to thousands of bloc
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import weakref
 from bisect import insort
 from collections import deque
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from collectives.call import Array
 
+_BYTE = ctypes.c_char
 FIRST_SEGMENT_NBYTES = 64 << 20
 Place = tuple[int, int, int, int]  # serial number of the segment (-1: none), file descriptor, its size, offset in it
 NOWHERE: Place = (-1, 0, 0, 0)
@@ -27,8 +30,11 @@ NOWHERE: Place = (-1, 0, 0, 0)
 
 def address_of(array: Array) -> int:
     """Where the array's data starts."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    try:
+        return ctypes.addressof(_BYTE.from_buffer(cast(Any, array)))  # a fifth of the other's time
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a dtype that buffers do not know
+        address: int = array.__array_interface__["data"][0]
+        return address
 
 
 @dataclass(slots=True)

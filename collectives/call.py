@@ -8,7 +8,7 @@ equal; `Task` adds this rank's buffers and wishes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -54,7 +54,8 @@ GATE_WORDS = 12  # the most int64 words that a gate carries
 class Call:
     """What all ranks must ask for alike. count: elements of the smaller buffer; in an all-to-all, for each pair.
 
-    Of a gate, count is the number of its words, and root how many of them must agree.
+    Of a gate, count is the number of its words, and root how many of them must agree. code: the same as integers, for
+    the wire.
     """
 
     kind: Kind
@@ -63,6 +64,11 @@ class Call:
     count: int = 0
     root: int = 0
     wire: Wire = ""
+    code: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        op, dtype, wire = REDUCE_OPS.index(self.op), DTYPES.index(self.dtype), WIRES.index(self.wire)
+        object.__setattr__(self, "code", (KINDS.index(self.kind), op, dtype, self.count, self.root, wire))
 
     def __str__(self) -> str:
         array = f"{self.dtype}[{self.count}]"
@@ -80,21 +86,16 @@ class Call:
             return f"{self.kind}({self.count} words)"
         return f"{self.kind}()"
 
-    def encode(self) -> tuple[int, ...]:
-        """As integers, for the wire; `len(CALL_FIELDS)` of them."""
-        op, dtype, wire = REDUCE_OPS.index(self.op), DTYPES.index(self.dtype), WIRES.index(self.wire)
-        return KINDS.index(self.kind), op, dtype, self.count, self.root, wire
-
     @staticmethod
     def decode(code: tuple[int, ...]) -> Call:
-        """The inverse of `encode`."""
+        """The Call of these integers."""
         kind, op, dtype, count, root, wire = code
         return Call(
             cast(Kind, KINDS[kind]), cast(ReduceOp, REDUCE_OPS[op]), DTYPES[dtype], count, root, cast(Wire, WIRES[wire])
         )
 
 
-CALL_LENGTH = len(Call("barrier").encode())
+CALL_LENGTH = len(Call("barrier").code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Stamp:
 NO_STAMP = Stamp()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # frozen would make it four times as slow to build
 class Task:
     """A call with this rank's flat buffers: `source` is read, `target` written; they may be one array.
 
@@ -147,4 +148,5 @@ class Task:
     @property
     def nbytes(self) -> int:
         """Size of the larger buffer, in bytes."""
-        return max(self.source.nbytes, self.target.nbytes)
+        nbytes = self.target.nbytes
+        return nbytes if self.source is self.target else max(self.source.nbytes, nbytes)

@@ -26,7 +26,8 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def flat(array: Array, where: str, *, writes: bool) -> Array:
     """`array` as one dimension; it must be C-contiguous, of a dtype that can be sent, and writable if `writes`."""
-    if not array.flags.c_contiguous or (writes and not array.flags.writeable):
+    flags = array.flags
+    if not flags.c_contiguous or (writes and not flags.writeable):
         raise CollectiveArgumentError(
             "a collective's buffer must be C-contiguous" + (" and writable" if writes else ""),
             where=where,
@@ -37,7 +38,7 @@ def flat(array: Array, where: str, *, writes: bool) -> Array:
         raise CollectiveArgumentError(
             f"arrays of dtype {array.dtype} cannot be sent", where=where, expected=", ".join(DTYPES)
         )
-    return array.reshape(-1)
+    return array if array.ndim == 1 else array.reshape(-1)
 
 
 def check_reduction(op: str, array: Array, where: str) -> None:

@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 ALIGNMENT_NBYTES = 64  # a cache line
 
+REMEMBERED = 4096
+_REDUCTIONS: dict[tuple[ReduceOp, np.dtype[Any], int, Wire], Call] = {}  # all-reduces that were found to be right
+
 
 class Communicator(ABC):
     """A group of ranks. `timeout_s`: the limit of every wait that gives none of its own, in seconds."""
@@ -117,9 +120,15 @@ class Communicator(ABC):
 
     def _all_reduce_call(self, array: Array, op: ReduceOp, wire: Wire) -> tuple[Call, Array]:
         flat = self._flat(array, writes=True)
-        checks.check_reduction(op, flat, self._where())
-        checks.check_wire(wire, flat, self._where())
-        return Call("all_reduce", op, checks.dtype_name(flat.dtype), flat.size, wire=wire), flat
+        asked = op, flat.dtype, flat.size, wire
+        call = _REDUCTIONS.get(asked)
+        if call is None:
+            checks.check_reduction(op, flat, self._where())
+            checks.check_wire(wire, flat, self._where())
+            call = Call("all_reduce", op, checks.dtype_name(flat.dtype), flat.size, wire=wire)
+            if len(_REDUCTIONS) < REMEMBERED:
+                _REDUCTIONS[asked] = call
+        return call, flat
 
     def reduce_async(self, array: Array, op: ReduceOp = "sum", *, root: int = 0, label: str = "") -> Work:
         """On rank `root`, replace `array` by the reduction of all ranks' arrays; the others' stay as they are."""

@@ -95,14 +95,15 @@ class NativeEngine:
 
     def launch(self, task: Task, *, quiet: bool = False) -> Work:
         """Queue `task`. quiet: who launches it waits for it at once, and drives it."""
-        self.settle()
+        if self.pending:
+            self.settle()
         call, target, nbytes = task.call, task.target, task.nbytes
         table = self._exchange_splits(task) if call.kind == "all_to_all_uneven" else None
         program = self._program(task)
         address = address_of(target)
         place = NOWHERE if self.arena is None else self.arena.locate(address, target.nbytes)
         record = RECORD.pack(
-            0, *call.encode(), *task.stamp.encode(), task.needed, *place, *_padded(task.words), *PADDING,
+            0, *call.code, *task.stamp.encode(), task.needed, *place, *_padded(task.words), *PADDING,
             address if task.source is target else address_of(task.source), address,
             0 if task.gate is None else self._gate(task), call.root, HELD * task.held | QUIET * quiet,
             *(NO_PROGRAM if program is None else program.words), nbytes,

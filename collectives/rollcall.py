@@ -154,7 +154,7 @@ class RollCall:
         """
         self.sequence += 1
         self.mine[:] = 0
-        words = (self.sequence, *call.encode(), *stamp.encode(), *added)
+        words = (self.sequence, *call.code, *stamp.encode(), *added)
         self.mine[: len(words)] = words
         self.theirs[self.rank] = self.mine
         requests = [*self.receives, *self.sends]

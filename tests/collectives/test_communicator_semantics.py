@@ -112,7 +112,7 @@ def test_works_end_in_launch_order_with_times_in_order() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_calls_survive_the_wire(dtype: str) -> None:
     call = Call("broadcast", "prod", dtype, 2**40, 3)
-    assert Call.decode(call.encode()) == call
+    assert Call.decode(call.code) == call
 
 
 def check_argument_error(mistake) -> str:  # type: ignore[no-untyped-def]

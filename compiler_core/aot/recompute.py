@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Library, Movement, Pointwise, Reduction
 
 CHEAP = frozenset(
@@ -114,7 +115,7 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
 
 def is_library(call: Call) -> bool:
     """Whether a library routine computes `call`."""
-    return isinstance(call.op.lower, Library)
+    return isinstance(call.op.lower, Library | Routine)
 
 
 def is_view(node: Node) -> bool:

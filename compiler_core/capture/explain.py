@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
+from compiler_core.ops.routine import Routine
 from compiler_core.steps import StepTime, compile_times
 
 
@@ -25,11 +26,24 @@ class EntryReport:
         """What each step of its compilation took."""
         return tuple(t for t in compile_times() if t.graph == self.name)
 
+    @property
+    def callbacks(self) -> tuple[str, ...]:
+        """Which routines native code calls back into NumPy for, where, and why."""
+        found: dict[str, None] = {}
+        for kind, graph in self.graphs:
+            for call in graph.calls if kind != "joint" else ():
+                routine = call.op.lower
+                if isinstance(routine, Routine):
+                    where = f", {call.location}" if call.location else ""
+                    found.setdefault(f"{routine.name} in the {kind} ({routine.why}){where}")
+        return tuple(found)
+
     def __str__(self) -> str:
         seconds = ", ".join(f"{t.step} {1e3 * t.seconds:.0f} ms" for t in self.times)
         graphs = [f"{kind}:\n{print_graph(graph, locations=True, elide=True)}" for kind, graph in self.graphs]
         guards = [f"  {guard}" for guard in self.guards]
-        return "\n".join([f"entry {self.name} ({seconds})", "guards:", *guards, *graphs])
+        backs = [f"calls back into NumPy: {text}" for text in self.callbacks]
+        return "\n".join([f"entry {self.name} ({seconds})", *backs, "guards:", *guards, *graphs])
 
 
 @dataclass(frozen=True, slots=True)

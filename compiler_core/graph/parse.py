@@ -43,6 +43,11 @@ def parse_graph(text: str) -> Graph:
     return _Parser(text).graph()
 
 
+def parse_attrs(text: str) -> dict[str, Any]:
+    """`key=value ...` as `print_call` writes attributes."""
+    return _Parser(text).attrs()
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self.tokens = list(_tokenise(text))
@@ -134,11 +139,7 @@ class _Parser:
         while not self.accept(")"):
             args.append(self.operand())
             self.accept(",")
-        attrs = {}
-        while self.kind() == "word" and self.peek() not in ("return", "wait", "signal"):
-            key = self.next("word")
-            self.expect("=")
-            attrs[key] = self.attr()
+        attrs = self.attrs()
         location = self.next()[2:] if self.kind() == "location" else ""
         self.nodes[name] = Call(name, meta, op=OPS[op_name], args=tuple(args), attrs=attrs, location=location)
 
@@ -161,6 +162,14 @@ class _Parser:
             self.position -= 1
             raise self.error("a value defined before")
         return self.nodes[name]
+
+    def attrs(self) -> dict[str, Any]:
+        found = {}
+        while self.kind() == "word" and self.peek() not in ("return", "wait", "signal"):
+            key = self.next("word")
+            self.expect("=")
+            found[key] = self.attr()
+        return found
 
     def attr(self) -> Any:
         if self.accept("("):

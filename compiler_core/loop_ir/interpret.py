@@ -106,6 +106,8 @@ def run_program(
                 run(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
             case ir.LibraryCall():
                 _run_gemm(step, memory)
+            case ir.RoutineCall():
+                _run_routine(step, memory)
             case ir.Signal(event, names) if events is not None:
                 results |= {name: _returned(memory[name], wanted[name]) for name in names}
                 events.signal(event)
@@ -153,6 +155,18 @@ def _run_gemm(call: ir.LibraryCall, memory: Mapping[str, Array]) -> None:
     alpha = call.alpha * (1.0 if call.scale is None else memory[call.scale.buffer][call.scale.offset])
     product = np.matmul(a, b) * call.dtype.numpy.type(alpha)
     c[...] = product + (c if call.beta else 0)
+
+
+def _run_routine(call: ir.RoutineCall, memory: Mapping[str, Array]) -> None:
+    operands = [_view(view, memory) for view in call.operands]
+    call.routine.define(_view(call.result, memory), *operands, **dict(call.attrs))
+
+
+def _view(view: ir.View, memory: Mapping[str, Array]) -> Array:
+    flat, layout = memory[view.slot.buffer][view.slot.offset :], view.layout
+    if layout.span > flat.size:
+        raise IndexError_(f"a routine's operand in {view.slot.buffer} needs {layout.span} elements of {flat.size}")
+    return np.lib.stride_tricks.as_strided(flat, layout.shape, [s * flat.itemsize for s in layout.strides])
 
 
 def run_kernel(kernel: ir.Kernel, arrays: Sequence[Array], *, backwards: bool = False) -> None:

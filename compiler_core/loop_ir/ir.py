@@ -3,6 +3,7 @@
     Program := program NAME ( Buffer* ) { Step* } inputs BUFFER* outputs BUFFER*
     Buffer  := NAME: dtype[numel] kind                      kind: input | output | temp @ arena offset | constant
     Step    := KernelCall(Kernel, Slot*) | LibraryCall(gemm, ...)          Slot := BUFFER + offset, in elements
+             | routine NAME (View*) -> View, attributes     a library routine (ops/routine.py); View: a strided part
              | signal K (BUFFER*)                          tell the caller that these outputs are complete
              | wait K (BUFFER*)                            go on when the caller says that these inputs may be read
     Kernel  := kernel NAME ( Param* ) { Stmt* }             Param := NAME: dtype[numel] in | out | inout
@@ -51,12 +52,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir.expr import Expr, Index
 from compiler_core.meta import Size
 from compiler_core.ops.registry import Array
+from compiler_core.ops.routine import Routine, Strided
 
 LoopKind = Literal["serial", "parallel", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
@@ -232,6 +234,25 @@ class LibraryCall:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A strided part of a buffer: element (i, ...) lies at slot + sum(i * strides)."""
+
+    slot: Slot
+    layout: Strided
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineCall:
+    """Run `routine` on `operands`; it writes `result`, which is contiguous. attrs: sorted by name."""
+
+    routine: Routine
+    operands: tuple[View, ...]
+    result: View
+    attrs: tuple[tuple[str, Any], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Signal:
     """Event `event`: the outputs `buffers` are complete, and nothing writes them any more."""
 
@@ -249,7 +270,7 @@ class Wait:
     note: str = ""
 
 
-Step: TypeAlias = KernelCall | LibraryCall | Signal | Wait
+Step: TypeAlias = KernelCall | LibraryCall | RoutineCall | Signal | Wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ import numpy as np
 
 from compiler_core.dtype import DType, by_name, int64
 from compiler_core.errors import GraphError
+from compiler_core.graph.parse import parse_attrs
 from compiler_core.graph.print import literal_value, read_literal
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.index import read_index
 from compiler_core.loop_ir.print import STORE_SIGNS
 from compiler_core.ops.registry import Array
+from compiler_core.ops.routine import ROUTINES, Strided
 
 _KERNEL = re.compile(r"kernel (\S+)\((.*)\)$")
 _DECLARATION = re.compile(r"(\S+): (\w+)\[(\d+)\]")
@@ -214,6 +216,8 @@ def _read_program(name: str, lines: Sequence[str], kernels: dict[str, ir.Kernel]
             steps.append(_read_call(rest, kernels))
         elif word == "gemm":
             steps.append(_read_gemm(rest))
+        elif word == "routine":
+            steps.append(_read_routine(rest))
         elif word in ("signal", "wait"):
             steps.append(_read_event(word, rest))
         elif word == "inputs":
@@ -264,6 +268,29 @@ def _read_event(word: str, text: str) -> ir.Step:
         raise GraphError(f"expected `{word} K (BUFFER, ...)`", got=text)
     names = tuple(name for name in match[2].split(", ") if name)
     return ir.Signal(int(match[1]), names) if word == "signal" else ir.Wait(int(match[1]), names)
+
+
+_ROUTINE = re.compile(r"(\w+) \((.*)\) -> (\S+: \w+ \([^)]*\) \([^)]*\))(.*)$")
+_VIEW = re.compile(r"(\S+): (\w+) (\([^)]*\)) (\([^)]*\))$")
+
+
+def _read_routine(text: str) -> ir.RoutineCall:
+    import compiler_core.ops.prims  # noqa: F401  registers the routines that the text names
+
+    match = _ROUTINE.match(text)
+    if match is None or match[1] not in ROUTINES:
+        raise GraphError("expected `routine NAME (VIEWS) -> VIEW ATTRIBUTES`", got=text)
+    operands = tuple(_read_view(part) for part in match[2].split("; ") if part)
+    attrs = tuple(sorted(parse_attrs(match[4]).items()))
+    return ir.RoutineCall(ROUTINES[match[1]], operands, _read_view(match[3]), attrs)
+
+
+def _read_view(text: str) -> ir.View:
+    match = _VIEW.match(text)
+    if match is None:
+        raise GraphError("expected `BUFFER: DTYPE (SHAPE) (STRIDES)`", got=text)
+    layout = Strided(by_name(match[2]), ast.literal_eval(match[3]), ast.literal_eval(match[4]))
+    return ir.View(_read_slot(match[1]), layout)
 
 
 _GEMM_FIELD = re.compile(r"(\w+)=(\([^)]*\)|\S+\[.*?\](?= |$)|\S+)")

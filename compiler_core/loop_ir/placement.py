@@ -27,6 +27,8 @@ def reads(step: ir.Step) -> Iterator[str]:
             yield step.c.slot.buffer
         if step.scale is not None:
             yield step.scale.buffer
+    elif isinstance(step, ir.RoutineCall):
+        yield from (view.slot.buffer for view in step.operands)
 
 
 def writes(step: ir.Step) -> Iterator[str]:
@@ -35,6 +37,8 @@ def writes(step: ir.Step) -> Iterator[str]:
         yield from (slot.buffer for slot, p in zip(step.slots, step.kernel.params) if p.access != "in")
     elif isinstance(step, ir.LibraryCall):
         yield step.c.slot.buffer
+    elif isinstance(step, ir.RoutineCall):
+        yield step.result.slot.buffer
 
 
 def place_events(steps: Sequence[ir.Step], signals: Events, waits: Events) -> list[ir.Step]:

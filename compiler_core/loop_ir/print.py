@@ -12,6 +12,7 @@
       call k0(x, y)                       # slots: NAME or NAME+offset
       signal 0 (y)
       gemm f32 batch=(4,) m=2 n=3 k=5 a=x[(10,), 5, 1] b=w[(15,), 3, 1] c=y[(6,), 3, 1] alpha=1.0 beta=0.0 scale=s
+      routine argsort (x: f32 (4, 2) (2, 1)) -> z: i64 (4, 2) (2, 1) dim=1
       inputs x
       outputs y
       arena 0
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compiler_core.graph.print import print_array
+from compiler_core.graph.print import print_array, print_attr
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.index import show_index
@@ -94,12 +95,25 @@ def _print_matrix(matrix: ir.Matrix) -> str:
     return f"{print_slot(matrix.slot)}[{matrix.batch_strides}, {matrix.row_stride}, {matrix.col_stride}]"
 
 
+def _print_view(view: ir.View) -> str:
+    layout = view.layout
+    return f"{print_slot(view.slot)}: {layout.dtype.short} {layout.shape} {layout.strides}"
+
+
+def _print_routine(step: ir.RoutineCall) -> str:
+    attrs = "".join(f" {key}={print_attr(value)}" for key, value in step.attrs)
+    operands = "; ".join(map(_print_view, step.operands))
+    return f"routine {step.routine.name} ({operands}) -> {_print_view(step.result)}{attrs}"
+
+
 def print_step(step: ir.Step) -> str:
     """One line."""
     if isinstance(step, ir.KernelCall):
         return f"call {step.kernel.name}({', '.join(map(print_slot, step.slots))})"
     if isinstance(step, ir.Signal | ir.Wait):
         return f"{'signal' if isinstance(step, ir.Signal) else 'wait'} {step.event} ({', '.join(step.buffers)})"
+    if isinstance(step, ir.RoutineCall):
+        return _print_routine(step)
     scale = f" scale={print_slot(step.scale)}" if step.scale else ""
     operands = f"a={_print_matrix(step.a)} b={_print_matrix(step.b)} c={_print_matrix(step.c)}"
     sizes = f"batch={step.batch} m={step.m} n={step.n} k={step.k}"

@@ -207,6 +207,9 @@ def _check_step(step: ir.Step, buffers: dict[str, ir.Buffer], where: str) -> Non
     if isinstance(step, ir.LibraryCall):
         _check_gemm(step, buffers, where)
         return
+    if isinstance(step, ir.RoutineCall):
+        _check_routine(step, buffers, where)
+        return
     if not isinstance(step, ir.KernelCall):
         return
     if len(step.slots) != len(step.kernel.params):
@@ -252,3 +255,16 @@ def _check_gemm(call: ir.LibraryCall, buffers: dict[str, ir.Buffer], where: str)
         buffer = buffers.get(matrix.slot.buffer)
         if buffer is None or buffer.dtype is not call.dtype or matrix.slot.offset + last >= buffer.numel:
             raise GraphError(f"program {where}: {matrix} leaves its buffer", got=print_step(call))
+
+
+def _check_routine(call: ir.RoutineCall, buffers: dict[str, ir.Buffer], where: str) -> None:
+    for view in (*call.operands, call.result):
+        buffer, layout = buffers.get(view.slot.buffer), view.layout
+        if buffer is None or buffer.dtype is not layout.dtype or view.slot.offset + layout.span > buffer.numel:
+            raise GraphError(f"program {where}: {view} leaves its buffer", got=print_step(call))
+        if min(layout.strides, default=0) < 0 or len(layout.strides) != len(layout.shape):
+            raise GraphError(f"program {where}: {view} has no such strides", got=print_step(call))
+    if any(not call.routine.accepts(view.layout) for view in call.operands):
+        raise GraphError(f"program {where}: {call.routine.name} does not accept these strides", got=print_step(call))
+    if buffers[call.result.slot.buffer].kind in ("input", "constant"):
+        raise GraphError(f"program {where}: {call.routine.name} writes what is not the program's", got=print_step(call))

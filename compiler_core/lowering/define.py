@@ -18,7 +18,7 @@ from compiler_core.errors import LoweringError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.interpret import identity
-from compiler_core.loop_ir.ir import ReduceKind
+from compiler_core.loop_ir.ir import ReduceKind, Slot, View
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import tighten
 from compiler_core.lowering.emitter import Emitter, call, cast
@@ -26,6 +26,7 @@ from compiler_core.lowering.gemm import define_matmul
 from compiler_core.lowering.scatter import scatter_as_element
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import rules
+from compiler_core.ops.routine import Routine, Strided
 from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
 
 Index = tuple[IntLike, ...]
@@ -314,12 +315,31 @@ def _define_library(definer: Definer, node: Call, rule: rules.Library) -> None:
     define_matmul(definer, node)
 
 
+def _define_routine(definer: Definer, node: Call, rule: Routine) -> None:
+    operands = tuple(routine_operand(definer, arg, rule) for arg in node.args)
+    attrs = tuple(sorted(node.attrs.items()))
+    definer.add(d.Library(node.name, node.dtype, rule, operands, node.shape, attrs, note_of(node)), node.meta)
+
+
+def routine_operand(definer: Definer, node: Node, routine: Routine) -> View:
+    """`node` as `routine` reads it: through its views if it accepts their strides, else from a contiguous copy."""
+    axes = d.make_axes(node.shape)
+    load = definer.read(node, indices_of(axes)) if node.meta.numel else None
+    if isinstance(load, x.Load) and load.buffer in definer.result.metas and load.index.is_linear:
+        strides = tuple(load.index.coefficient(axis) for axis in axes)
+        layout = Strided(node.dtype, node.shape, strides)
+        if min(strides, default=0) >= 0 and routine.accepts(layout):
+            return View(Slot(load.buffer, load.index.const), layout)
+    return View(Slot(definer.materialise(node)), Strided(node.dtype, node.shape, d.row_major(node.shape)))
+
+
 _HANDLERS: dict[type, Callable[..., None]] = {
     rules.Pointwise: _define_pointwise,
     rules.Indexed: _define_indexed,
     rules.Reduction: _define_reduction,
     rules.Scatter: _define_scatter,
     rules.Library: _define_library,
+    Routine: _define_routine,
 }
 
 _COMPARES: dict[str, x.CompareOp] = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}

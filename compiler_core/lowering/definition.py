@@ -4,6 +4,7 @@
                 | Reduce    name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
                 | Scatter   name = base; name[target(axes)] (=|+=) value
                 | Gemm      name = alpha * a @ b, by strides
+                | Library   name = routine(operands), by strides
                 | Assembly  name consists of what `parts` wrote into it
 
 A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer`
@@ -18,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
-from compiler_core.loop_ir.ir import ReduceKind
+from compiler_core.loop_ir.ir import ReduceKind, View
 from compiler_core.meta import Shape
+from compiler_core.ops.routine import Routine
 from compiler_core.symbolic.affine import ZERO, Affine, Atom, Axis, Data, Div, Mod, of_axis, of_data
 
 Axes: TypeAlias = tuple[Axis, ...]
@@ -133,6 +135,23 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """name = routine(*operands, **attrs), contiguous. operands: strided parts of values, named by their slots."""
+
+    name: str
+    dtype: DType
+    routine: Routine
+    operands: tuple[View, ...]
+    shape: Shape
+    attrs: tuple[tuple[str, Any], ...]
+    note: str = ""
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Assembly:
     """A value whose parts other definitions write in place:
 
@@ -146,7 +165,7 @@ class Assembly:
     note: str = ""
 
 
-Definition: TypeAlias = Element | Reduce | Scatter | Gemm | Assembly
+Definition: TypeAlias = Element | Reduce | Scatter | Gemm | Library | Assembly
 
 
 def make_axes(shape: Shape) -> Axes:
@@ -303,6 +322,8 @@ def definition_reads(definition: Definition) -> list[str]:
     if isinstance(definition, Gemm):
         names = [definition.a.source, definition.b.source, definition.scale, definition.onto]
         return list(dict.fromkeys(name for name in names if name))
+    if isinstance(definition, Library):
+        return list(dict.fromkeys(view.slot.buffer for view in definition.operands))
     if isinstance(definition, Assembly):
         return list(definition.parts)
     found = [load.buffer for load in loads(definition.value)]

@@ -12,6 +12,7 @@ from compiler_core.ops import (
     pointwise,
     random,
     reduction,
+    sorting,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "pointwise",
     "random",
     "reduction",
+    "sorting",
 ]

@@ -216,6 +216,13 @@ def matmul(a: Value, b: Value) -> Value:
     return bind(OPS["matmul"], a, b)
 
 
+# ---- order
+
+
+def argsort(x: Value, dim: int, descending: bool) -> Value:
+    return bind(OPS["argsort"], x, dim=dim, descending=descending)
+
+
 # ---- movement
 
 

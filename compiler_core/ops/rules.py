@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.ops.routine import Routine
+
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
@@ -71,4 +73,4 @@ class Library:
     routine: str
 
 
-LowerRule = Pointwise | Movement | Indexed | Reduction | Scatter | Library
+LowerRule = Pointwise | Movement | Indexed | Reduction | Scatter | Library | Routine

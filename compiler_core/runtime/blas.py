@@ -1,6 +1,6 @@
 """The library routines that generated code calls: GEMM of scipy-openblas32, as addresses.
 
-In: nothing. Out: `routine_table()`: a C array of function pointers in the order of `ROUTINES`, for every native call.
+In: nothing. Out: `routine_table()`: a C array of function pointers in the order of `ROUTINES`, for native calls.
 Generated code is not linked against the library, so an artefact does not remember where a wheel was installed.
 OpenBLAS reads OPENBLAS_NUM_THREADS or OMP_NUM_THREADS when it is loaded, which happens at the first compiled call.
 NumPy brings an OpenBLAS of its own; the two share nothing.
@@ -9,6 +9,7 @@ NumPy brings an OpenBLAS of its own; the two share nothing.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,9 +35,13 @@ def load_openblas() -> ctypes.CDLL:
 
 
 @cache
-def routine_table() -> ctypes.Array[ctypes.c_void_p]:
-    """Addresses of `ROUTINES` (CBLAS signatures, 32-bit integers), alive as long as the process."""
+def _blas_addresses() -> tuple[int | None, ...]:
     library = load_openblas()
     symbols = [getattr(library, f"scipy_cblas_{name}") for name in ROUTINES]
-    addresses = [ctypes.cast(symbol, ctypes.c_void_p) for symbol in symbols]
-    return (ctypes.c_void_p * len(ROUTINES))(*addresses)
+    return tuple(ctypes.cast(symbol, ctypes.c_void_p).value for symbol in symbols)
+
+
+def routine_table(more: Sequence[int] = ()) -> ctypes.Array[ctypes.c_void_p]:
+    """Addresses of `ROUTINES` (CBLAS signatures, 32-bit integers), alive as long as the process, then `more`."""
+    addresses = [*_blas_addresses(), *more]
+    return (ctypes.c_void_p * len(addresses))(*addresses)

@@ -11,7 +11,8 @@ Invariants: no array reaches native code before its type, dtype, shape and conti
 point's: in C by `dc_call` (its source is `CALL_HELPER`), in Python where the array does not fit as it is. Outputs that
 the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input;
 only in an element-wise graph may it be the very array. An array that an event is about is never copied.
-Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit; events.FAILED: a wait failed.
+Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit; events.FAILED: a wait failed;
+callback.RAISED: a routine that was called back raised.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.blas import routine_table
+from compiler_core.runtime.callback import RAISED, Callback, Callbacks
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
 from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena
 from compiler_core.runtime.profiler import ProfileSource, StepCost
@@ -78,7 +80,8 @@ extern "C" __attribute__((visibility("default"))) int32_t dc_call(
 class EntryPoint:
     """What one generated function expects. messages[k]: what to say when check k fails.
 
-    announced, awaited: the outputs that it signals, the inputs that it waits for.
+    announced, awaited: the outputs that it signals, the inputs that it waits for. callbacks: the routines that it calls
+    back for, in order.
     """
 
     symbol: str
@@ -88,6 +91,7 @@ class EntryPoint:
     messages: tuple[str, ...] = ()
     announced: tuple[int, ...] = ()
     awaited: tuple[int, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,6 +102,7 @@ class EntryPoint:
             "messages": list(self.messages),
             "announced": list(self.announced),
             "awaited": list(self.awaited),
+            "callbacks": [callback.to_json() for callback in self.callbacks],
         }
 
     @staticmethod
@@ -110,6 +115,7 @@ class EntryPoint:
             tuple(data["messages"]),
             tuple(data["announced"]),
             tuple(data["awaited"]),
+            tuple(Callback.from_json(row) for row in data["callbacks"]),
         )
 
 
@@ -155,7 +161,8 @@ class NativeExecutable:
         self._metas = (*entry.inputs, *(TensorMeta(c.shape, of(c.dtype)) for c in self.constants))
         self._pools = tuple(OutputPool(meta) for meta in entry.outputs)
         self._lock = Lock()
-        self._table = routine_table()  # held: two threads that ask first at once may get a table each
+        self._callbacks = Callbacks(entry.callbacks)
+        self._table = routine_table(self._callbacks.addresses)  # held, as are the callbacks
         self._routines = ctypes.addressof(self._table)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0
@@ -272,6 +279,8 @@ class NativeExecutable:
         if code == FAILED and dispatch is not None:
             dispatch.failed()
             return  # leaving the dispatch raises
+        if code == RAISED:
+            raise self._callbacks.take_error()
         raise IndexError_(self.entry.messages[code - 1], where=f"compiled graph {self.entry.symbol}")
 
 

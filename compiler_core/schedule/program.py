@@ -8,6 +8,7 @@ early (signals) and as late (waits) as the steps allow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from compiler_core import log
 from compiler_core.config import config
@@ -17,6 +18,7 @@ from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.routine import Strided
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
@@ -67,6 +69,9 @@ def _steps(
     if isinstance(first, d.Gemm):
         yield library_call(first)
         return
+    if isinstance(first, d.Library):
+        yield routine_call(first, defined.storage)
+        return
     if isinstance(first, d.Scatter):
         built = build_scatter(first, defined.metas, table)
     else:
@@ -96,6 +101,16 @@ def library_call(gemm: d.Gemm) -> ir.LibraryCall:
     )  # fmt: skip
 
 
+def routine_call(library: d.Library, storage: dict[str, str]) -> ir.RoutineCall:
+    """A Library as a call; an operand may live in another value's memory."""
+    operands = tuple(
+        replace(v, slot=replace(v.slot, buffer=storage.get(v.slot.buffer, v.slot.buffer))) for v in library.operands
+    )
+    layout = Strided(library.dtype, library.shape, d.row_major(library.shape))
+    result = ir.View(ir.Slot(library.name), layout)
+    return ir.RoutineCall(library.routine, operands, result, library.attrs, library.note)
+
+
 def _transposed(operand: d.Operand) -> d.Operand:
     return d.Operand(operand.source, operand.offset, operand.batch, operand.col, operand.row)
 
@@ -111,6 +126,8 @@ def slots_of(step: ir.Step) -> list[ir.Slot]:
     """Everything a step touches."""
     if isinstance(step, ir.KernelCall):
         return list(step.slots)
+    if isinstance(step, ir.RoutineCall):
+        return [*(view.slot for view in step.operands), step.result.slot]
     if not isinstance(step, ir.LibraryCall):
         return []
     return [step.a.slot, step.b.slot, step.c.slot, *([step.scale] if step.scale else [])]

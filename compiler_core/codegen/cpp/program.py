@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from compiler_core.codegen.cpp.gemm import GEMM_HELPER, gemm_call
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
@@ -21,7 +22,9 @@ from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.statements import KernelPrinter, signature
 from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.events import FAILED
+from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, LibraryCall, Program, Signal, Slot, Step, Wait
+from compiler_core.runtime.blas import ROUTINES
 from compiler_core.runtime.executor import CALL_HELPER
 
 SPLIT_LINES = 150  # kernel lines above which a second unit pays
@@ -118,10 +121,11 @@ class SourcePrinter:
         yield f"int32_t {program.name}(void** args, char* arena, const void* const* lib, const dc_events* events) {{"
         yield from map(_buffer_line, _placed_buffers(program))
         yield "  DC_BEGIN"
+        callbacks = count(len(ROUTINES))
         for number, step in enumerate(program.steps):  # the kernels in them are the same objects still
             if step.note:
                 yield f"  // {step.note.splitlines()[0]}"
-            yield from self._step(step)
+            yield from routine_call(step, next(callbacks)) if isinstance(step, ir.RoutineCall) else self._step(step)
             yield f"  DC_TICK({program.name}, {number})"
         yield "  return 0;"
         yield "}"
@@ -145,6 +149,14 @@ class SourcePrinter:
             yield f"  if (const int32_t status = {call}) return status;"
         else:
             yield f"  {call};"
+
+
+def routine_call(call: ir.RoutineCall, place: int) -> Iterator[str]:
+    """The lines that call `call`'s definition back, whose address stands at `place` of `lib`."""
+    addresses = ", ".join(slot_text(view.slot) for view in (*call.operands, call.result))
+    yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
+    callback = f"((int32_t (*)(const void* const*))lib[{place}])"
+    yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
 
 
 def print_source(programs: Sequence[Program], *, threads: bool = False) -> Source:

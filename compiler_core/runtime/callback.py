@@ -1,0 +1,86 @@
+"""Calls from native code back into NumPy definitions of routines.
+
+In: the `Callback`s of an entry point: a routine, its attributes, and how its arrays lie. Out: `Callbacks`: addresses of
+C functions `int32_t f(const void* const* arrays)`, operands first, then the result.
+The function takes the GIL in the thread that runs the code, makes arrays of the addresses without a copy, and runs the
+routine's definition. An exception is kept for that thread (C cannot pass it on); the code leaves with `RAISED`, and its
+caller raises what `take_error` gives. The arrays are valid during the call only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import by_name
+from compiler_core.graph.parse import parse_attrs
+from compiler_core.ops.registry import Array
+from compiler_core.ops.routine import ROUTINES, Strided
+
+RAISED = 0x7FFFFFFE  # what a generated entry point returns when a routine that it called back has raised
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """One call: the routine's name, its attributes as text, and its operands' and its result's layouts."""
+
+    routine: str
+    attrs: str
+    arrays: tuple[Strided, ...]
+
+    def to_json(self) -> list[Any]:
+        return [self.routine, self.attrs, [[a.dtype.short, [*a.shape], [*a.strides]] for a in self.arrays]]
+
+    @staticmethod
+    def from_json(row: list[Any]) -> Callback:
+        routine, attrs, arrays = row
+        return Callback(routine, attrs, tuple(Strided(by_name(d), tuple(n), tuple(s)) for d, n, s in arrays))
+
+
+class Callbacks:
+    """The C functions of some callbacks, alive as long as this object. addresses: one each, in order."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._errors = local()
+        self._functions = [_FUNCTION(partial(self._run, _prepare(callback))) for callback in callbacks]
+        self.addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions]
+
+    def _run(self, call: Callable[[Sequence[int | None]], None], arrays: Sequence[int | None]) -> int:
+        try:
+            call(arrays)
+        except BaseException as error:  # noqa: BLE001  kept, and raised once the native code has returned
+            self._errors.raised = error
+            return RAISED
+        return 0
+
+    def take_error(self) -> BaseException:
+        """What the routine raised in this thread; forgotten then."""
+        error: BaseException = self._errors.raised
+        del self._errors.raised
+        return error
+
+
+def _prepare(callback: Callback) -> Callable[[Sequence[int | None]], None]:
+    """The function of addresses that runs `callback`."""
+    define = partial(ROUTINES[callback.routine].define, **parse_attrs(callback.attrs))
+    *makers, last = (partial(_array_at, layout) for layout in callback.arrays)
+
+    def call(addresses: Sequence[int | None]) -> None:
+        define(last(addresses[len(makers)]), *(make(addresses[k]) for k, make in enumerate(makers)))
+
+    return call
+
+
+def _array_at(layout: Strided, address: int | None) -> Array:
+    dtype = layout.dtype.numpy
+    if not layout.numel:
+        return np.empty(layout.shape, dtype)
+    memory = (ctypes.c_char * (layout.span * dtype.itemsize)).from_address(address or 0)
+    return np.ndarray(layout.shape, dtype, memoryview(memory), strides=[s * dtype.itemsize for s in layout.strides])

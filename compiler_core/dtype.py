@@ -2,15 +2,17 @@
 
 In: NumPy dtypes, Python types. Out: interned `DType` constants (`float32`, ...), `of`, `promote`.
 
-Promotion between arrays follows NumPy (NEP 50). A Python scalar is weak: it takes the array's dtype if its kind fits.
-Where NEP 50 speaks of *the default* float (an integer array with a Python float; true division or mean of integers),
-ours is `get_default_dtype()`, float32 as in torch, not float64. bfloat16 and its promotion come from `ml_dtypes`.
+Promotion is torch's (c10/core/ScalarType.h, aten/src/ATen/native/TypeProperties.cpp). Among equals the higher category
+wins (bool, integers, floats), within a category the larger size: int64 beside float32 is float32, float16 beside
+bfloat16 float32. Tensors with dims outrank 0-d ones, and these numbers (Python's and NumPy's alike): who is outranked
+changes the result only by a higher category. A float number alone is `get_default_dtype()`, an int is int64.
+uint16, uint32 and uint64 have no common dtype with other integers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 
 import ml_dtypes
 import numpy as np
@@ -124,40 +126,70 @@ def set_default_dtype(dtype: DType) -> None:
     _default_float = dtype
 
 
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_NUMBER = {bool: 0, int: 1, float: 2, complex: 3}
+_WIDE_UNSIGNED = (uint16, uint32, uint64)
+
+
 @cache
 def _promote_pair(a: DType, b: DType) -> DType:
-    """NumPy's answer; where it has none for bfloat16, that of float16 beside integers, and float32 beside float16."""
+    """The common dtype of two tensors of equal rank. Raises DTypeError for wide unsigned beside other integers."""
+    if a is b:
+        return a
+    categories = _CATEGORY[a.kind], _CATEGORY[b.kind]
+    if categories[0] != categories[1] and 3 not in categories:
+        return a if categories[0] > categories[1] else b
     if {a, b} == {float16, bfloat16}:
         return float32
-    if bfloat16 in (a, b) and (a.kind in "iu" or b.kind in "iu") and min(a.itemsize, b.itemsize) > 1:
-        a, b = (float16 if d is bfloat16 else d for d in (a, b))
+    if a.kind in "iu" and (a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED):
+        raise DTypeError(
+            f"{a.name} and {b.name} have no common dtype",
+            expected="uint16, uint32 and uint64 beside floats or themselves",
+            remedy="convert one of them first",
+        )
     return of(np.promote_types(a.numpy, b.numpy))
 
 
-def _with_scalar(dtype: DType, scalar: type) -> DType:
-    """NEP 50's weak scalar: the array's dtype wins unless the scalar is of a higher kind."""
-    if scalar is float and not dtype.is_floating_point:
-        return _default_float
-    if scalar is int and dtype is bool_:
-        return int64
-    return dtype
+def _outranked(strong: DType, weak: DType) -> DType:
+    """The common dtype where `strong` outranks `weak`: its own, unless the other's category is higher."""
+    if _CATEGORY[weak.kind] <= _CATEGORY[strong.kind]:
+        return strong
+    if weak.kind == "c" and strong.kind == "f":
+        return by_name("complex128" if strong is float64 else "complex64")
+    return _promote_pair(strong, weak)
+
+
+def number_type(number: object) -> type | None:
+    """bool, int, float or complex for a Python or NumPy number (a NumPy scalar, not an array); else None."""
+    kind = type(number)
+    if kind in _NUMBER:
+        return kind
+    if isinstance(number, np.generic):
+        kinds: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "V": float, "c": complex}  # V: ml_dtypes
+        return kinds.get(number.dtype.kind)
+    return next((base for base in (bool, int, float, complex) if isinstance(number, base)), None)
+
+
+def of_number(kind: type) -> DType:
+    """The dtype of a number of this Python type that stands alone: int64 for int, the default dtype for float."""
+    if kind is complex:
+        return by_name("complex128" if _default_float is float64 else "complex64")
+    return _of_type(kind)
 
 
 def takes_scalar(dtype: DType, scalar: type) -> bool:
     """Whether arrays of `dtype` stay that beside a Python scalar of this type."""
-    return _with_scalar(dtype, scalar) is dtype
+    return _NUMBER[scalar] <= _CATEGORY[dtype.kind]
 
 
 def promote(*operands: object) -> DType:
-    """The common dtype of dtypes, arrays (anything with `.dtype`) and weak Python scalars, by NEP 50."""
-    scalars = [type(o) for o in operands if isinstance(o, (bool, int, float))]
-    dtypes = [of(o) for o in operands if not isinstance(o, (bool, int, float))]
-    if not dtypes:
-        ranked = [bool, int, float]
-        return of(max(scalars, key=ranked.index))
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        result = _promote_pair(result, dtype)
-    for scalar in scalars:
-        result = _with_scalar(result, scalar)
-    return result
+    """The common dtype of tensors (anything with `.shape` and `.dtype`), DTypes (as of tensors with dims), numbers."""
+    ranks: list[DType | None] = [None, None, None]  # of tensors with dims, of 0-d ones, of numbers
+    for operand in operands:
+        number = number_type(operand)
+        rank = 2 if number is not None else 1 if getattr(operand, "shape", None) == () else 0
+        dtype = of(operand) if number is None else of_number(number)
+        before = ranks[rank]
+        ranks[rank] = dtype if before is None else _promote_pair(before, dtype)
+    present = [dtype for dtype in ranks if dtype is not None]
+    return reduce(_outranked, present)

@@ -2,7 +2,8 @@
 
 In: values and Python scalars, as a user passes them. Out: values that primitives accept, with no node added that is not
 needed: an operand that already has the common shape and dtype is returned as it is.
-A Python scalar is weak: it takes the others' dtype (dtype.promote) and becomes one `full` of the common shape.
+A number, Python's or NumPy's, is weak: it takes the others' dtype (dtype.promote) and becomes one `full` of the common
+shape. 0-d values are weaker than those with dims, as in torch.
 Dims may be negative; a bad one raises IndexError_, as in torch.
 """
 
@@ -25,13 +26,27 @@ Dim = int | Sequence[int] | None
 
 
 def is_scalar(x: object) -> TypeGuard[Scalar]:
-    """Whether x is a weak Python scalar."""
-    return isinstance(x, (bool, int, float))
+    """Whether x is a number, Python's or NumPy's, and so weak."""
+    return isinstance(x, (bool, int, float, np.generic))
+
+
+def plain(x: Scalar) -> Scalar:
+    """The Python number that x is: NumPy's scalars become Python's."""
+    kind = dt.number_type(x)
+    return x if kind is None or type(x) is kind else kind(x)
 
 
 def as_value(x: object) -> Value:
-    """x itself if it is a value; a NumPy scalar or nested list as an array."""
-    return x if hasattr(x, "shape") and not isinstance(x, np.generic) else np.asarray(x)
+    """x itself if it is a value; a number as a 0-d array of its dtype; a nested list as an array."""
+    if hasattr(x, "shape") and not isinstance(x, np.generic):
+        return x
+    number = dt.number_type(x)
+    return np.asarray(x) if number is None else np.asarray(x, dt.of_number(number).numpy)
+
+
+def loose(x: Value | Scalar) -> Value | Scalar:
+    """x as a value or a Python number."""
+    return plain(x) if is_scalar(x) else as_value(x)
 
 
 def shape_of(x: Value) -> Shape:
@@ -75,22 +90,21 @@ def broadcast_to(x: Value, shape: Shape) -> Value:
 
 def strict(x: Value | Scalar, shape: Shape, dtype: DType) -> Value:
     """x as a value of exactly this shape and dtype."""
-    return prims.full(shape, x, dtype) if is_scalar(x) else broadcast_to(cast(as_value(x), dtype), shape)
+    return prims.full(shape, plain(x), dtype) if is_scalar(x) else broadcast_to(cast(as_value(x), dtype), shape)
 
 
 def operands(*xs: Value | Scalar, dtype: DType | None = None) -> tuple[Value, ...]:
     """The operands, broadcast and promoted to a common dtype (or cast to `dtype`)."""
     if dtype is None and _are_alike(xs):
         return xs
-    if dtype is None and len(xs) == 2 and is_scalar(xs[1]) and hasattr(xs[0], "shape"):
-        value = as_value(xs[0])
-        meta = meta_of(value)
+    xs = tuple(map(loose, xs))
+    if dtype is None and len(xs) == 2 and is_scalar(xs[1]) and not is_scalar(xs[0]):
+        meta = meta_of(xs[0])
         if dt.takes_scalar(meta.dtype, type(xs[1])):
-            return value, prims.full(meta.shape, xs[1], meta.dtype)
-    loose = [x if is_scalar(x) else as_value(x) for x in xs]
-    shape = broadcast_shapes(*map(shape_of, loose))
-    target = dtype or dt.promote(*loose)
-    return tuple(strict(x, shape, target) for x in loose)
+            return xs[0], prims.full(meta.shape, xs[1], meta.dtype)
+    shape = broadcast_shapes(*map(shape_of, xs))
+    target = dtype or dt.promote(*xs)
+    return tuple(strict(x, shape, target) for x in xs)
 
 
 def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:

@@ -16,7 +16,7 @@ from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, shape_of
+from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
 from compiler_core.ops.composite_indexing import diagonal_mask
 from compiler_core.ops.composite_movement import narrow, reshape
 from compiler_core.ops.composite_pointwise import add, mul
@@ -30,7 +30,7 @@ def _owned(x: Value) -> Value:
 
 def full(size: Sequence[int], fill_value: Scalar, *, dtype: DType | None = None) -> Value:
     """fill_value everywhere. dtype: from fill_value unless given."""
-    return _owned(prims.full(tuple(size), fill_value, dt.promote(fill_value) if dtype is None else dtype))
+    return _owned(prims.full(tuple(size), plain(fill_value), dt.promote(fill_value) if dtype is None else dtype))
 
 
 def zeros(size: Sequence[int], *, dtype: DType | None = None) -> Value:
@@ -60,8 +60,7 @@ def ones_like(input: Value, *, dtype: DType | None = None) -> Value:
 
 def arange(start: Scalar, end: Scalar | None = None, step: Scalar = 1, *, dtype: DType | None = None) -> Value:
     """start, start + step, ... before end. arange(n) counts from 0. i64 for ints, the default dtype for floats."""
-    if end is None:
-        start, end = 0, start
+    start, end, step = (0, plain(start), plain(step)) if end is None else (plain(start), plain(end), plain(step))
     if step == 0 or (end - start) * step < 0:
         raise ShapeError("arange: the step does not lead from start to end", got=f"{start}, {end}, {step}")
     target = dtype or dt.promote(start, end, step)

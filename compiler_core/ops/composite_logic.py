@@ -16,7 +16,7 @@ from compiler_core.ops.broadcasting import (
     as_value,
     broadcast_shapes,
     dtype_of,
-    is_scalar,
+    loose,
     operands,
     shape_of,
     strict,
@@ -128,10 +128,10 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
 def where(condition: Value, input: Operand, other: Operand) -> Value:
     """input where condition holds, else other."""
     condition = truth(condition)
-    loose = [x if is_scalar(x) else as_value(x) for x in (input, other)]
-    shape = broadcast_shapes(shape_of(condition), *map(shape_of, loose))
-    dtype = dt.promote(*loose)
-    return prims.where(strict(condition, shape, bool_), strict(loose[0], shape, dtype), strict(loose[1], shape, dtype))
+    a, b = loose(input), loose(other)
+    shape = broadcast_shapes(shape_of(condition), shape_of(a), shape_of(b))
+    dtype = dt.promote(a, b)
+    return prims.where(strict(condition, shape, bool_), strict(a, shape, dtype), strict(b, shape, dtype))
 
 
 def masked_fill(input: Value, mask: Value, value: Operand) -> Value:

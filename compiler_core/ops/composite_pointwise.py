@@ -21,7 +21,9 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     is_scalar,
+    loose,
     operands,
+    plain,
 )
 from compiler_core.ops.registry import Value
 
@@ -55,7 +57,7 @@ def mul(input: Operand, other: Operand) -> Value:
 
 def true_divide(input: Operand, other: Operand) -> Value:
     """input / other; integers become the default dtype first."""
-    dtype = dt.promote(*(x if is_scalar(x) else as_value(x) for x in (input, other)))
+    dtype = dt.promote(loose(input), loose(other))
     return prims.div(*operands(input, other, dtype=dtype if dtype.is_floating_point else dt.get_default_dtype()))
 
 
@@ -95,7 +97,7 @@ def fmod(input: Operand, other: Operand) -> Value:
 def pow(input: Operand, exponent: Operand) -> Value:
     """input ** exponent. Small whole exponents become products; integers to a tensor of integers go through float64."""
     if is_scalar(exponent) and not is_scalar(input):
-        fast = _pow_scalar(as_value(input), exponent)
+        fast = _pow_scalar(as_value(input), plain(exponent))
         if fast is not None:
             return fast
     a, b = operands(input, exponent)

@@ -1,7 +1,8 @@
 """Python's operators on Tensors.
 
-In: a Tensor and a Tensor, NumPy array or Python number. Out: a Tensor; NotImplemented for anything else, so that
-Python asks the other operand. Comparisons are elementwise. The augmented forms (`+=`) write in place, as in torch.
+In: a Tensor and a Tensor, NumPy array or number. Out: a Tensor; NotImplemented for anything else, so that Python asks
+the other operand. Comparisons are elementwise. The augmented forms (`+=`) write in place, as in torch.
+Beside a NumPy array promotion is NumPy's (NEP 50), as in torch, where NumPy computes such an expression.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from compiler_core.dtype import of
+from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import OPS, Value, current_trace
 from compiler_core.tensor.inplace import in_place
@@ -26,14 +28,23 @@ Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
 def _binary(function: Callable[..., Value]) -> Binary:
     def operator(self: Any, other: object) -> Any:
+        if isinstance(other, np.ndarray):
+            return function(*_by_numpy(function, self, other))
         return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator
 
 
+def _by_numpy(function: Callable[..., Value], a: Any, b: Any) -> tuple[Value, Value]:
+    """A Tensor and a NumPy array in the dtype that NumPy would compute in."""
+    dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else x.dtype.numpy for x in (a, b))
+    common = np.divide.resolve_dtypes((*dtypes, None))[0] if function is F.true_divide else np.result_type(*dtypes)
+    return broadcasting.cast(a, of(common)), broadcasting.cast(b, of(common))
+
+
 def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
     """As `_binary`; the usual cases go straight to primitive `name`: floating Tensors that are alike, and numbers."""
-    primitive = OPS[name]
+    primitive, general = OPS[name], _binary(function)
 
     def operator(self: Any, other: object) -> Any:
         if isinstance(other, Operators):
@@ -44,13 +55,15 @@ def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
             value = self._cell.value
             constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))  # type: ignore[arg-type]
             return self.__bind__(primitive, (self, constant), {})
-        return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        return general(self, other)
 
     return operator
 
 
 def _reflected(function: Callable[..., Value]) -> Binary:
     def operator(self: Any, other: object) -> Any:
+        if isinstance(other, np.ndarray):
+            return function(*_by_numpy(function, other, self))
         return function(other, self) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator

@@ -1,4 +1,4 @@
-"""Promotion: between arrays NumPy's own answer is the oracle; weak scalars follow NEP 50 with our default float."""
+"""Promotion: torch's own answer is the oracle, for tensors with and without dims and for numbers."""
 
 import copy
 import pickle
@@ -9,30 +9,36 @@ import pytest
 
 from compiler_core import dtype
 from compiler_core.errors import DTypeError
+from compiler_core.meta import TensorMeta
+
+WIDE = (dtype.uint16, dtype.uint32, dtype.uint64)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("a", dtype.ALL, ids=str)
 @pytest.mark.parametrize("b", dtype.ALL, ids=str)
-def test_arrays_promote_as_numpy(a, b):
-    try:
-        expected = np.promote_types(a.numpy, b.numpy)
-    except TypeError:  # NumPy's own promotion of bfloat16 beside float16 and wide integers
-        like_float16 = [dtype.float16.numpy if d is dtype.bfloat16 else d.numpy for d in (a, b)]
-        expected = np.float32 if dtype.float16 in (a, b) else np.promote_types(*like_float16)
-    assert dtype.promote(a, b).numpy == expected
+def test_tensors_promote_as_torchs(a, b):
+    torch = pytest.importorskip("torch")
+    for shapes in (((2,), (2,)), ((2,), ()), ((), (2,)), ((), ())):
+        tensors = [torch.ones(shape, dtype=getattr(torch, d.name)) for shape, d in zip(shapes, (a, b))]
+        try:
+            expected = str(torch.result_type(*tensors)).removeprefix("torch.")
+        except RuntimeError:  # wide unsigned integers beside others; beside bools ours stay
+            if dtype.bool_ not in (a, b):
+                with pytest.raises(DTypeError, match="no common dtype"):
+                    dtype.promote(*map(TensorMeta, shapes, (a, b)))
+            continue
+        assert dtype.promote(*map(TensorMeta, shapes, (a, b))).name == expected
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("a", dtype.ALL, ids=str)
-@pytest.mark.parametrize("scalar", [True, 3, 0.5])
-def test_scalars_are_weak(a, scalar):
-    result = dtype.promote(a, scalar)
-    if isinstance(scalar, float) and not a.is_floating_point:
-        assert result is dtype.float32
-    elif a is dtype.bfloat16:
-        assert result is a  # NumPy's own promotion does not know that a Python scalar is weak beside an extension type
-    else:
-        expected = np.result_type(np.empty(0, a.numpy), scalar)
-        assert result.numpy == expected
+@pytest.mark.parametrize("number", [True, 3, 0.5, np.float64(0.5), np.float32(2), np.int32(3), np.uint8(3)], ids=repr)
+def test_numbers_are_weak(a, number):
+    torch = pytest.importorskip("torch")
+    for shape in ((2,), ()):
+        expected = torch.result_type(torch.ones(shape, dtype=getattr(torch, a.name)), number)
+        assert dtype.promote(TensorMeta(shape, a), number).name == str(expected).removeprefix("torch.")
 
 
 def test_scalars_alone_take_the_highest_kind():

@@ -37,10 +37,13 @@ def test_integers_meet_floats_in_the_default_dtype() -> None:
     assert F.mul(U8, 2).dtype == np.uint8
 
 
-def test_arrays_promote_as_numpy_does() -> None:
-    for a in (F32, F16, I64, U8, BOOL):
-        for b in (F32, F16, I64, U8, BOOL):
-            assert F.add(a, b).dtype == np.result_type(a, b)
+def test_arrays_promote_as_torch_does() -> None:
+    torch = pytest.importorskip("torch")
+    for a in (F32, F16, I64, U8, BOOL, F32[0, 0], I64[0], np.array(2.0)):
+        for b in (F32, F16, I64, U8, BOOL, F32[0, 0], I64[0], np.array(2.0)):
+            a, b = np.asarray(a), np.asarray(b)
+            theirs = torch.from_numpy(a) + torch.from_numpy(b)
+            assert F.add(a, b).dtype == theirs.numpy().dtype
 
 
 def test_sums_of_bools_and_integers_are_int64() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.errors import ArgumentError
+from distcompile.optim.checks import check_betas, check_not_negative
 from distcompile.optim.rule import Group, Scalars
 from distcompile.optim.rule_optimizer import RuleOptimizer
 
@@ -86,12 +86,8 @@ class Adam(RuleOptimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        for name, number in (("learning rate", lr), ("epsilon value", eps), ("weight_decay value", weight_decay)):
-            if number < 0:
-                raise ArgumentError(f"Invalid {name}: {number}", expected="at least 0")
-        for i, beta in enumerate(betas):
-            if not 0 <= beta < 1:
-                raise ArgumentError(f"Invalid beta parameter at index {i}: {beta}", expected="0 <= beta < 1")
+        check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
+        check_betas(betas)
         defaults = {
             "lr": lr,
             "betas": betas,

@@ -59,8 +59,8 @@ def defer(
     for cell, place in zip(cells, places, strict=True):
         promise(cell, place)
     for update in updates:
-        if update.counter is not None:
-            update.counter.write(update.count)
+        for cell, value in update.counters:
+            cell.write(value)
 
 
 class _Native:

@@ -233,6 +233,9 @@ def _check_parameter(parameter: object) -> None:
 
 
 def _fit(name: str, value: Any, parameter: Tensor) -> Any:
+    """A loaded piece of state, of its own; tensors in lists as well (LBFGS keeps some)."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_fit(name, entry, parameter) for entry in value)
     if not is_tensor_like(value):
         return copy.deepcopy(value)
     tensor = as_tensor_like(value).detach().clone()

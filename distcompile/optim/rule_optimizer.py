@@ -1,4 +1,4 @@
-"""Optimizers that are an update rule per parameter (SGD, Adam, AdamW), run in one native call or op by op.
+"""Optimizers that are an update rule per parameter (SGD, Adam, RMSprop, ...), run in one native call or op by op.
 
 In: gradients in `.grad`. Out: new values in the parameters' and the state's cells, whose versions rise.
 
@@ -13,7 +13,7 @@ The step runs once per training step over every parameter: its Python is kept to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
 
 class RuleOptimizer(Optimizer):
-    """Base of SGD, Adam and AdamW: subclasses say the rule of a group and the number of a step.
+    """Base of SGD, Adam and their kin: subclasses say the rule of a group and the number of a step.
 
     torch's `foreach` and `capturable` are taken and make no difference.
     """
 
     counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
+    scalar_state: ClassVar[tuple[str, ...]] = ()  # the f32[] tensors that the state has beside "step"
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._fused = FusedUpdates()
@@ -54,6 +55,16 @@ class RuleOptimizer(Optimizer):
     def rule(self, group: Group) -> UpdateRule:
         """The rule for a group's present options."""
         raise NotImplementedError(f"{type(self).__name__} has no rule")
+
+    def initial(self, name: str, group: Group) -> float:
+        """What a parameter's state `name` is filled with at first."""
+        return 0.0
+
+    def numbers(
+        self, rule: UpdateRule, group: Group, step: int, scalars: tuple[float, ...]
+    ) -> tuple[dict[str, float], tuple[float, ...]]:
+        """The rule's scalars for step `step`, and what the state's `scalar_state` becomes."""
+        return rule.numbers(group, step), ()
 
     def step_number(self, state: dict[str, Any]) -> int:
         """The number of the step about to be made for a parameter with this state; 1 is the first."""
@@ -67,7 +78,7 @@ class RuleOptimizer(Optimizer):
         if current_trace() is not None:
             raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
         loss = run_closure(closure)
-        for compiled in sorted({group["fused"] is not False for group in self.param_groups}):
+        for compiled in sorted({group.get("fused") is not False for group in self.param_groups}):
             scalars: list[dict[str, Array]] = []
             updates = self._gather(compiled, scalars)
             if updates:
@@ -78,34 +89,43 @@ class RuleOptimizer(Optimizer):
         """The updates of the groups that are (or are not) to be compiled; appends their scalar sets to `scalars`."""
         updates: list[Update] = []
         for group in self.param_groups:
-            if (group["fused"] is not False) is not compiled:
+            if (group.get("fused") is not False) is not compiled:
                 continue
-            rule, names = (rule := self.rule(group)), rule.state
-            places: dict[tuple[int, object], int] = {}  # one set of numbers per step and dtype
+            rule = self.rule(group)
+            sets: dict[Hashable, tuple[int, tuple[Array, ...]]] = {}  # one set of numbers per step and dtype
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
                 state = self.state[parameter]
                 step = self.step_number(state)  # before the state is made: it tells the first step
-                self._make_state(parameter, state, names)
-                cells = [parameter._cell, *[state[name]._cell for name in names]]
-                key = (step, cells[0].raw.dtype)
-                if key not in places:
-                    places[key] = len(scalars)
-                    scalars.append(_arrays(rule.numbers(group, step), of(key[1]).compute))
-                counter = state["step"]._cell if self.counts_steps else None
+                self._make_state(parameter, state, rule.state, group)
+                cells = [parameter._cell, *[state[name]._cell for name in rule.state]]
+                kept = [state[name]._cell for name in self.scalar_state]
+                key = (step, cells[0].raw.dtype, *[float(cell.value) for cell in kept])
+                if key not in sets:
+                    numbers, new = self.numbers(rule, group, step, key[2:])
+                    sets[key] = (len(scalars), tuple(np.array(number, np.float32) for number in new))
+                    scalars.append(_arrays(numbers, of(key[1]).compute))
+                place, values = sets[key]
+                counters = list(zip(kept, values, strict=True))
+                if self.counts_steps:
+                    counters.append((state["step"]._cell, self._count(step)))
                 fence = deferrable(parameter._grad._cell, cells)
                 gradient = parameter._grad._cell.current() if fence is None else parameter._grad._cell.raw
-                updates.append(Update(rule, cells, gradient, places[key], counter, self._count(step), fence))
+                updates.append(Update(rule, cells, gradient, place, counters, fence))
         return updates
 
-    def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...]) -> None:
+    def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], group: Group) -> None:
         """Make the tensors that a parameter's first step needs."""
         if self.counts_steps and "step" not in state:
             state["step"] = Tensor._wrap(np.zeros((), np.float32))
+        for name in self.scalar_state:
+            if name not in state:
+                state[name] = Tensor._wrap(np.array(self.initial(name, group), np.float32))
         for name in names:
             if state.get(name) is None:
-                state[name] = Tensor._wrap(np.zeros(parameter.shape, parameter.dtype.numpy))
+                value = self.initial(name, group)
+                state[name] = Tensor._wrap(np.full(parameter.shape, value, parameter.dtype.numpy))
 
     def _count(self, step: int) -> Array:
         if step not in self._counts:
@@ -136,7 +156,7 @@ class RuleOptimizer(Optimizer):
         try:
             return self._fused.get([[(u.rule, u.cells[0].raw, u.numbers) for u in group] for group in groups], scalars)
         except BackendError as error:
-            if any(group["fused"] for group in self.param_groups):
+            if any(group.get("fused") for group in self.param_groups):
                 raise
             reason = str(error).partition("\n")[0]
             warn_once("optim.fused", f"{type(self).__name__} runs op by op, not compiled: {reason}")

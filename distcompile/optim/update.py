@@ -19,22 +19,21 @@ class Update:
     """What one parameter's update reads and where it goes.
 
     cells: the parameter's and its state's, in the rule's order. numbers: index into the step's list of scalar sets.
-    counter, count: the state's "step" cell, if there is one, and the value it takes. fence: guards the gradient.
+    counters: cells of the state's numbers ("step", ...), each with the value it takes. fence: guards the gradient.
     """
 
     rule: UpdateRule
     cells: list[Cell]
     gradient: Array
     numbers: int
-    counter: Cell | None
-    count: Array
+    counters: Sequence[tuple[Cell, Array]]
     fence: Fence | None = None
 
     def write(self, outputs: list[Array]) -> None:
         for cell, value in zip(self.cells, outputs, strict=True):
             cell.write(value)
-        if self.counter is not None:
-            self.counter.write(self.count)
+        for cell, value in self.counters:
+            cell.write(value)
 
 
 def inputs_of(updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]]) -> list[Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from distcompile.optim.lr_scheduler.base import LRScheduler
 from distcompile.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
 from distcompile.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
+from distcompile.optim.lr_scheduler.cyclic import CyclicLR
 from distcompile.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from distcompile.optim.lr_scheduler.schedules import (
     ConstantLR,
@@ -28,6 +29,7 @@ __all__ = [
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",

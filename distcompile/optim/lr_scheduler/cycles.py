@@ -114,7 +114,7 @@ class OneCycleLR(LRScheduler):
         bases, tops = per_group("base_momentum", self.optimizer, base), per_group("max_momentum", self.optimizer, top)
         if last_epoch == -1:
             for group, low, high in zip(self.optimizer.param_groups, bases, tops, strict=True):
-                _set_momentum(group, high)
+                set_momentum(group, high)
                 group.update(max_momentum=high, base_momentum=low)
 
     def _phases(self) -> list[_Phase]:
@@ -139,7 +139,7 @@ class OneCycleLR(LRScheduler):
         done = (step - start) / (phase.end - start)
         if self.cycle_momentum:
             for group in self.optimizer.param_groups:
-                _set_momentum(group, self._anneal(group[phase.momentum_from], group[phase.momentum_to], done))
+                set_momentum(group, self._anneal(group[phase.momentum_from], group[phase.momentum_to], done))
         return [self._anneal(group[phase.lr_from], group[phase.lr_to], done) for group in self.optimizer.param_groups]
 
     def _anneal(self, start: float, end: float, done: float) -> float:
@@ -148,7 +148,8 @@ class OneCycleLR(LRScheduler):
         return end + (start - end) / 2.0 * (math.cos(math.pi * done) + 1)
 
 
-def _set_momentum(group: dict[str, Any], value: float) -> None:
+def set_momentum(group: dict[str, Any], value: float) -> None:
+    """Set a group's momentum, or its first beta."""
     if "betas" in group:
         group["betas"] = (value, *group["betas"][1:])
     else:

@@ -13,6 +13,12 @@ import distcompile as dc
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+
+def swa(schedulers: Any) -> Any:
+    """swa_utils beside these schedulers."""
+    return dc.optim.swa_utils if schedulers is dc.optim.lr_scheduler else torch.optim.swa_utils
+
+
 Make = Callable[[Any, Any], Any]  # (the lr_scheduler module, an optimizer) -> a schedule
 CASES: dict[str, Make] = {
     "lambda": lambda m, o: m.LambdaLR(o, lambda t: 0.9**t),
@@ -30,6 +36,12 @@ CASES: dict[str, Make] = {
     "one_cycle_linear": lambda m, o: m.OneCycleLR(
         o, max_lr=0.5, epochs=5, steps_per_epoch=4, anneal_strategy="linear", three_phase=True, pct_start=0.4
     ),
+    "cyclic": lambda m, o: m.CyclicLR(o, base_lr=0.01, max_lr=[0.1, 0.2], step_size_up=3, step_size_down=4),
+    "cyclic_halved": lambda m, o: m.CyclicLR(o, 0.01, 0.1, step_size_up=3, mode="triangular2", cycle_momentum=False),
+    "cyclic_decaying": lambda m, o: m.CyclicLR(o, 0.01, 0.1, step_size_up=3, mode="exp_range", gamma=0.9),
+    "cyclic_own": lambda m, o: m.CyclicLR(o, 0.01, 0.1, 3, scale_fn=lambda x: 0.9**x, scale_mode="iterations"),
+    "swa": lambda m, o: swa(m).SWALR(o, [0.05, 0.01], anneal_epochs=6),
+    "swa_linear": lambda m, o: swa(m).SWALR(o, 0.05, anneal_epochs=4, anneal_strategy="linear"),
     "sequential": lambda m, o: m.SequentialLR(
         o, [m.LinearLR(o, 0.1, total_iters=4), m.CosineAnnealingLR(o, 8), m.ExponentialLR(o, 0.9)], [4, 10]
     ),

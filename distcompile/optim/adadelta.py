@@ -1,0 +1,86 @@
+"""Adadelta. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "square_avg", "acc_delta".
+    v ← rho·v + (1-rho)·g²;  Δ ← √(u + eps)/√(v + eps)·g;  u ← rho·u + (1-rho)·Δ²;  p ← p - lr·Δ.     Zeiler 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.errors import ArgumentError
+from distcompile.optim.checks import check_not_negative
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class AdadeltaRule:
+    """Adadelta's formula. Each flag: whether that term is there."""
+
+    weight_decay: bool
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("square_avg", "acc_delta")
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        rho = group["rho"]
+        numbers = {"rho": rho, "fresh": 1 - rho, "eps": group["eps"], "step_size": -group["lr"]}
+        if self.weight_decay:
+            numbers["weight_decay"] = group["weight_decay"]
+        return {name: float(number) for name, number in numbers.items()}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        v = prims.add(prims.mul(state["square_avg"], s["rho"]), prims.mul(prims.mul(g, g), s["fresh"]))
+        moved = state["acc_delta"]
+        ratio = prims.div(prims.sqrt(prims.add(moved, s["eps"])), prims.sqrt(prims.add(v, s["eps"])))
+        delta = prims.mul(ratio, g)
+        moved = prims.add(prims.mul(moved, s["rho"]), prims.mul(prims.mul(delta, delta), s["fresh"]))
+        return prims.add(p, prims.mul(delta, s["step_size"])), {"square_avg": v, "acc_delta": moved}
+
+
+class Adadelta(RuleOptimizer):
+    """Gradients times the ratio of root mean squares of past steps and past gradients: in the parameter's unit."""
+
+    counts_steps = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
+        if not 0 <= rho <= 1:
+            raise ArgumentError(f"Invalid rho value: {rho}", expected="0 <= rho <= 1")
+        defaults = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> AdadeltaRule:
+        return AdadeltaRule(group["weight_decay"] != 0, group["maximize"])

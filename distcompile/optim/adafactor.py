@@ -1,0 +1,99 @@
+"""Adafactor: second moments kept as the outer product of a row and a column. Formulas and state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", and "row_var" f[..., m, 1], "col_var" f[..., 1, n]
+for matrices (the last two dimensions) or "variance" for vectors.
+    β = 1 - t^beta2_decay;  R ← βR + (1-β)·mean(g², -1);  C ← βC + (1-β)·mean(g², -2);  V = R·C / max(mean R, ε₁);
+    U = g/max(√V, ε₁);  p ← p - max(ε₂, RMS(p))·min(lr, 1/√t)·U/max(1, RMS(U)/d).
+Source: Shazeer, Stern 2018, with torch's reading of ε₁ and lr.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import of
+from compiler_core.ops.registry import Array
+from distcompile.errors import ArgumentError
+from distcompile.optim.array_optimizer import ArrayOptimizer, put, read
+from distcompile.optim.optimizer import Group
+
+STEP = np.dtype(np.float32)
+
+
+class Adafactor(ArrayOptimizer):
+    """Adam-like steps with sublinear memory. eps: (ε₁, None for the dtype's epsilon, ε₂); d: clips the update's RMS."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        if not lr >= 0:
+            raise ArgumentError(f"Learning rate should be >= 0 but is: {lr}")
+        if not beta2_decay <= 0:
+            raise ArgumentError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
+        for i, number in enumerate(eps, 1):
+            if number is not None and not number >= 0:
+                raise ArgumentError(f"epsilon{i} should be >= 0 but is: {number}")
+        if not d >= 1:
+            raise ArgumentError(f"Clipping threshold d should be >= 1 but is: {d}")
+        if not weight_decay >= 0:
+            raise ArgumentError(f"weight_decay should be >= 0 but is: {weight_decay}")
+        defaults = {
+            "lr": lr,
+            "beta2_decay": beta2_decay,
+            "eps": eps,
+            "d": d,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
+        g = -g if group["maximize"] else g
+        lr, (eps1, eps2) = float(group["lr"]), group["eps"]
+        eps1 = float(np.finfo(p.dtype).eps) if eps1 is None else eps1
+        step = float(read(state, "step", p, ())) + 1
+        put(state, "step", np.asarray(step), STEP)
+        alpha = max(eps2, _rms(p)) * min(lr, 1 / math.sqrt(step))
+        if group["weight_decay"] != 0:
+            p = p * p.dtype.type(1 - lr * group["weight_decay"])
+        variance = _moments(state, g, step ** group["beta2_decay"], eps1)
+        direction = g / np.sqrt(np.maximum(variance, p.dtype.type(eps1 * eps1)))
+        new: Array = p - direction * p.dtype.type(alpha / max(1.0, _rms(direction) / group["d"]))
+        return new
+
+
+def _moments(state: dict[str, Any], g: Array, fresh: float, eps1: float) -> Array:
+    """The estimate of g², like g, after moving the state towards this g by `fresh`."""
+    if g.ndim <= 1:
+        return _moved(state, "variance", g * g, fresh)
+    rows = _moved(state, "row_var", np.mean(g * g, axis=-1, keepdims=True), fresh)
+    columns = _moved(state, "col_var", np.mean(g * g, axis=-2, keepdims=True), fresh)
+    mean: Array = np.maximum(np.mean(rows, axis=-2, keepdims=True), g.dtype.type(eps1))
+    estimate: Array = rows * columns / mean
+    return estimate
+
+
+def _moved(state: dict[str, Any], name: str, target: Array, fresh: float) -> Array:
+    old = read(state, name, target, target.shape)
+    new: Array = old + (target - old) * target.dtype.type(fresh)
+    put(state, name, new, state[name].dtype.numpy if name in state else of(target.dtype).numpy)
+    return new
+
+
+def _rms(x: Array) -> float:
+    """Root mean square; NaN for an empty array, which then has nothing to update."""
+    return math.sqrt(float(np.mean(np.square(x)))) if x.size else math.nan

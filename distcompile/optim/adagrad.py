@@ -1,0 +1,88 @@
+"""Adagrad. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "sum", made with the optimizer as in torch.
+    s ← s + g²;  p ← p - lr/(1 + (t-1)·lr_decay) · g/(√s + eps).      Duchi, Hazan, Singer 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.optim.checks import check_not_negative
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class AdagradRule:
+    """Adagrad's formula. Each flag: whether that term is there."""
+
+    weight_decay: bool
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("sum",)
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        numbers = {"eps": group["eps"], "step_size": -group["lr"] / (1 + (step - 1) * group["lr_decay"])}
+        if self.weight_decay:
+            numbers["weight_decay"] = group["weight_decay"]
+        return {name: float(number) for name, number in numbers.items()}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        total = prims.add(state["sum"], prims.mul(g, g))
+        direction = prims.div(g, prims.add(prims.sqrt(total), s["eps"]))
+        return prims.add(p, prims.mul(direction, s["step_size"])), {"sum": total}
+
+
+class Adagrad(RuleOptimizer):
+    """Gradients divided by the root of the sum of all their squares so far."""
+
+    counts_steps = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_not_negative({"learning rate": lr, "lr_decay value": lr_decay, "weight_decay value": weight_decay})
+        check_not_negative({"initial_accumulator_value value": initial_accumulator_value, "epsilon value": eps})
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._make_state(parameter, self.state[parameter], self.rule(group).state, group)
+
+    def rule(self, group: Group) -> AdagradRule:
+        return AdagradRule(group["weight_decay"] != 0, group["maximize"])
+
+    def initial(self, name: str, group: Group) -> float:
+        return float(group["initial_accumulator_value"])

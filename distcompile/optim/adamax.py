@@ -1,0 +1,83 @@
+"""Adamax: Adam with the infinity norm. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "exp_avg", "exp_inf".
+    m ← m + (1-β₁)(g - m);  u ← max(β₂u, |g| + eps);  p ← p - lr/(1-β₁ᵗ) · m/u.      Kingma, Ba 2015, section 7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.optim.checks import check_betas, check_not_negative
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class AdamaxRule:
+    """Adamax's formula. Each flag: whether that term is there."""
+
+    weight_decay: bool
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("exp_avg", "exp_inf")
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        beta1, beta2 = group["betas"]
+        step_size = -group["lr"] / (1 - beta1**step)
+        numbers = {"fresh": 1 - beta1, "beta2": beta2, "eps": group["eps"], "step_size": step_size}
+        if self.weight_decay:
+            numbers["weight_decay"] = group["weight_decay"]
+        return {name: float(number) for name, number in numbers.items()}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        m = prims.add(state["exp_avg"], prims.mul(prims.sub(g, state["exp_avg"]), s["fresh"]))
+        u = prims.maximum(prims.mul(state["exp_inf"], s["beta2"]), prims.add(prims.abs(g), s["eps"]))
+        return prims.add(p, prims.mul(prims.div(m, u), s["step_size"])), {"exp_avg": m, "exp_inf": u}
+
+
+class Adamax(RuleOptimizer):
+    """Adam whose second moment is a decaying maximum of |g|."""
+
+    counts_steps = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_not_negative({"learning rate": lr, "epsilon value": eps})
+        check_betas(betas)
+        check_not_negative({"weight_decay value": weight_decay})
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> AdamaxRule:
+        return AdamaxRule(group["weight_decay"] != 0, group["maximize"])

@@ -1,0 +1,62 @@
+"""Optimizers whose update looks at a whole parameter at once (norms, products of matrices): Adafactor, Muon.
+
+In: gradients in `.grad`. Out: new values in the parameters' and the state's cells.
+The arithmetic is NumPy's, one parameter after the other, in float32 for 16-bit parameters. A gradient that is still on
+its way is waited for. Subclasses define `update`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import of
+from compiler_core.errors import GraphBreak
+from compiler_core.ops.registry import Array, current_trace
+from compiler_core.tensor.tensor import Tensor
+from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
+
+
+class ArrayOptimizer(Optimizer):
+    """Base: `step` calls `update` for every parameter that has a gradient, and writes what it returns."""
+
+    def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
+        """The parameter's new value; writes new state into `state` (`put`). p, g: in the dtype to compute in."""
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
+
+        Raises: GraphBreak while tracing.
+        """
+        if current_trace() is not None:
+            raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
+        loss = run_closure(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter._grad is None:
+                    continue
+                stored = parameter._read()
+                compute = of(stored.dtype).compute.numpy
+                gradient = parameter._grad._read().astype(compute, copy=False)
+                new = self.update(group, stored.astype(compute, copy=False), gradient, self.state[parameter])
+                parameter._cell.write(np.asarray(new, stored.dtype))
+        return loss
+
+
+def put(state: dict[str, Any], name: str, value: Array, dtype: np.dtype[Any]) -> None:
+    """Write `value`, rounded to `dtype`, into the state's tensor `name`, which is made if it is not there."""
+    rounded = np.asarray(value, dtype)
+    if name in state:
+        state[name]._cell.write(rounded)
+    else:
+        state[name] = Tensor._wrap(rounded)
+
+
+def read(state: dict[str, Any], name: str, like: Array, shape: tuple[int, ...]) -> Array:
+    """The state's tensor `name` in like's dtype; zeros of `shape` if it is not there yet."""
+    if name not in state:
+        return np.zeros(shape, like.dtype)
+    value: Array = state[name]._read().astype(like.dtype, copy=False)
+    return value

@@ -1,0 +1,91 @@
+"""ASGD: averaged stochastic gradient descent. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "eta", "mu", "ax" (the average of p).
+    p ← p·(1 - lambd·η) - η·g;  ax ← ax + μ(p - ax) [μ = 1: ax ← p];
+    afterwards η ← lr/(1 + lambd·lr·t)^alpha,  μ ← 1/max(1, t - t0), both kept in float32.    Polyak, Juditsky 1992.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.optim.checks import check_not_negative
+from distcompile.optim.rule import Group, Scalars, UpdateRule
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class ASGDRule:
+    """ASGD's formula. Each flag: whether that term is there."""
+
+    weight_decay: bool
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("ax",)
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        return {"weight_decay": float(group["weight_decay"])} if self.weight_decay else {}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p = prims.add(prims.mul(p, s["shrink"]), prims.mul(g, s["step_size"]))
+        average = prims.add(state["ax"], prims.mul(prims.sub(p, state["ax"]), s["mu"]))
+        is_copy = prims.eq(s["mu"], prims.full_like(p, 1.0))
+        return p, {"ax": prims.where(is_copy, p, average)}
+
+
+class ASGD(RuleOptimizer):
+    """Gradient descent that also keeps an average of the parameters, in `state[p]["ax"]`."""
+
+    counts_steps = True
+    scalar_state = ("eta", "mu")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_not_negative({"learning rate": lr, "weight_decay value": weight_decay})
+        defaults = {
+            "lr": lr,
+            "lambd": lambd,
+            "alpha": alpha,
+            "t0": t0,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> ASGDRule:
+        return ASGDRule(group["weight_decay"] != 0, group["maximize"])
+
+    def initial(self, name: str, group: Group) -> float:
+        return {"eta": float(group["lr"]), "mu": 1.0}.get(name, 0.0)
+
+    def numbers(
+        self, rule: UpdateRule, group: Group, step: int, scalars: tuple[float, ...]
+    ) -> tuple[dict[str, float], tuple[float, ...]]:
+        eta, mu = scalars
+        lr, lambd = float(group["lr"]), group["lambd"]
+        numbers = {**rule.numbers(group, step), "shrink": 1 - lambd * eta, "step_size": -eta, "mu": mu}
+        return numbers, (lr / (1 + lambd * lr * step) ** group["alpha"], 1 / max(1.0, step - group["t0"]))

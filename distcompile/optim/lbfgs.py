@@ -1,0 +1,205 @@
+"""L-BFGS: quasi-Newton steps from the last `history_size` gradients. Defaults, iterates and state keys are torch's.
+
+In: a closure that recomputes loss and gradients. Out: updated parameters; state, all of it at the first parameter:
+"func_evals", "n_iter", "d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "prev_loss".
+One `step` makes up to `max_iter` iterations: direction d = -H·g by the two-loop recursion, then p ← p + t·d.
+Sources: Liu, Nocedal 1989; Nocedal, Wright 2006, algorithm 7.4. Limit: one parameter group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from compiler_core.errors import GraphBreak
+from compiler_core.ops.registry import Array, current_trace
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+from distcompile.optim.checks import check_not_negative
+from distcompile.optim.line_search import Point, strong_wolfe
+from distcompile.optim.optimizer import Optimizer, run_closure
+
+
+class LBFGS(Optimizer):
+    """line_search_fn: None (steps of length lr) or "strong_wolfe". max_eval: of the closure, 1.25·max_iter if None."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        check_not_negative({"learning rate": lr})
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise ArgumentError("only 'strong_wolfe' is supported", got=str(line_search_fn))
+        defaults = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
+        super().__init__(params, defaults)
+        if len(self.param_groups) != 1:
+            raise ArgumentError("LBFGS doesn't support per-parameter options (parameter groups)")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Up to max_iter iterations. Returns the first loss. Raises: ArgumentError without a closure; GraphBreak."""
+        if closure is None:
+            raise ArgumentError("LBFGS.step needs a closure that computes loss and gradients")
+        if current_trace() is not None:
+            raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
+        state = self.state[self.param_groups[0]["params"][0]]
+        state.setdefault("func_evals", 0)
+        state.setdefault("n_iter", 0)
+        first = run_closure(closure)
+        state["func_evals"] += 1
+        gradient = self._gradient()
+        if float(np.abs(gradient).max()) > self.param_groups[0]["tolerance_grad"]:
+            _Run(self, closure, state).iterate(float(first), gradient)
+        return first
+
+    def _gradient(self) -> Array:
+        """All gradients as one vector; zeros where there is none."""
+        parts = [
+            np.zeros(p.numel(), p.dtype.numpy) if p.grad is None else p.grad._read().reshape(-1)
+            for p in self.param_groups[0]["params"]
+        ]
+        return np.concatenate(parts)
+
+    def _values(self) -> list[Array]:
+        return [p._read() for p in self.param_groups[0]["params"]]
+
+    def _move(self, values: list[Array], t: float, direction: Array) -> None:
+        """Parameters ← values + t·direction."""
+        start = 0
+        for parameter, value in zip(self.param_groups[0]["params"], values, strict=True):
+            end = start + value.size
+            change = direction[start:end].reshape(value.shape) * direction.dtype.type(t)
+            parameter._cell.write(np.asarray(value + change, value.dtype))
+            start = end
+
+
+class _Run:
+    """The iterations of one step."""
+
+    def __init__(self, optimizer: LBFGS, closure: Callable[[], Any], state: dict[str, Any]) -> None:
+        self.optimizer, self.closure, self.state = optimizer, closure, state
+        self.group = optimizer.param_groups[0]
+        self.evaluations = 1
+        self.changes = [tensor._read() for tensor in state.get("old_dirs") or ()]  # of the gradient
+        self.moves = [tensor._read() for tensor in state.get("old_stps") or ()]
+        self.inverse = [float(number) for number in state.get("ro") or ()]  # 1/(change·move)
+        self.scale = float(state.get("H_diag", 1.0))
+        self.t = float(state.get("t") or 0.0)
+        self.direction = state["d"]._read() if state.get("d") is not None else None
+        self.last_gradient = state["prev_flat_grad"]._read() if state.get("d") is not None else None
+        self.last_loss = float(state.get("prev_loss") or 0.0)
+
+    def iterate(self, loss: float, gradient: Array) -> None:
+        """Iterate until one of the conditions holds, and keep the state."""
+        for iteration in range(1, self.group["max_iter"] + 1):
+            self.state["n_iter"] += 1
+            self._turn(gradient)
+            assert self.direction is not None
+            self.last_gradient, self.last_loss = gradient, loss
+            lr = float(self.group["lr"])
+            is_first = self.state["n_iter"] == 1
+            self.t = min(1.0, 1.0 / float(np.abs(gradient).sum())) * lr if is_first else lr
+            slope = float(gradient @ self.direction)
+            if slope > -self.group["tolerance_change"]:
+                break
+            loss, gradient = self._advance(loss, gradient, slope, is_last=iteration == self.group["max_iter"])
+            if iteration == self.group["max_iter"] or self._is_done(loss, gradient):
+                break
+        self._keep()
+
+    def _turn(self, gradient: Array) -> None:
+        """Set the direction: -H·g, after adding the last move to the history; -g at first."""
+        if self.state["n_iter"] == 1 or self.direction is None or self.last_gradient is None:
+            self.direction = -gradient
+            return
+        change, move = gradient - self.last_gradient, self.direction * gradient.dtype.type(self.t)
+        curvature = float(change @ move)
+        if curvature > 1e-10:
+            if len(self.changes) == self.group["history_size"]:
+                del self.changes[0], self.moves[0], self.inverse[0]
+            self.changes.append(change)
+            self.moves.append(move)
+            self.inverse.append(1.0 / curvature)
+            self.scale = curvature / float(change @ change)
+        self.direction = self._two_loops(gradient)
+
+    def _two_loops(self, gradient: Array) -> Array:
+        scalar = gradient.dtype.type
+        q: Array = -gradient
+        weights: list[float] = []
+        history = list(zip(self.changes, self.moves, self.inverse, strict=True))
+        for change, move, inverse in reversed(history):
+            weights.append(float(move @ q) * inverse)
+            q = q - change * scalar(weights[-1])
+        r: Array = q * scalar(self.scale)
+        for (change, move, inverse), weight in zip(history, reversed(weights), strict=True):
+            r = r + move * scalar(weight - float(change @ r) * inverse)
+        return r
+
+    def _advance(self, loss: float, gradient: Array, slope: float, *, is_last: bool) -> tuple[float, Array]:
+        """Move the parameters along the direction. (loss, gradient) there; the old ones after the last iteration."""
+        assert self.direction is not None
+        values, direction = self.optimizer._values(), self.direction
+        if self.group["line_search_fn"] is not None:
+            longest = float(np.abs(direction).max())
+            start, budget = Point(0.0, loss, gradient, slope), self.group["max_eval"] - self.evaluations
+            end, count = strong_wolfe(
+                lambda t: self._evaluate(values, t, direction), start, self.t, longest, max_steps=budget
+            )
+            self.t = end.t
+            self.optimizer._move(values, self.t, direction)
+            loss, gradient = end.value, end.gradient
+        else:
+            self.optimizer._move(values, self.t, direction)
+            count = 0 if is_last else 1  # nobody would use the loss after the last iteration
+            if not is_last:
+                loss, gradient = float(run_closure(self.closure)), self.optimizer._gradient()
+        self.evaluations += count
+        self.state["func_evals"] += count
+        return loss, gradient
+
+    def _evaluate(self, values: list[Array], t: float, direction: Array) -> Point:
+        self.optimizer._move(values, t, direction)
+        loss = float(run_closure(self.closure))
+        gradient = self.optimizer._gradient()
+        return Point(t, loss, gradient, float(gradient @ direction))
+
+    def _is_done(self, loss: float, gradient: Array) -> bool:
+        assert self.direction is not None
+        least: float = self.group["tolerance_change"]
+        is_done: bool = (
+            self.evaluations >= self.group["max_eval"]
+            or float(np.abs(gradient).max()) <= self.group["tolerance_grad"]
+            or float(np.abs(self.direction).max()) * self.t <= least
+            or abs(loss - self.last_loss) < least
+        )
+        return is_done
+
+    def _keep(self) -> None:
+        wrap = Tensor._wrap
+        self.state.update(
+            d=wrap(self.direction),
+            t=self.t,
+            old_dirs=[wrap(change) for change in self.changes],
+            old_stps=[wrap(move) for move in self.moves],
+            ro=list(self.inverse),
+            H_diag=self.scale,
+            prev_flat_grad=wrap(self.last_gradient),
+            prev_loss=self.last_loss,
+        )

@@ -1,0 +1,104 @@
+"""CyclicLR: rates (and momenta, the other way round) that rise and fall between two bounds.
+
+In: an optimizer and the cycle's constants. Out: learning rates. Source: Smith 2017 (cyclical learning rates).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, Literal
+
+from distcompile.errors import ArgumentError
+from distcompile.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
+from distcompile.optim.lr_scheduler.cycles import set_momentum
+from distcompile.optim.optimizer import Optimizer
+
+MODES = ("triangular", "triangular2", "exp_range")
+
+
+class CyclicLR(LRScheduler):
+    """lr = base + (max - base)·height·scale: height goes 0 to 1 in step_size_up steps, back in step_size_down.
+
+    mode: scale is 1, 1/2^(cycle-1), or gamma^step; or what scale_fn says of the cycle's or the step's number.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | list[float],
+        max_lr: float | list[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: Literal["triangular", "triangular2", "exp_range"] = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: Literal["cycle", "iterations"] = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.8,
+        max_momentum: float = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        self.optimizer = require_optimizer(optimizer)
+        base_lrs = per_group("base_lr", optimizer, base_lr)
+        if last_epoch == -1:
+            for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
+                group["lr"] = rate
+        self.max_lrs = per_group("max_lr", optimizer, max_lr)
+        down = step_size_up if step_size_down is None else step_size_down
+        self.total_size = float(step_size_up) + float(down)
+        self.step_ratio = step_size_up / self.total_size
+        if mode not in MODES and scale_fn is None:
+            raise ArgumentError("mode is invalid and scale_fn is None", expected=", ".join(MODES), got=str(mode))
+        self.mode, self.gamma, self._scale_fn_custom = mode, gamma, scale_fn
+        own_mode: Literal["cycle", "iterations"] = "iterations" if mode == "exp_range" else "cycle"
+        self.scale_mode = own_mode if scale_fn is None else scale_mode
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self._init_momentum(base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def _init_momentum(self, base: Any, top: Any, last_epoch: int) -> None:
+        defaults = self.optimizer.defaults
+        if "momentum" not in defaults and "betas" not in defaults:
+            raise ArgumentError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in defaults
+        self.base_momentums = per_group("base_momentum", self.optimizer, base)
+        self.max_momentums = per_group("max_momentum", self.optimizer, top)
+        if last_epoch == -1:
+            bounds = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
+            for group, low, high in bounds:
+                set_momentum(group, high)
+                group.update(max_momentum=high, base_momentum=low)
+
+    def scale_fn(self, x: float) -> float:
+        """The height of cycle x, or of step x: as scale_mode says."""
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
+        if self.mode == "triangular":
+            return 1.0
+        return 1 / 2.0 ** (x - 1) if self.mode == "triangular2" else float(self.gamma**x)
+
+    def get_lr(self) -> list[float]:
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            bounds = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
+            for group, low, high in bounds:
+                set_momentum(group, high - (high - low) * height)
+        return [low + (high - low) * height for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        custom = state["_scale_fn_custom"]
+        state["_scale_fn_custom"] = None if custom is None or isinstance(custom, FunctionType) else dict(vars(custom))
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "_scale_fn_custom"})
+        if state_dict["_scale_fn_custom"] is not None:
+            vars(self._scale_fn_custom).update(state_dict["_scale_fn_custom"])

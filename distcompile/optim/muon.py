@@ -1,0 +1,104 @@
+"""Muon: momentum, orthogonalised by Newton-Schulz, for matrices. Formulas, defaults and state dict are torch's.
+
+In: 2-d parameters and gradients. Out: updated parameters; state "momentum_buffer".
+    b ← b + (1-momentum)(g - b);  u = g + momentum·(b - g) (nesterov) or b;  O = NS(u);  p ← p(1 - lr·decay) - lr'·O,
+    lr' = lr·√max(1, rows/columns) ("original"), or 0.2·lr·√max(rows, columns) ("match_rms_adamw").
+The iteration runs in bfloat16, as torch's: every product is rounded to it. Source: Jordan et al. 2024 (Muon).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import bfloat16
+from compiler_core.ops.registry import Array
+from distcompile.errors import ArgumentError
+from distcompile.optim.array_optimizer import ArrayOptimizer, put, read
+from distcompile.optim.optimizer import Group
+
+EPS = 1e-7
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+STEPS = 5
+
+
+class Muon(ArrayOptimizer):
+    """For the matrices of hidden layers; biases and embeddings take another optimizer. ns_steps: of Newton-Schulz."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = COEFFICIENTS,
+        eps: float = EPS,
+        ns_steps: int = STEPS,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        for name, number in (("Learning rate", lr), ("momentum", momentum), ("weight decay", weight_decay)):
+            if not number >= 0:
+                raise ArgumentError(f"{name} should be >= 0 but is: {number}")
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise ArgumentError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        if ns_steps >= 100 or len(ns_coefficients) != 3:
+            raise ArgumentError("Newton-Schulz takes fewer than 100 steps and 3 coefficients", got=f"{ns_steps} steps")
+        defaults = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_coefficients": ns_coefficients,
+            "eps": eps,
+            "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+        }
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.dim() != 2:
+                    raise ArgumentError(
+                        "Muon only supports 2D parameters", got=f"a parameter of size {tuple(parameter.shape)}"
+                    )
+
+    def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
+        scalar = p.dtype.type
+        momentum, lr = group["momentum"], float(group["lr"])
+        buffer = read(state, "momentum_buffer", g, g.shape)
+        buffer = buffer + (g - buffer) * scalar(1 - momentum)
+        put(state, "momentum_buffer", buffer, state["momentum_buffer"].dtype.numpy if state else p.dtype)
+        direction = g + (buffer - g) * scalar(momentum) if group["nesterov"] else buffer
+        direction = orthogonalized(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        rate = lr * _rate_factor(group["adjust_lr_fn"], p.shape)
+        new: Array = p * scalar(1 - lr * group["weight_decay"]) - direction.astype(p.dtype) * scalar(rate)
+        return new
+
+
+def orthogonalized(g: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
+    """About U·Vᵀ of g = U·S·Vᵀ, f32[m, n]: X ← aX + (bA + cA²)X with A = X·Xᵀ, from X = g/‖g‖, in bfloat16."""
+    a, b, c = (np.float32(number) for number in coefficients)
+    is_tall = g.shape[0] > g.shape[1]
+    x = _rounded(g.T if is_tall else g)
+    norm = _rounded(np.maximum(_rounded(np.linalg.norm(x)), np.float32(eps)))
+    x = _rounded(x / norm)
+    for _ in range(steps):
+        gram = _rounded(x @ x.T)
+        change = _rounded(b * gram + c * (gram @ gram))
+        x = _rounded(a * x + change @ x)
+    return x.T if is_tall else x
+
+
+def _rounded(x: Array | np.floating[Any]) -> Array:
+    """x rounded to bfloat16, in float32."""
+    return np.asarray(x, np.float32).astype(bfloat16.numpy).astype(np.float32)
+
+
+def _rate_factor(name: str | None, shape: tuple[int, ...]) -> float:
+    rows, columns = shape
+    if name == "match_rms_adamw":
+        return 0.2 * math.sqrt(max(rows, columns))
+    return math.sqrt(max(1, rows / columns))

@@ -1,0 +1,99 @@
+"""RMSprop. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "square_avg" (and "momentum_buffer", "grad_avg").
+    v ← alpha·v + (1-alpha)·g²;  a ← √v [centered: a' ← a' + (1-alpha)(g - a'), a ← √(v - a'²)];
+    b ← momentum·b + g/(a + eps);  p ← p - lr·b.
+Source: Hinton's lecture notes (2012); centered: Graves 2013, arXiv:1308.0850.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.optim.checks import check_not_negative
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class RMSpropRule:
+    """RMSprop's formula. Each flag: whether that term is there."""
+
+    momentum: bool
+    centered: bool
+    weight_decay: bool
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        extra = {"momentum_buffer": self.momentum, "grad_avg": self.centered}
+        return ("square_avg", *(name for name, there in extra.items() if there))
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        alpha = group["alpha"]
+        numbers = {"alpha": alpha, "fresh": 1 - alpha, "eps": group["eps"], "step_size": -group["lr"]}
+        if self.momentum:
+            numbers["momentum"] = group["momentum"]
+        if self.weight_decay:
+            numbers["weight_decay"] = group["weight_decay"]
+        return {name: float(number) for name, number in numbers.items()}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        v = prims.add(prims.mul(state["square_avg"], s["alpha"]), prims.mul(prims.mul(g, g), s["fresh"]))
+        new = {"square_avg": v}
+        if self.centered:
+            mean = state["grad_avg"]
+            mean = new["grad_avg"] = prims.add(mean, prims.mul(prims.sub(g, mean), s["fresh"]))
+            v = prims.sub(v, prims.mul(mean, mean))
+        direction = prims.div(g, prims.add(prims.sqrt(v), s["eps"]))
+        if self.momentum:
+            direction = prims.add(prims.mul(state["momentum_buffer"], s["momentum"]), direction)
+            new["momentum_buffer"] = direction
+        return prims.add(p, prims.mul(direction, s["step_size"])), new
+
+
+class RMSprop(RuleOptimizer):
+    """Gradients divided by the root of their running mean square. centered: by the root of their variance."""
+
+    counts_steps = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_not_negative({"learning rate": lr, "epsilon value": eps, "momentum value": momentum})
+        check_not_negative({"weight_decay value": weight_decay, "alpha value": alpha})
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> RMSpropRule:
+        return RMSpropRule(group["momentum"] > 0, group["centered"], group["weight_decay"] != 0, group["maximize"])

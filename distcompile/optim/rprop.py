@@ -1,0 +1,84 @@
+"""Rprop: resilient backpropagation. The formulas, the defaults and the state dict are torch's.
+
+In: parameters and gradients. Out: updated parameters; state "step", "prev" (the last gradient), "step_size".
+    g·prev > 0: Δ ← Δ·η⁺;  < 0: Δ ← Δ·η⁻ and g ← 0;  Δ clamped to step_sizes;  p ← p - sign(g)·Δ;  prev ← g.
+Source: Riedmiller, Braun 1993.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from distcompile.errors import ArgumentError
+from distcompile.optim.checks import check_not_negative
+from distcompile.optim.rule import Group, Scalars
+from distcompile.optim.rule_optimizer import RuleOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class RpropRule:
+    """Rprop's formula."""
+
+    maximize: bool
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("prev", "step_size")
+
+    def numbers(self, group: Group, step: int) -> dict[str, float]:
+        (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
+        return {"shrink": float(shrink), "grow": float(grow), "least": float(least), "most": float(most)}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        if self.maximize:
+            g = prims.neg(g)
+        zero = prims.full_like(p, 0.0)
+        agreement = prims.mul(g, state["prev"])
+        turned = prims.lt(agreement, zero)
+        factor = prims.where(prims.gt(agreement, zero), s["grow"], prims.full_like(p, 1.0))
+        size = prims.mul(state["step_size"], prims.where(turned, s["shrink"], factor))
+        size = prims.minimum(prims.maximum(size, s["least"]), s["most"])
+        g = prims.where(turned, zero, g)
+        return prims.sub(p, prims.mul(prims.sign(g), size)), {"prev": g, "step_size": size}
+
+
+class Rprop(RuleOptimizer):
+    """Steps by the gradient's sign; a step grows while the sign stays and shrinks when it turns. For full batches."""
+
+    counts_steps = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_not_negative({"learning rate": lr})
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ArgumentError(f"Invalid eta values: {etas[0]}, {etas[1]}", expected="0 < eta[0] < 1 < eta[1]")
+        defaults = {
+            "lr": lr,
+            "etas": etas,
+            "step_sizes": step_sizes,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> RpropRule:
+        return RpropRule(group["maximize"])
+
+    def initial(self, name: str, group: Group) -> float:
+        return float(group["lr"]) if name == "step_size" else 0.0

@@ -1,0 +1,194 @@
+"""Averages of a model over its training (SWA, EMA), and the schedule and the statistics that go with them.
+
+In: a model that trains. Out: `AveragedModel`, a copy whose parameters are the average; torch's names and numbers.
+Sources: Izmailov et al. 2018 (stochastic weight averaging); Polyak, Juditsky 1992.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal
+
+from compiler_core.dtype import int64
+from compiler_core.tensor.creation import zeros
+from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+from distcompile.nn.batchnorm import _BatchNorm
+from distcompile.nn.module import Module
+from distcompile.optim.lr_scheduler.base import LRScheduler, per_group
+from distcompile.optim.optimizer import Optimizer
+
+Average = Callable[[Tensor, Tensor, Tensor | int], Tensor]  # (average so far, new value, how many so far) -> average
+MultiAverage = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor | int], None]  # the same for lists, in place
+
+__all__ = [
+    "SWALR",
+    "AveragedModel",
+    "get_ema_avg_fn",
+    "get_ema_multi_avg_fn",
+    "get_swa_avg_fn",
+    "get_swa_multi_avg_fn",
+    "update_bn",
+]
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> Average:
+    """decay·average + (1 - decay)·new. Raises ArgumentError for a decay outside [0, 1]."""
+    _check_decay(decay)
+
+    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Tensor:
+        with no_grad():
+            return decay * ema_param + (1 - decay) * current_param
+
+    return ema_update
+
+
+def get_swa_avg_fn() -> Average:
+    """The mean: average + (new - average)/(n + 1)."""
+
+    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Tensor:
+        with no_grad():
+            return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
+
+    return swa_update
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
+    """`get_ema_avg_fn` for lists of parameters, in place."""
+    return _for_lists(get_ema_avg_fn(decay))
+
+
+def get_swa_multi_avg_fn() -> MultiAverage:
+    """`get_swa_avg_fn` for lists of parameters, in place."""
+    return _for_lists(get_swa_avg_fn())
+
+
+def _check_decay(decay: float) -> None:
+    if decay < 0.0 or decay > 1.0:
+        raise ArgumentError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
+
+
+def _for_lists(average: Average) -> MultiAverage:
+    def update(averaged: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor | int) -> None:
+        with no_grad():
+            for old, new in zip(averaged, current, strict=True):
+                old.copy_(average(old, new, num_averaged))
+
+    return update
+
+
+class AveragedModel(Module):
+    """A copy of `model` (as `module`) that holds an average of its parameters; `update_parameters` takes one more.
+
+    avg_fn, multi_avg_fn: how to average (at most one of them; the mean if neither); use_buffers: average buffers too,
+    which otherwise are copied. The first update copies everything.
+    """
+
+    n_averaged: Tensor
+
+    def __init__(
+        self,
+        model: Module,
+        device: object = None,
+        avg_fn: Average | None = None,
+        multi_avg_fn: MultiAverage | None = None,
+        use_buffers: bool = False,
+    ) -> None:
+        super().__init__()
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise ArgumentError("Only one of avg_fn and multi_avg_fn should be provided")
+        self.module = deepcopy(model)
+        if device is not None:
+            self.module = self.module.to(device)
+        self.register_buffer("n_averaged", zeros((), dtype=int64))
+        self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The averaged module's forward."""
+        return self.module(*args, **kwargs)
+
+    def update_parameters(self, model: Module) -> None:
+        """Take `model`'s present parameters into the average."""
+        with no_grad():
+            own, given = self._averaged(self.module), self._averaged(model)
+            if int(self.n_averaged) == 0:
+                for old, new in zip(own, given, strict=True):
+                    old.copy_(new)
+            elif self.avg_fn is not None:
+                for old, new in zip(own, given, strict=True):
+                    old.copy_(self.avg_fn(old, new, self.n_averaged))
+            else:
+                (self.multi_avg_fn or get_swa_multi_avg_fn())(own, given, self.n_averaged)
+            if not self.use_buffers:
+                for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
+                    old.copy_(new)
+            self.n_averaged.add_(1)
+
+    def _averaged(self, model: Module) -> list[Tensor]:
+        buffers = model.buffers() if self.use_buffers else ()
+        return [tensor.detach() for tensor in itertools.chain(model.parameters(), buffers)]
+
+
+def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> None:
+    """Set the running statistics of every batch norm to their cumulative average over `loader`'s batches.
+
+    A batch is the model's input, or a list or tuple that begins with it.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not norms:
+        return
+    momenta, was_training = [module.momentum for module in norms], model.training
+    model.train()
+    for module in norms:
+        module.reset_running_stats()
+        module.momentum = None
+    with no_grad():
+        for batch in loader:
+            first = batch[0] if isinstance(batch, (list, tuple)) else batch
+            model(first if device is None else first.to(device))
+    for module, momentum in zip(norms, momenta, strict=True):
+        module.momentum = momentum
+    model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """From each group's rate to `swa_lr` in anneal_epochs epochs (anneal_strategy "cos" or "linear"), then there."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        swa_lr: float,
+        anneal_epochs: int = 10,
+        anneal_strategy: Literal["cos", "linear"] = "cos",
+        last_epoch: int = -1,
+    ) -> None:
+        for rate, group in zip(per_group("swa_lr", optimizer, swa_lr), optimizer.param_groups, strict=True):
+            group["swa_lr"] = rate
+        if anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+            raise ArgumentError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+        self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
+        super().__init__(optimizer, last_epoch)
+
+    def anneal_func(self, t: float) -> float:
+        """How much of the way is done after the part t of the time."""
+        return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
+
+    def get_lr(self) -> list[float]:
+        step = self._step_count - 1
+        if self.anneal_epochs == 0:
+            step = max(1, step)
+        before, now = (self.anneal_func(max(0, min(1, t / max(1, self.anneal_epochs)))) for t in (step - 1, step))
+        return [_between(group, before, now) for group in self.optimizer.param_groups]
+
+
+def _between(group: Mapping[str, Any], before: float, now: float) -> float:
+    """The rate at `now` of the way to swa_lr, from the present rate, which is at `before` of it."""
+    goal: float = group["swa_lr"]
+    start = goal if before == 1 else (group["lr"] - before * goal) / (1 - before)
+    return goal * now + start * (1 - now)

@@ -12,11 +12,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
 from distcompile.names import SOURCES, SUBMODULES
 
+_LATE = {name: place for name, place in FUNCTIONS.items() if "." not in name}  # `special.i0` is in special.py
 __version__ = "0.1.0"
-__all__ = [*sorted(SUBMODULES), *sorted(SOURCES), "is_tensor"]
+__all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "is_tensor"]
 
 check_installation()
 
@@ -31,6 +33,11 @@ def is_tensor(obj: object) -> bool:
 def __getattr__(name: str) -> Any:
     if name in SUBMODULES:
         return importlib.import_module(f"distcompile.{name}")
+    if name in _LATE:
+        from compiler_core.tensor.torch_names import load, public
+
+        globals()[name] = function = public(load(_LATE[name]))
+        return function
     if name not in SOURCES:
         raise AttributeError(f"module 'distcompile' has no attribute {name!r}")
     module, inner = SOURCES[name]

@@ -52,8 +52,7 @@ _OTHERS = {
     "compiler_core.tensor.selection": "sort argsort topk kthvalue median nonzero unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.derived": (
-        "aminmax broadcast_to cumprod diagonal diff dist index_fill inner logaddexp logit nanmean nansum take "
-        "tensor_split trace"
+        "aminmax broadcast_to cumprod diagonal diff dist inner logaddexp logit nanmean nansum trace"
     ),
     "distcompile.limits": "finfo iinfo",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",

@@ -66,6 +66,30 @@ def sigmoid(x: Value) -> Value:
     return bind(OPS["sigmoid"], x)
 
 
+def asin(x: Value) -> Value:
+    return bind(OPS["asin"], x)
+
+
+def acos(x: Value) -> Value:
+    return bind(OPS["acos"], x)
+
+
+def atan(x: Value) -> Value:
+    return bind(OPS["atan"], x)
+
+
+def asinh(x: Value) -> Value:
+    return bind(OPS["asinh"], x)
+
+
+def acosh(x: Value) -> Value:
+    return bind(OPS["acosh"], x)
+
+
+def atanh(x: Value) -> Value:
+    return bind(OPS["atanh"], x)
+
+
 def abs(x: Value) -> Value:
     return bind(OPS["abs"], x)
 
@@ -135,6 +159,14 @@ def maximum(a: Value, b: Value) -> Value:
 
 def minimum(a: Value, b: Value) -> Value:
     return bind(OPS["minimum"], a, b)
+
+
+def atan2(a: Value, b: Value) -> Value:
+    return bind(OPS["atan2"], a, b)
+
+
+def copysign(a: Value, b: Value) -> Value:
+    return bind(OPS["copysign"], a, b)
 
 
 def remainder(a: Value, b: Value) -> Value:

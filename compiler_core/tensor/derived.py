@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from compiler_core import dtype as dt
@@ -99,22 +98,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return F.log(F.div(x, F.sub(1.0, x)))  # type: ignore[no-any-return]
 
 
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements of the flattened input at places `index`: T[*index.shape]."""
-    return F.reshape(input, (-1,))[index]  # type: ignore[no-any-return]
-
-
-def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces along `dim`, split before the given places, or into so many of nearly equal size."""
-    size = input.shape[dim]
-    if isinstance(indices_or_sections, int):
-        short, longer = divmod(size, indices_or_sections)
-        lengths = [short + (k < longer) for k in range(indices_or_sections)]
-        return F.split(input, lengths, dim)
-    edges = [0, *(min(i if i >= 0 else i + size, size) for i in indices_or_sections), size]
-    return tuple(F.narrow(input, dim, a, max(b - a, 0)) for a, b in pairwise(edges))
-
-
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     """input summed over the dims that broadcasting `size` to input's shape would expand. Raises ShapeError."""
     wanted = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
@@ -123,12 +106,6 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
         raise ShapeError("sum_to_size: no broadcast leads back", expected=str(tuple(input.shape)), got=str(wanted))
     dims = [*range(lead), *(lead + k for k, n in enumerate(wanted) if n == 1 != input.shape[lead + k])]
     return F.reshape(F.sum(input, dims) if dims else input, wanted)  # type: ignore[no-any-return]
-
-
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """input with one value at places `index` along `dim`."""
-    places = (*[slice(None)] * (dim % max(input.ndim, 1)), index)
-    return F.setitem(input, places, value)  # type: ignore[no-any-return]
 
 
 def exponential(input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:

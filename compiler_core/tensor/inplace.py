@@ -150,7 +150,7 @@ class InPlaceMethods:
     clamp_min_ = in_place(lambda x, min: F.clamp(x, min=min))
     clamp_max_ = in_place(lambda x, max: F.clamp(x, max=max))
     scatter_, scatter_add_, index_add_ = in_place(F.scatter), in_place(F.scatter_add), in_place(F.index_add)
-    index_copy_, index_fill_, index_put_ = in_place(F.index_copy), in_place(_derived("index_fill")), in_place(index_put)
+    index_copy_, index_put_ = in_place(F.index_copy), in_place(index_put)
     eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
     gt_, ge_ = in_place(F.gt), in_place(F.ge)
     exponential_, fill_diagonal_ = in_place(_derived("exponential")), in_place(_derived("fill_diagonal"))

@@ -264,6 +264,11 @@ class Methods:
         return F.permute(self, tuple(range(self.ndim))[::-1])  # type: ignore[no-any-return]
 
     @property
+    def real(self: Any) -> Tensor:
+        """This tensor: it is real."""
+        return self  # type: ignore[no-any-return]
+
+    @property
     def mT(self: Any) -> Tensor:
         """The last two dimensions exchanged."""
         return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
@@ -289,8 +294,8 @@ class Methods:
     bincount, multinomial = _selection("bincount", "multinomial")
     broadcast_to, diagonal, trace, diff, inner = _derived("broadcast_to", "diagonal", "trace", "diff", "inner")
     dist, aminmax, nansum, nanmean, logaddexp = _derived("dist", "aminmax", "nansum", "nanmean", "logaddexp")
-    logit, take, tensor_split, sum_to_size = _derived("logit", "take", "tensor_split", "sum_to_size")
-    index_fill, cumprod, bernoulli = *_derived("index_fill", "cumprod"), _late("random_creation", "bernoulli")
+    logit, sum_to_size = _derived("logit", "sum_to_size")
+    cumprod, bernoulli = *_derived("cumprod"), _late("random_creation", "bernoulli")
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)

@@ -39,6 +39,7 @@ from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.indexing import get_item, set_item
 from compiler_core.tensor.inplace import InPlaceMethods
 from compiler_core.tensor.interop import Interop
+from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.location import user_location
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
@@ -80,7 +81,7 @@ class ViewLink:
         self.base, self.edge, self.version, self.detached = base, edge, version, detached
 
 
-class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop):
+class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateMethods):
     """An n-dimensional array with torch's methods, aliasing and autograd.
 
     Make one with `tensor`, `zeros`, `randn`, ...

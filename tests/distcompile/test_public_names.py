@@ -13,6 +13,7 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config
 from compiler_core.errors import DTypeError
+from compiler_core.torch_table import FUNCTIONS
 from distcompile.errors import ArgumentError, InstallationError
 from distcompile.installation import check_installation
 from distcompile.names import SOURCES, SUBMODULES
@@ -21,7 +22,7 @@ ROOT = Path(dc.__file__).parents[1]
 OURS_ONLY = {"data", "ddp", "debug", "demo", "errors", "parity", "save_file", "load_file"}
 
 
-@pytest.mark.parametrize("name", [*sorted(SUBMODULES), *sorted(SOURCES)])
+@pytest.mark.parametrize("name", [*sorted(SUBMODULES), *sorted(SOURCES), *sorted(n for n in FUNCTIONS if "." not in n)])
 def test_every_public_name_loads(name: str) -> None:
     assert getattr(dc, name) is not None
     assert name in dir(dc)

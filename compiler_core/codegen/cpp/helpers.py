@@ -205,5 +205,5 @@ def libm_declarations(names: Iterable[str]) -> str:
 
 def _declaration(name: str, attribute: str) -> str:
     ctype = "float" if name.endswith("f") and name != "erf" else "double"
-    operands = ", ".join([ctype] * (2 if name.startswith("pow") else 1))
+    operands = ", ".join([ctype] * (2 if name.startswith(("pow", "atan2")) else 1))
     return f"{attribute}{ctype} {name}({operands}) noexcept;\n"

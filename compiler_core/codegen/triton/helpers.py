@@ -117,6 +117,33 @@ def dc_shift_left(a, b, bits: tl.constexpr):
 def dc_shift_left_unsigned(a, b, bits: tl.constexpr):
     return tl.where(b >= bits, 0, a << tl.where(b >= bits, 0, b).to(a.dtype)).to(a.dtype)
 """,
+    "copysign32": """
+def dc_copysign32(a, b):
+    sign = b.to(tl.int32, bitcast=True) & -2147483648
+    return ((a.to(tl.int32, bitcast=True) & 2147483647) | sign).to(tl.float32, bitcast=True)
+""",
+    "copysign64": """
+def dc_copysign64(a, b):
+    sign = (b.to(tl.int64, bitcast=True) >> 63) << 63
+    return (tl.abs(a).to(tl.int64, bitcast=True) | sign).to(tl.float64, bitcast=True)
+""",
+    "atan64": """
+def dc_atan64(x):
+    t = tl.abs(x)  # Cephes' atan: about 0, pi/4 or pi/2, then an odd rational function
+    far = t > 2.41421356237309504880
+    near = t <= 0.66
+    z = tl.where(far, -1.0 / tl.where(far, t, 1.0), tl.where(near, t, (t - 1.0) / (t + 1.0)))
+    s = z * z
+    p = (((s * -8.750608600031904122785e-1 - 1.615753718733365076637e1) * s - 7.500855792314704667340e1) * s
+         - 1.228866684490136173410e2) * s - 6.485021904942025371773e1
+    q = ((((s + 2.485846490142306297962e1) * s + 1.650270098316988542046e2) * s + 4.328810604912902668951e2) * s
+         + 4.853903996359136964868e2) * s + 1.945506571482613964425e2
+    quarters = tl.where(far, 2.0, tl.where(near, 0.0, 1.0)).to(tl.float64)
+    high = tl.full((), 0.78539816339744830962, tl.float64)  # pi/4 in two parts
+    low = tl.full((), 3.061616997868382943065e-17, tl.float64)
+    y = quarters * high + ((z * (s * p / q) + z) + quarters * low)
+    return tl.where(x < 0, -y, tl.where(x == 0, x, y))
+""",
     "philox": """
 def dc_philox(seed, stream, element):
     k0 = seed.to(tl.uint32)
@@ -191,6 +218,75 @@ def dc_tanh(x):
     return tl.where(x < 0, -y, tl.where(x == 0, x, y)).to(x.dtype)
 """,
         ("expm1",),
+    ),
+    "atan": (
+        """
+def dc_atan(x):
+    return dc_atan64(x.to(tl.float64)).to(x.dtype)
+""",
+        ("atan64",),
+    ),
+    "asin": (
+        """
+def dc_asin(x):
+    t = x.to(tl.float64)
+    return (2.0 * dc_atan64(t / (1.0 + tl.sqrt((1.0 - t) * (1.0 + t))))).to(x.dtype)
+""",
+        ("atan64",),
+    ),
+    "acos": (
+        """
+def dc_acos(x):
+    t = x.to(tl.float64)
+    return (2.0 * dc_atan64(tl.sqrt((1.0 - t) / (1.0 + t)))).to(x.dtype)
+""",
+        ("atan64",),
+    ),
+    "atan2": (
+        """
+def dc_atan2(a, b):
+    y = tl.abs(a.to(tl.float64))
+    x = tl.abs(b.to(tl.float64))
+    both = (y == x) & (y == float("inf"))
+    angle = dc_atan64(tl.where(both, 1.0, tl.where(y == 0.0, 0.0, y / x)))
+    left = dc_copysign64(tl.full((), 1.0, tl.float64) + 0.0 * angle, b.to(tl.float64)) < 0.0
+    size = tl.where(left, tl.full((), 3.14159265358979323846, tl.float64) - angle, angle)
+    nan = (a != a) | (b != b)
+    return tl.where(nan, float("nan"), dc_copysign64(size, a.to(tl.float64))).to(a.dtype)
+""",
+        ("atan64", "copysign64"),
+    ),
+    "asinh": (
+        """
+def dc_asinh(x):
+    t = tl.abs(x.to(tl.float64))
+    big = t > 1e100
+    u = tl.where(big, 1.0, t)
+    far = tl.log(t) + tl.full((), 0.69314718055994530942, tl.float64)
+    y = tl.where(big, far, dc_log1p(u + u * u / (1.0 + tl.sqrt(1.0 + u * u))))
+    return tl.where(x < 0, -y, tl.where(x == 0, x, y)).to(x.dtype)
+""",
+        ("log1p",),
+    ),
+    "acosh": (
+        """
+def dc_acosh(x):
+    t = x.to(tl.float64)
+    big = t > 1e100
+    u = tl.where(big, 1.0, t) - 1.0
+    far = tl.log(t) + tl.full((), 0.69314718055994530942, tl.float64)
+    return tl.where(big, far, dc_log1p(u + tl.sqrt(u * (u + 2.0)))).to(x.dtype)
+""",
+        ("log1p",),
+    ),
+    "atanh": (
+        """
+def dc_atanh(x):
+    t = tl.abs(x.to(tl.float64))
+    y = 0.5 * dc_log1p(2.0 * t / (1.0 - t))
+    return tl.where(x < 0, -y, tl.where(x == 0, x, y)).to(x.dtype)
+""",
+        ("log1p",),
     ),
     "floor_mod": (
         """

@@ -111,6 +111,8 @@ EMIT: dict[str, Emit] = {
     "sqrt": _call("sqrt"),
     "rsqrt": lambda a: f"({literal(1, a.dtype)} / tl.sqrt({a.texts[0]}))",
     "erf": _call("erf"),
+    **{name: _helper(name) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
+    "copysign": lambda a: a.helper("copysign32" if a.dtype is float32 else "copysign64"),
     "abs": _abs,
     "sign": _sign,
     "floor": _call("floor"),

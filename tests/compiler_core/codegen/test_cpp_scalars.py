@@ -15,6 +15,7 @@ from compiler_core.ops.registry import Array
 N = 100  # not a multiple of a vector's width
 COMPUTE = [d for d in ALL if d.compute is d]
 FLOAT_ONLY = {"exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "sqrt", "rsqrt", "erf", "sigmoid"}
+FLOAT_ONLY |= {"asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "copysign"}
 INTEGER_ONLY = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 NOT_ON_BOOL = {
     "neg", "abs", "sign", "sub", "div", "pow", "remainder", "floor_divide", "shift_left", "shift_right",

@@ -1,0 +1,69 @@
+"""Functions of compiler_core/ops as users call them: as `torch.f`, with `out=`, and as Tensor methods.
+
+In: a place in the table of compiler_core/torch_table.py. Out: the function, or a method, that gives Tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape
+from compiler_core.torch_table import Place
+
+
+@functools.cache
+def load(place: Place) -> Callable[..., Any]:
+    """The function at `place`."""
+    function: Callable[..., Any] = getattr(importlib.import_module(place[0]), place[1])
+    return function
+
+
+def as_tensors(result: Any) -> Any:
+    """A function's result with bare values, which had no Tensor to ask, as Tensors."""
+    from compiler_core.tensor.tensor import Tensor
+
+    if isinstance(result, tuple):
+        made = [as_tensors(r) for r in result]
+        return type(result)(*made) if hasattr(result, "_fields") else tuple(made)
+    if isinstance(result, list):
+        return [as_tensors(r) for r in result]
+    is_value = hasattr(result, "shape") and hasattr(result, "dtype") and not isinstance(result, Tensor)
+    return Tensor._wrap(result) if is_value else result
+
+
+def write_out(out: Any, result: Any) -> Any:
+    """Copy `result` into the tensor (or tensors) `out`, and return that. Raises ShapeError where it does not fit."""
+    if isinstance(out, (tuple, list)):
+        for one, value in zip(out, result, strict=True):
+            write_out(one, value)
+        return out
+    shape: Shape = tuple(result.shape)
+    if tuple(out.shape) != shape:
+        raise ShapeError("out= has another shape than the result", expected=str(shape), got=str(tuple(out.shape)))
+    return out.copy_(result)
+
+
+def public(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` over values as users call it: Tensors come out, and `out=` is where the result is written."""
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        result = as_tensors(function(*args, **kwargs))
+        return result if out is None else write_out(out, result)
+
+    return call
+
+
+def late_method(name: str, place: Place) -> Callable[..., Any]:
+    """The method that calls the function at `place` with the Tensor as its first argument."""
+
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return as_tensors(load(place)(self, *args, **kwargs))
+
+    method.__name__, method.__qualname__ = name, f"Tensor.{name}"
+    method.__doc__ = f"See {place[0].replace('.', '/')}.py:{place[1]}."
+    return method

@@ -1,0 +1,49 @@
+"""Which file of compiler_core holds each of torch's less common functions, and which of them are Tensor methods.
+
+In: nothing. Out: `FUNCTIONS` (public name -> file and name in it), `METHODS` and `IN_PLACE` (method -> the same).
+One line a file, so that a function is declared once. Files are loaded at the first use of one of their functions.
+A name: `f`; `alias:f` for another name of `f`; `f.` is a method too; `f_` a method with an in-place form; `.f` and
+`.f_` are methods alone. `special.f` is a function of torch.special.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+Place = tuple[str, str]  # module, name in it
+
+TABLE: dict[str, str] = {
+    "ops.composite_stacking": (
+        "atleast_1d atleast_2d atleast_3d hstack vstack row_stack dstack column_stack block_diag meshgrid "
+        "cartesian_prod combinations tensor_split. hsplit. vsplit. dsplit. split_with_sizes. unsafe_split. "
+        "unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat. broadcast_shapes:broadcast_shapes_of"
+    ),
+    "ops.composite_trigonometry": (
+        "asin_ acos_ atan_ asinh_ acosh_ atanh_ arcsin_:asin arccos_:acos arctan_:atan arcsinh_:asinh arccosh_:acosh "
+        "arctanh_:atanh atan2_ arctan2_:atan2 hypot_ deg2rad_ rad2deg_ sinc_ special.sinc copysign_ signbit. sgn_ "
+        "heaviside_ isposinf. isneginf. fmax. fmin. frexp. ldexp_ nextafter_ real isreal. conj_physical_ conj.:real "
+        "resolve_conj.:real resolve_neg.:real angle."
+    ),
+    "ops.composite_placing": (
+        "masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_ "
+        "index_reduce_ as_strided_scatter. .unfold. renorm_ fill"
+    ),
+    "tensor.strided": "as_strided.",
+}
+
+
+def _entries() -> Iterator[tuple[str, Place, bool, bool, bool]]:
+    """(public name, place, is a function, is a method, has an in-place form)."""
+    for module, names in TABLE.items():
+        for entry in names.split():
+            public, _, inner = entry.partition(":")
+            alone, changes = public.startswith("."), public.endswith("_")
+            name = public.strip("._")
+            is_method = alone or changes or public.endswith(".")
+            place = (f"compiler_core.{module}", inner or name.rpartition(".")[2])
+            yield name, place, not alone, is_method, changes
+
+
+FUNCTIONS: dict[str, Place] = {name: place for name, place, function, _, _ in _entries() if function}
+METHODS: dict[str, Place] = {name: place for name, place, _, method, _ in _entries() if method}
+IN_PLACE: dict[str, Place] = {f"{name}_": place for name, place, _, _, changes in _entries() if changes}

@@ -49,7 +49,8 @@ _OTHERS = {
     "compiler_core.device": "device:Device",
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",
-    "compiler_core.tensor.selection": "sort argsort topk kthvalue median nonzero unique bincount multinomial",
+    "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
+    "compiler_core.tensor.selection": "nonzero unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.derived": (
         "aminmax broadcast_to cumprod diagonal diff dist inner logaddexp logit nanmean nansum trace"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
+from compiler_core.ops import composite_order as order
 from compiler_core.ops import functional as F
 
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ class FunctionMethods:
     roll = method(F.roll)
     tril = method(F.tril)
     triu = method(F.triu)
+
+    sort, topk, kthvalue = order.sort, order.topk, order.kthvalue
+    median, nanmedian = order.median, order.nanmedian
+    argsort = method(order.argsort)
+    msort = method(order.msort)
 
     matmul = method(F.matmul)
     mm = method(F.mm)

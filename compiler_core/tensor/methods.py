@@ -289,7 +289,6 @@ class Methods:
     cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _pin_memory
     is_signed, is_nonzero = _is_signed, _is_nonzero
     clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
-    sort, argsort, topk, kthvalue, median = _selection("sort", "argsort", "topk", "kthvalue", "median")
     nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")
     bincount, multinomial = _selection("bincount", "multinomial")
     broadcast_to, diagonal, trace, diff, inner = _derived("broadcast_to", "diagonal", "trace", "diff", "inner")

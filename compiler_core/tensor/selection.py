@@ -1,90 +1,20 @@
-"""Functions that order, find or draw by value: sort, topk, median, nonzero, unique, multinomial, and their kin.
+"""Functions whose result is as long as the data says, or drawn by it: nonzero, unique, bincount, multinomial.
 
-In: a Tensor whose data is known. Out: values (differentiable: taken from the input at the places found) and places.
-They read data, so a traced tensor is a graph break. NaN counts as the largest; equal elements keep their order.
+In: a Tensor whose data is known. Out: values and places. They read data, so a traced tensor is a graph break.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from compiler_core.errors import DTypeError, ShapeError
-from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
-
-
-class Sorted(NamedTuple):
-    """Values in order, and where in the input they stood."""
-
-    values: Tensor
-    indices: Tensor
-
-
-def _order(input: Tensor, dim: int, descending: bool, what: str) -> Array:
-    """Places in order of value, stable; NaN counts as the largest."""
-    array = input._array(what)
-    if not descending:
-        return np.argsort(array, axis=dim, kind="stable")
-    backwards = np.argsort(np.flip(array, dim), axis=dim, kind="stable")
-    places: Array = array.shape[dim] - 1 - np.flip(backwards, dim)
-    return places
-
-
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Sorted:
-    """Sorted along dim. Equal elements keep their order."""
-    if input.dim() == 0:
-        return Sorted(input.clone(), from_numpy(np.zeros((), np.int64)))
-    places = from_numpy(_order(input, dim, descending, "sort").astype(np.int64))
-    return Sorted(F.take_along_dim(input, places, dim), places)
-
-
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The places that `sort` gives."""
-    return sort(input.detach(), dim, descending, stable).indices
-
-
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
-    """The k largest (or smallest) elements along dim, in order. Raises ShapeError if there are fewer."""
-    size = input.shape[dim] if input.dim() else 1
-    if not 0 <= k <= size:
-        raise ShapeError("selected index k out of range", expected=f"0..{size}", got=str(k))
-    values, places = sort(input, dim, descending=largest)
-    return Sorted(F.narrow(values, dim, 0, k), F.narrow(places, dim, 0, k))
-
-
-def _one_place(input: Tensor, places: Array, dim: int, keepdim: bool) -> Sorted:
-    """The elements at `places` along dim (of size 1 there), with that dim dropped unless keepdim."""
-    chosen = from_numpy(places.astype(np.int64))
-    values = F.take_along_dim(input, chosen, dim)
-    return Sorted(values, chosen) if keepdim else Sorted(F.squeeze(values, dim), F.squeeze(chosen, dim))
-
-
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
-    """The k-th smallest element along dim, k from 1. Raises ShapeError if there are fewer."""
-    size = input.shape[dim]
-    if not 1 <= k <= size:
-        raise ShapeError("kthvalue: k out of range", expected=f"1..{size}", got=str(k))
-    order = _order(input, dim, descending=False, what="kthvalue")
-    return _one_place(input, np.take(order, [k - 1], dim), dim, keepdim)
-
-
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Sorted:
-    """The lower median: of all elements, or with its place along dim. NaN if there is one."""
-    if dim is None:
-        return median(F.reshape(input, (-1,)), 0).values  # type: ignore[union-attr]
-    array = input._array("median")
-    order = _order(input, dim, descending=False, what="median")
-    middle = (array.shape[dim] - 1) // 2
-    lower, last = np.take(order, [middle], dim), np.take(order, [-1], dim)
-    spoiled = np.isnan(np.take_along_axis(array, last, dim)) if array.dtype.kind not in "biu" else False
-    first_nan = np.expand_dims(np.argmax(np.isnan(array), dim), dim) if np.any(spoiled) else last
-    return _one_place(input, np.where(spoiled, first_nan, lower), dim, keepdim)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:

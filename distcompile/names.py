@@ -55,6 +55,12 @@ _OTHERS = {
     "compiler_core.tensor.derived": (
         "aminmax broadcast_to cumprod diagonal diff dist inner logaddexp logit nanmean nansum trace"
     ),
+    "compiler_core.ops.composite_convolution": (
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+    ),
+    "compiler_core.ops.composite_pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",
+    "compiler_core.ops.composite_adaptive": "adaptive_avg_pool1d",
+    "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
     "distcompile.limits": "finfo iinfo",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",

@@ -255,32 +255,46 @@ def _define_pieces(definer: Definer, node: Call) -> None:
 def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> None:
     operand = node.args[0]
     axes = d.make_axes(operand.shape)
-    value = definer.read(operand, indices_of(axes))
     dims = node.attrs["dims"]
-    if operand.meta.numel == 0:
-        definer.add_element(node, x.Const(identity(rule.kind, node.dtype).item(), node.dtype))
-        return
     kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims)
-    is_place = rule.kind.startswith("arg")
-    if all(axes[dim].extent == 1 for dim in dims):
+    reduced = tuple(axes[dim] for dim in dims)
+    if operand.meta.numel == 0:
+        _reduce_nothing(definer, node, rule.kind)
+        return
+    value = definer.read(operand, indices_of(axes))
+    if rule.kind.startswith("arg"):  # a place is found along the columns, so its dimension comes last
+        axes = (*kept, *reduced)
+    _reduce(definer, node, rule.kind, value, axes, kept)
+
+
+def _define_indexed_reduction(definer: Definer, node: Call, rule: rules.IndexedReduction) -> None:
+    metas = tuple(arg.meta for arg in node.args)
+    extents = rule.extents(metas, **node.attrs)
+    if 0 in extents:
+        _reduce_nothing(definer, node, rule.kind)
+        return
+    kept = d.make_axes(node.shape)
+    axes = d.make_axes((*node.shape, *extents))
+    axes = (*kept, *axes[len(kept) :])
+    value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
+    _reduce(definer, node, rule.kind, tighten(value), axes, kept)
+
+
+def _reduce_nothing(definer: Definer, node: Call, kind: str) -> None:
+    definer.add_element(node, x.Const(identity(kind, node.dtype).item(), node.dtype))
+
+
+def _reduce(definer: Definer, node: Call, kind: str, value: x.Expr, axes: d.Axes, kept: d.Axes) -> None:
+    """Define `node` as the reduction of `value` over those of `axes` that are not `kept`."""
+    is_place = kind.startswith("arg")
+    if all(axis.extent == 1 for axis in axes if axis not in kept):
         definer.add_element(node, x.Const(0, node.dtype) if is_place else cast(value, node.dtype), kept)
         return
-    if is_place:  # a place is found along the columns, so its dimension comes last
-        axes = (*kept, axes[dims[0]])
-    flat = flatten(tuple(of_axis(axis) for axis in kept), tuple(axis.extent for axis in kept))
+    flat = flatten(indices_of(kept), tuple(axis.extent for axis in kept))
     accumulate = value.dtype.compute if is_place else node.dtype.compute
-    reduced = d.Reduce(
-        node.name,
-        node.dtype,
-        axes,
-        cast(value, accumulate),
-        _kind(rule.kind),
-        flat,
-        node.meta.numel,
-        accumulate,
-        note_of(node),
-    )
-    definer.add(reduced, node.meta)
+    value = cast(value, accumulate)
+    numel, note = node.meta.numel, note_of(node)
+    definer.add(d.Reduce(node.name, node.dtype, axes, value, _kind(kind), flat, numel, accumulate, note), node.meta)
 
 
 def _kind(kind: str) -> ReduceKind:
@@ -338,6 +352,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     rules.Pointwise: _define_pointwise,
     rules.Indexed: _define_indexed,
     rules.Reduction: _define_reduction,
+    rules.IndexedReduction: _define_indexed_reduction,
     rules.Scatter: _define_scatter,
     rules.Library: _define_library,
     Routine: _define_routine,

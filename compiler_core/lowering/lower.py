@@ -3,6 +3,7 @@
 In: the graphs of one compilation (forward, backward segments). Out: one Program a graph; equal kernels are one object
 among all of them.
 
+    expand      Graph -> Graph: convolutions written as windows and products              graph/passes/expand.py
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
     inline      elements read once, in another order, written into their reader           lowering/inline.py
     place       products written where their only reader wants them,                      lowering/place.py
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
+from compiler_core.graph.passes import EXPAND, run_passes
 from compiler_core.loop_ir import ir
 from compiler_core.lowering.define import define
 from compiler_core.lowering.inline import inline_reordered
@@ -33,6 +35,8 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "") -> list[ir.Progr
     """
     table = KernelTable()
     name = name or graphs[0].name
+    with timed(name, "expand"):
+        graphs = [run_passes(graph, EXPAND) for graph in graphs]
     with timed(name, "define"):
         defined = [define(graph) for graph in graphs]
     with timed(name, "inline"):

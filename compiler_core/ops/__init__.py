@@ -4,6 +4,7 @@ from compiler_core.ops import (
     arithmetic,
     compare,
     convert,
+    convolution,
     creation,
     indexing,
     inverse,
@@ -14,12 +15,14 @@ from compiler_core.ops import (
     random,
     reduction,
     sorting,
+    windows,
 )
 
 __all__ = [
     "arithmetic",
     "compare",
     "convert",
+    "convolution",
     "creation",
     "indexing",
     "inverse",
@@ -30,4 +33,5 @@ __all__ = [
     "random",
     "reduction",
     "sorting",
+    "windows",
 ]

@@ -15,7 +15,6 @@ from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
-    Scalar,
     as_new,
     as_value,
     broadcast_shapes,
@@ -303,25 +302,6 @@ def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
         if cut:
             x = prims.cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
     return as_new(x) if x is input else x
-
-
-def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None) -> Value:
-    """input with `value` around it. pad: (low, high) pairs from the last dim backwards; negative ones crop."""
-    if mode != "constant":
-        raise ShapeError(f"pad: mode {mode!r} is not supported", expected="'constant'")
-    x = as_value(input)
-    ndim = len(x.shape)
-    if len(pad) % 2 or len(pad) > 2 * ndim:
-        raise ShapeError("pad: needs a (low, high) pair per dim, last dim first", got=str(pad))
-    low, high = [0] * ndim, [0] * ndim
-    for k in range(len(pad) // 2):
-        low[ndim - 1 - k], high[ndim - 1 - k] = pad[2 * k], pad[2 * k + 1]
-    for d in range(ndim):
-        crop = builtins.max(0, -low[d]), builtins.max(0, -high[d])
-        x = narrow(x, d, crop[0], x.shape[d] - crop[0] - crop[1])
-    low, high = [builtins.max(0, n) for n in low], [builtins.max(0, n) for n in high]
-    kind = {"f": float, "b": bool}.get(dtype_of(x).kind, int)
-    return prims.pad(x, low, high, kind(value or 0)) if any(low) or any(high) else as_new(x)
 
 
 # ---- triangles

@@ -125,7 +125,6 @@ from compiler_core.ops.composite_movement import (
     movedim,
     narrow,
     one_hot,
-    pad,
     permute,
     ravel,
     repeat,
@@ -159,6 +158,7 @@ from compiler_core.ops.composite_norm import (
     normalize,
     rms_norm,
 )
+from compiler_core.ops.composite_padding import pad
 from compiler_core.ops.composite_pointwise import (
     abs,
     add,

@@ -255,6 +255,54 @@ def argsort(x: Value, dim: int, descending: bool) -> Value:
     return bind(OPS["argsort"], x, dim=dim, descending=descending)
 
 
+# ---- convolutions: stride, low, high, dilation one a spatial dim
+
+
+def convolution(x: Value, weight: Value, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1) -> Value:
+    return bind(
+        OPS["convolution"],
+        x,
+        weight,
+        stride=tuple(stride),
+        low=tuple(low),
+        high=tuple(high),
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
+def convolution_input(
+    g: Value, weight: Value, size: Ints, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1
+) -> Value:
+    return bind(
+        OPS["convolution_input"],
+        g,
+        weight,
+        size=tuple(size),
+        stride=tuple(stride),
+        low=tuple(low),
+        high=tuple(high),
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
+def convolution_weight(
+    x: Value, g: Value, kernel: Ints, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1
+) -> Value:
+    return bind(
+        OPS["convolution_weight"],
+        x,
+        g,
+        kernel=tuple(kernel),
+        stride=tuple(stride),
+        low=tuple(low),
+        high=tuple(high),
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
 # ---- movement
 
 
@@ -272,6 +320,23 @@ def expand(x: Value, shape: Ints) -> Value:
 
 def slice(x: Value, starts: Ints, stops: Ints, steps: Ints) -> Value:
     return bind(OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+
+def windows(x: Value, kernel: Ints, stride: Ints, dilation: Ints) -> Value:
+    return bind(OPS["windows"], x, kernel=tuple(kernel), stride=tuple(stride), dilation=tuple(dilation))
+
+
+def windows_add(g: Value, size: Ints, kernel: Ints, stride: Ints, dilation: Ints) -> Value:
+    attrs = {"kernel": tuple(kernel), "stride": tuple(stride), "dilation": tuple(dilation)}
+    return bind(OPS["windows_add"], g, size=tuple(size), **attrs)
+
+
+def window_sum(x: Value, kernel: Ints, stride: Ints, dilation: Ints) -> Value:
+    return bind(OPS["window_sum"], x, kernel=tuple(kernel), stride=tuple(stride), dilation=tuple(dilation))
+
+
+def window_argmax(x: Value, kernel: Ints, stride: Ints, dilation: Ints) -> Value:
+    return bind(OPS["window_argmax"], x, kernel=tuple(kernel), stride=tuple(stride), dilation=tuple(dilation))
 
 
 def flip(x: Value, dims: Ints) -> Value:

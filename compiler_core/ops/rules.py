@@ -54,6 +54,28 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexedReduction:
+    """out[i] = reduce(kind, emit(e, (*i, *k), read, metas, **attrs)) over k in `extents(metas, **attrs)`.
+
+    A reduction over indices of its own, not over dims of an operand. kind: as in Reduction. Used by sliding windows.
+    """
+
+    kind: str
+    extents: Callable[..., tuple[int, ...]]
+    emit: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """out = expand(*operands, **attrs), written with other ops just before lowering (graph/passes/expand.py).
+
+    Differentiation and partition see the op whole: what it expands into is neither saved nor recomputed piecewise.
+    """
+
+    expand: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
     """out = base with elements put at data- or slice-given places.
 
@@ -73,4 +95,4 @@ class Library:
     routine: str
 
 
-LowerRule = Pointwise | Movement | Indexed | Reduction | Scatter | Library | Routine
+LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Library | Expansion | Routine

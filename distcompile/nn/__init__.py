@@ -39,6 +39,7 @@ from distcompile.nn.activation import (
 from distcompile.nn.attention import MultiheadAttention
 from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d
 from distcompile.nn.containers import ModuleDict, ModuleList, Sequential
+from distcompile.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from distcompile.nn.dropout import Dropout, Dropout1d, Dropout2d
 from distcompile.nn.embedding import Embedding
 from distcompile.nn.linear import Flatten, Identity, Linear, Unflatten
@@ -57,6 +58,26 @@ from distcompile.nn.module import Module
 from distcompile.nn.normalization import GroupNorm, LayerNorm, RMSNorm
 from distcompile.nn.parameter import Buffer, Parameter
 from distcompile.nn.parameter_containers import ParameterDict, ParameterList
+from distcompile.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+)
 from distcompile.nn.sync_batchnorm import SyncBatchNorm
 from distcompile.nn.transformer import (
     Transformer,
@@ -84,11 +105,26 @@ __all__ = [
     "GELU",
     "GLU",
     "SELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "Buffer",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CrossEntropyLoss",
     "Dropout",
     "Dropout1d",
@@ -104,12 +140,21 @@ __all__ = [
     "Identity",
     "KLDivLoss",
     "L1Loss",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "Module",
     "ModuleDict",

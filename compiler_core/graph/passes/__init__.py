@@ -1,7 +1,8 @@
 """Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
 
 `SIMPLIFY` is what captured graphs go through, `SIMPLIFY_JOINT` what joint graphs (and graphs that no one will
-differentiate) do. `run_passes` verifies after each pass when DISTCOMPILE_VERIFY=1.
+differentiate) do, `EXPAND` what the lowering starts with. `run_passes` verifies after each pass when
+DISTCOMPILE_VERIFY=1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
+from compiler_core.graph.passes.expand import Expand
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.rewrite import Pass
@@ -26,6 +28,7 @@ SIMPLIFY_JOINT: tuple[Pass, ...] = (
     Dce(),
     Rename(),
 )
+EXPAND: tuple[Pass, ...] = (Expand(),)
 
 
 def run_passes(graph: Graph, passes: Sequence[Pass] = SIMPLIFY) -> Graph:
@@ -37,4 +40,16 @@ def run_passes(graph: Graph, passes: Sequence[Pass] = SIMPLIFY) -> Graph:
     return graph
 
 
-__all__ = ["SIMPLIFY", "SIMPLIFY_JOINT", "Canonicalise", "Cse", "Dce", "Fold", "Pass", "Rename", "run_passes"]
+__all__ = [
+    "EXPAND",
+    "SIMPLIFY",
+    "SIMPLIFY_JOINT",
+    "Canonicalise",
+    "Cse",
+    "Dce",
+    "Expand",
+    "Fold",
+    "Pass",
+    "Rename",
+    "run_passes",
+]

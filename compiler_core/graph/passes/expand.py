@@ -1,0 +1,44 @@
+"""Expand: ops that loops do not compute whole (convolutions) are written with those that they do.
+
+In: Graph, after autograd and partition. Out: Graph without calls whose lower rule is an `Expansion`. Events stay.
+The rule runs on the call's operands under a trace that appends to the graph being rewritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.passes.rewrite import Rewriter
+from compiler_core.ops.registry import Attrs, Op, Value, use_trace
+from compiler_core.ops.rules import Expansion
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """See the head of this file."""
+
+    def apply(self, graph: Graph) -> Graph:
+        if not any(isinstance(call.op.lower, Expansion) for call in graph.calls):
+            return graph
+        return replace(Rewriter(graph, _expanded).run(), signals=graph.signals, waits=graph.waits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorder:
+    """A trace whose calls become nodes of the rewriter's graph."""
+
+    rewriter: Rewriter
+
+    def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        nodes = (value if isinstance(value, Node) else self.rewriter.constant(value) for value in values)
+        return self.rewriter.call(op, *nodes, **attrs)
+
+
+def _expanded(rewriter: Rewriter, call: Call) -> Node | None:
+    rule = call.op.lower
+    if not isinstance(rule, Expansion):
+        return None
+    with use_trace(_Recorder(rewriter)):
+        result: Node = rule.expand(*call.args, **call.attrs)
+    return result

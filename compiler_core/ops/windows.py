@@ -1,0 +1,270 @@
+"""Sliding windows over the last dims of an array: windows, windows_add (its adjoint), window_sum, window_argmax.
+
+In: x: T[*lead, *n] and, for each of the last len(kernel) dims, how many elements a window holds (`kernel`), how far
+windows lie apart (`stride`) and how far a window's elements do (`dilation`). Out: T[*lead, *o, *kernel] with
+o = (n - dilation*(kernel - 1) - 1) // stride + 1, and element (i, k) = x[i*stride + k*dilation]. A view in NumPy, an
+index in loops. Convolution is a product with it, pooling a reduction over it (`window_sum`: its sum over the kernel
+dims; `window_argmax`: the place, within the flattened kernel, of its first maximum), its adjoint `windows_add` is fold
+(col2im). Eager, these three go kernel place by kernel place, each step whole strided arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import int64, of
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.checks import BOOLEAN, EVERY, NUMERIC, check_dtype
+from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
+from compiler_core.ops.rules import IndexedReduction, Movement
+
+Dims = tuple[int, ...]
+Index = tuple[Any, ...]
+Metas = tuple[TensorMeta, ...]
+
+
+def window_counts(op: str, sizes: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> Shape:
+    """How many windows fit into each of `sizes`. Raises ShapeError where none does, or a number is not positive."""
+    if (
+        not len(sizes) == len(kernel) == len(stride) == len(dilation)
+        or min((*kernel, *stride, *dilation), default=1) < 1
+    ):
+        raise ShapeError(
+            f"{op}: kernel, stride and dilation are positive, one for each of the last dims",
+            expected=f"{len(sizes)} each",
+            got=f"kernel {kernel}, stride {stride}, dilation {dilation}",
+        )
+    spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation))
+    if any(n < span for n, span in zip(sizes, spans)):
+        raise ShapeError(f"{op}: the window is larger than the (padded) input", expected=f"<= {sizes}", got=str(spans))
+    return tuple((n - span) // s + 1 for n, span, s in zip(sizes, spans, stride))
+
+
+def _places(kernel: Dims, stride: Dims, dilation: Dims, counts: Shape) -> Iterator[tuple[Dims, Index]]:
+    """For each place within a window: the place, and the slices of x that hold that element of every window."""
+    for place in itertools.product(*map(range, kernel)):
+        starts = [k * d for k, d in zip(place, dilation)]
+        slices = (slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, counts, stride))
+        yield place, (..., *slices)
+
+
+# ---- windows
+
+
+def _infer_windows(x: TensorMeta, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
+    lead = x.ndim - len(kernel)
+    if lead < 0:
+        raise ShapeError("windows: more kernel dims than the operand has", expected=f"<= {x.ndim}", got=str(kernel))
+    counts = window_counts("windows", x.shape[lead:], kernel, stride, dilation)
+    return x.with_shape((*x.shape[:lead], *counts, *kernel))
+
+
+def _eager_windows(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: Dims) -> Array:
+    rank = len(kernel)
+    spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation))
+    view = xp.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(x.ndim - rank, x.ndim)))
+    slices = (slice(None, None, step) for step in (*stride, *dilation))
+    return view[(..., *slices)]  # type: ignore[no-any-return]
+
+
+def _vjp_windows(g: Value, out: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims) -> tuple[Value]:
+    return (prims.windows_add(g, tuple(x.shape[len(x.shape) - len(kernel) :]), kernel, stride, dilation),)
+
+
+def _source_windows(index: Index, in_shape: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> Index:
+    rank, lead = len(kernel), len(in_shape) - len(kernel)
+    which, inner = index[lead : lead + rank], index[lead + rank :]
+    return (*index[:lead], *(i * s + k * d for i, k, s, d in zip(which, inner, stride, dilation)))
+
+
+_CASES: tuple[tuple[Shape, Dims, Dims, Dims], ...] = (
+    ((2, 5, 6), (3, 2), (1, 1), (1, 1)),
+    ((2, 7, 6), (2, 2), (2, 3), (1, 2)),
+    ((3, 4), (4,), (1,), (1,)),
+    ((2, 3, 4, 5), (2, 1, 3), (1, 2, 2), (2, 1, 1)),
+    ((7,), (1,), (3,), (1,)),
+    ((0, 4), (2,), (2,), (1,)),
+)
+
+WINDOWS = register(
+    Op(
+        "windows",
+        infer=_infer_windows,
+        eager=_eager_windows,
+        vjp=_vjp_windows,
+        lower=Movement(_source_windows),
+        samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
+        dtypes=EVERY,
+        view=True,
+    )
+)
+
+
+# ---- windows_add
+
+
+def _infer_windows_add(g: TensorMeta, size: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
+    check_dtype("windows_add", g, NUMERIC)
+    rank = len(kernel)
+    counts = window_counts("windows_add", tuple(size), kernel, stride, dilation)
+    if g.ndim < 2 * rank or g.shape[g.ndim - 2 * rank :] != (*counts, *kernel):
+        expected = f"(*, {', '.join(map(str, (*counts, *kernel)))})"
+        raise ShapeError(
+            "windows_add: the operand does not hold the windows of the size", expected=expected, got=str(g)
+        )
+    return g.with_shape((*g.shape[: g.ndim - 2 * rank], *size))
+
+
+def _eager_windows_add(xp: Any, g: Array, size: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> Array:
+    rank = len(kernel)
+    lead = g.ndim - 2 * rank
+    out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
+    with np.errstate(all="ignore"):
+        for place, where in _places(kernel, stride, dilation, g.shape[lead : lead + rank]):
+            out[where] += g[(..., *place)]  # type: ignore[arg-type]
+    return out.astype(g.dtype, copy=False)  # type: ignore[no-any-return]
+
+
+def _vjp_windows_add(
+    g: Value, out: Value, x: Value, size: Shape, kernel: Dims, stride: Dims, dilation: Dims
+) -> tuple[Value]:
+    return (prims.windows(g, kernel, stride, dilation),)
+
+
+def _emit_windows_add(
+    e: Any, index: Index, read: Any, metas: Metas, size: Shape, kernel: Dims, stride: Dims, dilation: Dims
+) -> Any:
+    """The element of window (i - k*dilation) / stride that lies at i, where that is a window."""
+    rank = len(kernel)
+    lead = len(index) - 2 * rank
+    counts = metas[0].shape[lead : lead + rank]
+    at, inner = index[lead : lead + rank], index[lead + rank :]
+    offsets = [i - k * d for i, k, d in zip(at, inner, dilation)]
+    windows = [offset // s for offset, s in zip(offsets, stride)]
+    result = read[0]((*index[:lead], *windows, *inner))
+    zero = e.const(0, metas[0].dtype)
+    for offset, s, o in zip(offsets, stride, counts):
+        if s > 1:
+            result = e.where(e.compare("eq", offset % s, 0), result, zero)
+        result = e.where(e.compare("lt", offset, (o - 1) * s + 1), result, zero)
+        result = e.where(e.compare("ge", offset, 0), result, zero)
+    return result
+
+
+def _folded(case: tuple[Shape, Dims, Dims, Dims]) -> Sample:
+    shape, kernel, stride, dilation = case
+    lead = len(shape) - len(kernel)
+    counts = window_counts("sample", shape[lead:], kernel, stride, dilation)
+    attrs = {"size": shape[lead:], "kernel": kernel, "stride": stride, "dilation": dilation}
+    return Sample(((*shape[:lead], *counts, *kernel),), attrs)
+
+
+WINDOWS_ADD = register(
+    Op(
+        "windows_add",
+        infer=_infer_windows_add,
+        eager=_eager_windows_add,
+        vjp=_vjp_windows_add,
+        lower=IndexedReduction("sum", lambda metas, kernel, **_: kernel, _emit_windows_add),
+        samples=tuple(map(_folded, _CASES)),
+        dtypes=NUMERIC,
+    )
+)
+
+
+# ---- window_sum, window_argmax
+
+
+def _infer_window_sum(x: TensorMeta, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
+    check_dtype("window_sum", x, NUMERIC)
+    return x.with_shape(_infer_windows(x, kernel, stride, dilation).shape[: x.ndim])
+
+
+def _eager_window_sum(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: Dims) -> Array:
+    lead = x.ndim - len(kernel)
+    counts = window_counts("window_sum", x.shape[lead:], kernel, stride, dilation)
+    total = xp.zeros((*x.shape[:lead], *counts), of(x.dtype).compute.numpy)
+    with np.errstate(all="ignore"):
+        for _, where in _places(kernel, stride, dilation, counts):
+            total += x[where]
+    return total.astype(x.dtype, copy=False)  # type: ignore[no-any-return]
+
+
+def _vjp_window_sum(g: Value, out: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims) -> tuple[Value]:
+    rank = len(kernel)
+    spread = prims.expand(prims.reshape(g, (*g.shape, *(1,) * rank)), (*g.shape, *kernel))
+    return (prims.windows_add(spread, tuple(x.shape[len(x.shape) - rank :]), kernel, stride, dilation),)
+
+
+def _emit_window_sum(e: Any, index: Index, read: Any, metas: Metas, kernel: Dims, stride: Dims, dilation: Dims) -> Any:
+    return read[0](_source_windows(index, metas[0].shape, kernel, stride, dilation))
+
+
+WINDOW_SUM = register(
+    Op(
+        "window_sum",
+        infer=_infer_window_sum,
+        eager=_eager_window_sum,
+        vjp=_vjp_window_sum,
+        lower=IndexedReduction("sum", lambda metas, kernel, **_: kernel, _emit_window_sum),
+        samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
+        dtypes=NUMERIC,
+    )
+)
+
+
+def _infer_window_argmax(x: TensorMeta, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
+    check_dtype("window_argmax", x, NUMERIC + BOOLEAN)
+    windows = _infer_windows(x, kernel, stride, dilation)
+    return TensorMeta(windows.shape[: x.ndim], int64)
+
+
+def _eager_window_argmax(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: Dims) -> Array:
+    lead = x.ndim - len(kernel)
+    counts = window_counts("window_argmax", x.shape[lead:], kernel, stride, dilation)
+    best: Array | None = None
+    may_be_nan = x.dtype.kind not in "biu" and bool(xp.isnan(x).any())
+    found = xp.zeros((*x.shape[:lead], *counts), np.int16 if math.prod(kernel) < 1 << 15 else np.int64)
+    for number, (_, where) in enumerate(_places(kernel, stride, dilation, counts)):
+        values = x[where]
+        if best is None:
+            best = xp.array(values)
+            continue
+        better = values > best
+        if may_be_nan:
+            better = (better | xp.isnan(values)) & ~xp.isnan(best)
+        xp.copyto(best, values, where=better)
+        found[better] = number
+    return found.astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _emit_window_argmax(
+    e: Any, index: Index, read: Any, metas: Metas, kernel: Dims, stride: Dims, dilation: Dims
+) -> Any:
+    *outer, flat = index
+    lead = len(outer) - len(kernel)
+    inner, rest = [], math.prod(kernel)
+    for k in kernel:
+        rest //= k
+        inner.append(flat // rest % k if rest > 1 else flat % k)
+    return read[0]((*outer[:lead], *(i * s + k * d for i, k, s, d in zip(outer[lead:], inner, stride, dilation))))
+
+
+WINDOW_ARGMAX = register(
+    Op(
+        "window_argmax",
+        infer=_infer_window_argmax,
+        eager=_eager_window_argmax,
+        vjp=NotDifferentiable("the result is an index"),
+        lower=IndexedReduction("argmax", lambda metas, kernel, **_: (math.prod(kernel),), _emit_window_argmax),
+        samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
+        dtypes=NUMERIC + BOOLEAN,
+    )
+)

@@ -25,6 +25,22 @@ def _erf(x: Numeric) -> Numeric:
     return np.array([math.erf(v) for v in flat.ravel().tolist()], flat.dtype).reshape(flat.shape)
 
 
+def _erfc(x: Numeric) -> Numeric:
+    """libm's erfc, element by element."""
+    flat = np.asarray(x)
+    return np.array([math.erfc(v) for v in flat.ravel().tolist()], flat.dtype).reshape(flat.shape)
+
+
+def pow(base: Numeric, exponent: Numeric) -> Numeric:
+    """base ** exponent. Integers wrap; to a negative exponent they give 0, but for 1 and -1."""
+    base, exponent = np.asarray(base), np.asarray(exponent)
+    if base.dtype.kind not in "iu":
+        return np.power(base, exponent)
+    powers = np.power(base, np.maximum(exponent, 0))
+    parity = np.where(exponent % 2 == 0, np.abs(base), base)
+    return np.where(exponent >= 0, powers, np.where(np.abs(base) == 1, parity, 0)).astype(base.dtype)
+
+
 def _sigmoid(x: Numeric) -> Numeric:
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(np.asarray(x).dtype)
@@ -76,6 +92,7 @@ TABLE: tuple[Entry, ...] = (
     ("sqrt", 1, "same", np.sqrt),
     ("rsqrt", 1, "same", _rsqrt),
     ("erf", 1, "same", _erf),
+    ("erfc", 1, "same", _erfc),
     ("asin", 1, "same", np.arcsin),
     ("acos", 1, "same", np.arccos),
     ("atan", 1, "same", np.arctan),
@@ -96,7 +113,7 @@ TABLE: tuple[Entry, ...] = (
     ("sub", 2, "same", np.subtract),
     ("mul", 2, "same", np.multiply),
     ("div", 2, "same", _div),
-    ("pow", 2, "same", np.power),
+    ("pow", 2, "same", pow),
     ("maximum", 2, "same", np.maximum),
     ("minimum", 2, "same", np.minimum),
     ("atan2", 2, "same", np.arctan2),

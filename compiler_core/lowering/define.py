@@ -32,7 +32,7 @@ from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_a
 Index = tuple[IntLike, ...]
 COSTLY = frozenset(
     ("exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "pow", "sigmoid", "philox", "sqrt", "rsqrt")
-    + ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")
+    + ("erfc", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")
 )
 _MAX_INLINE_OPS = 12
 _MAX_PIECES = 8  # of a concatenation that is one expression

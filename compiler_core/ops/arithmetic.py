@@ -2,16 +2,18 @@
 
 In: two arrays of one shape and dtype. Out: the same. Integer arithmetic wraps; integer division by zero gives 0.
 `maximum` and `minimum` propagate NaN and, as in torch, split the cotangent evenly between equal operands.
-`pow` and `div` are floating only: the functions above choose the dtype.
+`div` is floating only: the functions above choose the dtype.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from compiler_core.dtype import DType
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, FLOATING, INTEGRAL, NUMERIC, infer_alike
 from compiler_core.ops.pointwise import Eager, computed
-from compiler_core.ops.registry import NotDifferentiable, Op, Sample, Value, VjpRule, register
+from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
 
 Pair = tuple[Value | None, Value | None]
@@ -70,11 +72,20 @@ def _vjp_remainder(g: Value, out: Value, a: Value, b: Value) -> Pair:
     return g, prims.neg(prims.mul(g, prims.floor_divide(a, b)))
 
 
+def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
+    """Floats: IEEE's. Integers wrap, and to a negative power are 0, but for 1 and -1."""
+    if a.dtype.kind == "f":
+        return xp.power(a, b)  # type: ignore[no-any-return]
+    parity = xp.where(b % 2 == 0, xp.absolute(a), a)
+    inverse = xp.where(xp.absolute(a) == 1, parity, xp.zeros_like(a))
+    return xp.where(b >= 0, xp.power(a, xp.maximum(b, 0)), inverse)  # type: ignore[no-any-return]
+
+
 ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g))
 SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), lambda g, out, a, b: (g, prims.neg(g)))
 MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul)
 DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=FLOATING)
-POW = _binary("pow", lambda xp, a, b: xp.power(a, b), _vjp_pow, low=0.3, high=2.5, dtypes=FLOATING)
+POW = _binary("pow", _eager_pow, _vjp_pow, low=0.3, high=2.5)
 MAXIMUM = _binary("maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum)
 MINIMUM = _binary("minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum)
 REMAINDER = _binary("remainder", lambda xp, a, b: xp.remainder(a, b), _vjp_remainder, low=1.1, high=1.9)

@@ -91,20 +91,21 @@ def remainder(input: Operand, other: Operand) -> Value:
 def fmod(input: Operand, other: Operand) -> Value:
     """C's %, with the dividend's sign."""
     a, b = operands(input, other)
-    return prims.sub(a, prims.mul(div(a, b, rounding_mode="trunc"), b))
+    if not dtype_of(a).is_floating_point:
+        return prims.sub(a, prims.mul(div(a, b, rounding_mode="trunc"), b))
+    zero = prims.full_like(a, 0.0)
+    negative = prims.lt(a, zero)
+    rest = prims.remainder(prims.where(negative, prims.neg(a), a), prims.where(prims.lt(b, zero), prims.neg(b), b))
+    return prims.where(negative, prims.neg(rest), rest)
 
 
 def pow(input: Operand, exponent: Operand) -> Value:
-    """input ** exponent. Small whole exponents become products; integers to a tensor of integers go through float64."""
+    """input ** exponent. Small whole exponents become products; integers wrap."""
     if is_scalar(exponent) and not is_scalar(input):
         fast = _pow_scalar(as_value(input), plain(exponent))
         if fast is not None:
             return fast
-    a, b = operands(input, exponent)
-    dtype = dtype_of(a)
-    if dtype.is_floating_point:
-        return prims.pow(a, b)
-    return prims.cast(prims.pow(prims.cast(a, dt.float64), prims.cast(b, dt.float64)), dtype)
+    return prims.pow(*operands(input, exponent))
 
 
 def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
@@ -262,13 +263,22 @@ def tan(input: Value) -> Value:
 
 
 def sinh(input: Value) -> Value:
-    """Hyperbolic sine."""
-    return mul(prims.sub(exp(input), exp(neg(input))), 0.5)
+    """Hyperbolic sine: by expm1 near 0; else by e^(|x|/2), squared last, as e^|x| overflows first."""
+    x = floating(input)
+    one = prims.full_like(x, 1.0)
+    is_small = prims.lt(prims.abs(x), one)
+    e = prims.expm1(prims.where(is_small, x, prims.full_like(x, 0.0)))
+    small = mul(prims.add(e, prims.div(e, prims.add(e, one))), 0.5)
+    up, down = prims.exp(mul(x, 0.5)), prims.exp(mul(x, -0.5))
+    large = prims.sub(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down))
+    return prims.where(is_small, small, large)
 
 
 def cosh(input: Value) -> Value:
-    """Hyperbolic cosine."""
-    return mul(prims.add(exp(input), exp(neg(input))), 0.5)
+    """Hyperbolic cosine, by e^(x/2), squared last, as e^x overflows first."""
+    x = floating(input)
+    up, down = prims.exp(mul(x, 0.5)), prims.exp(mul(x, -0.5))
+    return prims.add(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down))
 
 
 def tanh(input: Value) -> Value:
@@ -292,8 +302,8 @@ def erf(input: Value) -> Value:
 
 
 def erfc(input: Value) -> Value:
-    """1 - erf(input)."""
-    return sub(1.0, erf(input))
+    """1 - erf(input), without cancellation."""
+    return prims.erfc(floating(input))
 
 
 def sigmoid(input: Value) -> Value:

@@ -17,7 +17,7 @@ import numpy as np
 from compiler_core.dtype import DType, bool_
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, FLOATING, SIGNED, infer_alike
-from compiler_core.ops.erf import erf_array
+from compiler_core.ops.erf import erf_array, erfc_array
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
 
@@ -94,6 +94,12 @@ ERF = _unary(
     "erf",
     lambda xp, x: erf_array(xp, x),
     lambda g, out, x: (prims.mul(_scale(g, 2.0 / math.sqrt(math.pi)), prims.exp(prims.neg(prims.mul(x, x)))),),
+)
+ERFC = _unary(
+    "erfc",
+    lambda xp, x: erfc_array(xp, x),
+    lambda g, out, x: (prims.mul(_scale(g, -2.0 / math.sqrt(math.pi)), prims.exp(prims.neg(prims.mul(x, x)))),),
+    high=6.0,
 )
 SIGMOID = _unary(
     "sigmoid",

@@ -62,6 +62,10 @@ def erf(x: Value) -> Value:
     return bind(OPS["erf"], x)
 
 
+def erfc(x: Value) -> Value:
+    return bind(OPS["erfc"], x)
+
+
 def sigmoid(x: Value) -> Value:
     return bind(OPS["sigmoid"], x)
 

@@ -76,10 +76,13 @@ def _file_identity(path: Path) -> str:
 
 
 def _flags() -> tuple[str, ...]:
-    """Flags for every unit. Values stay IEEE (NaN, inf, signed zero); only errno and traps are given up."""
+    """Flags for every unit. Values stay IEEE (NaN, inf, signed zero); only errno and traps are given up.
+
+    A product and a sum are rounded one after the other, as eager does: contracted, x * y - z is not 0 for z = x * y.
+    """
     common = (
         "-std=c++17", "-O3", _native_flag(), "-fPIC", "-fopenmp-simd",
-        "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fno-plt",
+        "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fno-plt",
         "-fno-asynchronous-unwind-tables", "-fvisibility=hidden", "-pipe",
     )  # fmt: skip
     if "avx512f" in cpu_features():

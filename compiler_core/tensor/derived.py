@@ -89,7 +89,9 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(input) + exp(other)), without overflow; the larger one plus log1p(exp(-|difference|))."""
     larger = F.maximum(input, other)
-    return F.add(larger, F.log1p(F.exp(F.neg(F.abs(F.sub(input, other))))))  # type: ignore[no-any-return]
+    distance = F.abs(F.sub(input, other))
+    distance = F.masked_fill(distance, F.eq(input, other), 0.0)  # also of two equal infinities
+    return F.add(larger, F.log1p(F.exp(F.neg(distance))))  # type: ignore[no-any-return]
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:

@@ -40,7 +40,7 @@ DC_INLINE float dc_float_of(uint32_t bits) { float x; __builtin_memcpy(&x, &bits
 DC_INLINE uint32_t dc_bits_of(float x) { uint32_t bits; __builtin_memcpy(&bits, &x, 4); return bits; }
 """),
     "exp": (("bits",), """\
-// exp in float, within 1.1 units in the last place; results below 2^-125 become 0. libmvec's is as fast, but leaves its
+// exp in float, within 1.1 units in the last place, subnormal results included. libmvec's is as fast, but leaves its
 // vector path for -inf, which every masked softmax feeds it. Adding 1.5 2^23 rounds n and leaves it in the low bits.
 DC_INLINE float dc_exp(float x) {
   const float shifted = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
@@ -53,9 +53,10 @@ DC_INLINE float dc_exp(float x) {
   p = __builtin_fmaf(p, r, 1.6666665459e-1f);
   p = __builtin_fmaf(p, r, 5.0000001201e-1f);
   p = __builtin_fmaf(p, r * r, r);
-  const float half_scale = dc_float_of((dc_bits_of(shifted) << 23) + 0x3f000000u);  // 2^(n-1): n may be 128
-  const float y = __builtin_fmaf(p, half_scale, half_scale) * 2.0f;
-  return x > 88.7228317f ? __builtin_inff() : x < -86.6f ? 0.0f : y;
+  const bool small = x < -80.0f;  // 2^(n-1) and twice, as n may be 128; where n nears -126, 2^(n+64) and the rest after
+  const float scale = dc_float_of((dc_bits_of(shifted) << 23) + (small ? 0x5f800000u : 0x3f000000u));
+  const float y = __builtin_fmaf(p, scale, scale) * (small ? 0x1p-64f : 2.0f);
+  return x > 88.7228317f ? __builtin_inff() : x < -104.0f ? 0.0f : y;
 }
 """),
     "bf16": (("bits",), """\

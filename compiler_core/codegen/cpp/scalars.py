@@ -179,6 +179,7 @@ EMIT: dict[str, Emit] = {
     "sqrt": _builtin("sqrt"),
     "rsqrt": _rsqrt,
     "erf": _libm("erf"),
+    "erfc": _libm("erfc"),
     **{name: _libm(name) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
     "copysign": lambda a: f"__builtin_copysign{a.suffix}({a.texts[0]}, {a.texts[1]})",
     "abs": _abs,

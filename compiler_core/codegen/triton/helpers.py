@@ -4,13 +4,48 @@ In: nothing. Out: `HELPERS`: name -> (text, names of the helpers that it calls).
 function works in Triton's interpreter and compiles for a GPU, so none uses a vendor's device library, nor those of
 Triton's own that are jitted at its import (tl.sum, tl.max): the interpreter takes their combining functions, not them.
 Sources: log1p and expm1 after Kahan (Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1); philox after
-Salmon et al., SC'11. Limits: pow goes through exp and log in float64, so that of float64 operands is good to about
-1e-13 for results of moderate size; a remainder on a GPU has no digits left where the quotient exceeds 2^24.
+Salmon et al., SC'11; erfc after Cody, as in ops/erf.py. Limits: pow goes through exp and log in float64, so that of
+float64 operands is good to about 1e-13 for results of moderate size; a remainder on a GPU has no digits left where the
+quotient exceeds 2^24.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from compiler_core.ops import erf
+
+
+def _horner(coefficients: Sequence[float], variable: str) -> str:
+    """The text of a polynomial, highest power first."""
+    text = repr(coefficients[0])
+    for c in coefficients[1:]:
+        text = f"({text} * {variable} + {c!r})"
+    return text
+
+
+_ERFC = f"""
+def dc_erfc64(x):
+    x = x.to(tl.float64)
+    y = tl.abs(x)
+    z = tl.minimum(y, 0.5)
+    z = z * z
+    near = x * {_horner(erf.SMALL_P, "z")} / {_horner(erf.SMALL_Q, "z")}
+    y = tl.minimum(y, 40.0)
+    coarse = tl.floor(y * 16.0) / 16.0
+    gauss = tl.exp(-coarse * coarse) * tl.exp(-(y - coarse) * (y + coarse))
+    m = tl.minimum(y, 4.0)
+    middle = {_horner(erf.MIDDLE_P, "m")} / {_horner(erf.MIDDLE_Q, "m")}
+    far = tl.maximum(y, 4.0)
+    w = 1.0 / (far * far)
+    away = ({erf.INV_SQRT_PI!r} - w * {_horner(erf.LARGE_P, "w")} / {_horner(erf.LARGE_Q, "w")}) / far
+    tail = tl.where(gauss == 0.0, gauss, gauss * tl.where(y <= 4.0, middle, away))
+    value = tl.where(y <= 0.46875, 1.0 - near, tl.where(x < 0.0, 2.0 - tail, tail))
+    return tl.where(x != x, x, value)
+"""
+
 _SIMPLE = {
+    "erfc64": _ERFC,
     "sign": """
 def dc_sign(x):
     return tl.where(x > 0, 1, tl.where(x < 0, -1, x)).to(x.dtype)
@@ -55,13 +90,15 @@ def dc_fmod(a, b):
     "int_pow": """
 def dc_int_pow(base, exponent):
     result = (base * 0 + 1).to(base.dtype)
+    inverse = tl.where(base == 1, base, base * 0)
+    if base.dtype.is_int_signed():
+        inverse = tl.where(base == -1, tl.where((exponent & 1) != 0, base, result), inverse)
     left = exponent
     for _ in range(64):
         result = tl.where((left & 1) != 0, result * base, result).to(base.dtype)
         base = (base * base).to(base.dtype)
         left = (left >> 1).to(exponent.dtype)
-    negative = tl.where(base == 1, base, base * 0)
-    return tl.where(exponent < 0, negative, result).to(base.dtype)
+    return tl.where(exponent < 0, inverse, result).to(base.dtype)
 """,
     "pow64": """
 def dc_pow64(a, b):

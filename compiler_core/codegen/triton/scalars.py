@@ -111,6 +111,7 @@ EMIT: dict[str, Emit] = {
     "sqrt": _call("sqrt"),
     "rsqrt": lambda a: f"({literal(1, a.dtype)} / tl.sqrt({a.texts[0]}))",
     "erf": _call("erf"),
+    "erfc": lambda a: f"{a.helper('erfc64')}.to({register_type(a.dtype)})",
     **{name: _helper(name) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
     "copysign": lambda a: a.helper("copysign32" if a.dtype is float32 else "copysign64"),
     "abs": _abs,

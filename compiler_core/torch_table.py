@@ -29,6 +29,31 @@ TABLE: dict[str, str] = {
         "index_reduce_ as_strided_scatter. .unfold. renorm_ fill"
     ),
     "tensor.strided": "as_strided.",
+    "ops.composite_running": (
+        "cummax. cummin. logcumsumexp. cumprod_ trapezoid trapz cumulative_trapezoid gradient diff."
+    ),
+    "ops.composite_products": (
+        "addmv_ addr_ addbmm_ kron. vdot. inner. tensordot cross. cdist pdist dist. ger. chain_matmul"
+    ),
+    "ops.composite_special": (
+        "logaddexp. logaddexp2. xlogy_ logit_ erfinv_ special.xlogy special.xlog1py special.entr special.logit "
+        "special.erfcx special.erfinv special.ndtr special.log_ndtr special.ndtri special.softmax "
+        "special.log_softmax"
+    ),
+    "ops.composite_gamma": "lgamma_ digamma_ polygamma .polygamma_:polygamma_of mvlgamma_ special.zeta",
+    "ops.composite_bessel": (
+        "i0_ special.i0e special.i1 special.i1e special.modified_bessel_i0:i0 special.modified_bessel_i1:i1 "
+        "special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 "
+        "special.scaled_modified_bessel_k1 special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 "
+        "special.spherical_bessel_j0 special.airy_ai"
+    ),
+    "tensor.polynomials": (
+        "special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v "
+        "special.chebyshev_polynomial_w special.shifted_chebyshev_polynomial_t "
+        "special.shifted_chebyshev_polynomial_u special.shifted_chebyshev_polynomial_v "
+        "special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he "
+        "special.laguerre_polynomial_l special.legendre_polynomial_p"
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 SUBMODULES: frozenset[str] = frozenset(
     ("autograd", "backends", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "futures", "nn", "optim")
-    + ("multiprocessing", "parity", "random", "utils")
+    + ("multiprocessing", "parity", "random", "special", "utils")
 )
 
 _FUNCTIONS = """
@@ -52,9 +52,7 @@ _OTHERS = {
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
     "compiler_core.tensor.selection": "nonzero unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
-    "compiler_core.tensor.derived": (
-        "aminmax broadcast_to cumprod diagonal diff dist inner logaddexp logit nanmean nansum trace"
-    ),
+    "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
     "compiler_core.ops.composite_convolution": (
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
     ),

@@ -154,7 +154,7 @@ class InPlaceMethods:
     eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
     gt_, ge_ = in_place(F.gt), in_place(F.ge)
     exponential_, fill_diagonal_ = in_place(_derived("exponential")), in_place(_derived("fill_diagonal"))
-    cumsum_, cumprod_ = in_place(F.cumsum), in_place(_derived("cumprod"))
+    cumsum_ = in_place(F.cumsum)
     addmm_, baddbmm_, fmod_, frac_ = in_place(F.addmm), in_place(F.baddbmm), in_place(F.fmod), in_place(F.frac)
     exp2_, log2_, log10_, erfc_ = in_place(F.exp2), in_place(F.log2), in_place(F.log10), in_place(F.erfc)
     tan_, sinh_, cosh_ = in_place(F.tan), in_place(F.sinh), in_place(F.cosh)

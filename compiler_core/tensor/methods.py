@@ -291,10 +291,9 @@ class Methods:
     clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
     nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")
     bincount, multinomial = _selection("bincount", "multinomial")
-    broadcast_to, diagonal, trace, diff, inner = _derived("broadcast_to", "diagonal", "trace", "diff", "inner")
-    dist, aminmax, nansum, nanmean, logaddexp = _derived("dist", "aminmax", "nansum", "nanmean", "logaddexp")
-    logit, sum_to_size = _derived("logit", "sum_to_size")
-    cumprod, bernoulli = *_derived("cumprod"), _late("random_creation", "bernoulli")
+    broadcast_to, diagonal, trace = _derived("broadcast_to", "diagonal", "trace")
+    aminmax, nansum, nanmean, sum_to_size = _derived("aminmax", "nansum", "nanmean", "sum_to_size")
+    bernoulli = _late("random_creation", "bernoulli")
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)

@@ -1,0 +1,29 @@
+"""Namespaces of functions that are found in the core's table at their first use: torch.special and its like.
+
+In: a namespace's name. Out: its `__all__` and the `__getattr__` of its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from compiler_core.torch_table import FUNCTIONS
+
+
+def namespace(prefix: str, extra: dict[str, str] | None = None) -> tuple[list[str], Callable[[str], Any]]:
+    """(names, __getattr__) of the functions listed as `prefix.name`. extra: name -> the function of torch it is."""
+    own = {name.removeprefix(prefix + "."): place for name, place in FUNCTIONS.items() if name.startswith(prefix + ".")}
+    others = extra or {}
+
+    def find(name: str) -> Any:
+        import distcompile
+        from compiler_core.tensor.torch_names import load, public
+
+        if name in own:
+            return public(load(own[name]))
+        if name in others:
+            return getattr(distcompile, others[name])
+        raise AttributeError(f"module 'distcompile.{prefix}' has no attribute {name!r}")
+
+    return sorted({*own, *others}), find

@@ -3,7 +3,8 @@
 In: nothing. Out: `FUNCTIONS` (public name -> file and name in it), `METHODS` and `IN_PLACE` (method -> the same).
 One line a file, so that a function is declared once. Files are loaded at the first use of one of their functions.
 A name: `f`; `alias:f` for another name of `f`; `f.` is a method too; `f_` a method with an in-place form; `.f` and
-`.f_` are methods alone. `special.f` is a function of torch.special.
+`.f_` are methods alone; `+f` makes a tensor and takes device=, layout=, requires_grad= and
+pin_memory=. `special.f` is a function of torch.special.
 """
 
 from __future__ import annotations
@@ -40,12 +41,31 @@ TABLE: dict[str, str] = {
         "special.erfcx special.erfinv special.ndtr special.log_ndtr special.ndtri special.softmax "
         "special.log_softmax"
     ),
-    "ops.composite_gamma": "lgamma_ digamma_ polygamma .polygamma_:polygamma_of mvlgamma_ special.zeta",
+    "ops.composite_gamma": "lgamma_ digamma_ polygamma_ mvlgamma_ special.zeta",
     "ops.composite_bessel": (
         "i0_ special.i0e special.i1 special.i1e special.modified_bessel_i0:i0 special.modified_bessel_i1:i1 "
         "special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 "
         "special.scaled_modified_bessel_k1 special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 "
         "special.spherical_bessel_j0 special.airy_ai"
+    ),
+    "ops.composite_numbers": (
+        "bitwise_left_shift_ bitwise_right_shift_ gcd_ lcm_ +logspace +scalar_tensor +tril_indices +triu_indices "
+        "nonzero_static. constant_pad_nd"
+    ),
+    "ops.composite_statistics": (
+        "searchsorted bucketize isin unravel_index histc. quantile. nanquantile. mode. std_mean cov. corrcoef."
+    ),
+    "tensor.counting": "unique_consecutive. histogram. histogramdd",
+    "ops.composite_windows": (
+        "+hann_window +hamming_window +blackman_window +bartlett_window +kaiser_window +signal.windows.bartlett "
+        "+signal.windows.blackman +signal.windows.cosine +signal.windows.exponential +signal.windows.gaussian "
+        "+signal.windows.general_cosine +signal.windows.general_hamming +signal.windows.hamming +signal.windows.hann "
+        "+signal.windows.kaiser +signal.windows.nuttall"
+    ),
+    "ops.composite_masked": (
+        "masked.amax masked.amin masked.argmax masked.argmin masked.cumprod masked.cumsum masked.log_softmax "
+        "masked.logaddexp masked.logsumexp masked.mean masked.median masked.norm masked.normalize masked.prod "
+        "masked.softmax masked.softmin masked.std masked.sum masked.var"
     ),
     "tensor.polynomials": (
         "special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v "
@@ -61,7 +81,7 @@ def _entries() -> Iterator[tuple[str, Place, bool, bool, bool]]:
     """(public name, place, is a function, is a method, has an in-place form)."""
     for module, names in TABLE.items():
         for entry in names.split():
-            public, _, inner = entry.partition(":")
+            public, _, inner = entry.removeprefix("+").partition(":")
             alone, changes = public.startswith("."), public.endswith("_")
             name = public.strip("._")
             is_method = alone or changes or public.endswith(".")
@@ -69,6 +89,9 @@ def _entries() -> Iterator[tuple[str, Place, bool, bool, bool]]:
             yield name, place, not alone, is_method, changes
 
 
+CREATIONS = frozenset(
+    entry.removeprefix("+") for names in TABLE.values() for entry in names.split() if entry.startswith("+")
+)
 FUNCTIONS: dict[str, Place] = {name: place for name, place, function, _, _ in _entries() if function}
 METHODS: dict[str, Place] = {name: place for name, place, _, method, _ in _entries() if method}
 IN_PLACE: dict[str, Place] = {f"{name}_": place for name, place, _, _, changes in _entries() if changes}

@@ -16,7 +16,7 @@ from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
 from distcompile.names import SOURCES, SUBMODULES
 
-_LATE = {name: place for name, place in FUNCTIONS.items() if "." not in name}  # `special.i0` is in special.py
+_LATE = {name for name in FUNCTIONS if "." not in name}  # `special.i0` is in special.py
 __version__ = "0.1.0"
 __all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "is_tensor"]
 
@@ -34,9 +34,9 @@ def __getattr__(name: str) -> Any:
     if name in SUBMODULES:
         return importlib.import_module(f"distcompile.{name}")
     if name in _LATE:
-        from compiler_core.tensor.torch_names import load, public
+        from compiler_core.tensor.torch_names import named
 
-        globals()[name] = function = public(load(_LATE[name]))
+        globals()[name] = function = named(name)
         return function
     if name not in SOURCES:
         raise AttributeError(f"module 'distcompile' has no attribute {name!r}")

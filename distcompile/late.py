@@ -13,15 +13,15 @@ from compiler_core.torch_table import FUNCTIONS
 
 def namespace(prefix: str, extra: dict[str, str] | None = None) -> tuple[list[str], Callable[[str], Any]]:
     """(names, __getattr__) of the functions listed as `prefix.name`. extra: name -> the function of torch it is."""
-    own = {name.removeprefix(prefix + "."): place for name, place in FUNCTIONS.items() if name.startswith(prefix + ".")}
+    own = {name.removeprefix(prefix + ".") for name in FUNCTIONS if name.startswith(prefix + ".")}
     others = extra or {}
 
     def find(name: str) -> Any:
         import distcompile
-        from compiler_core.tensor.torch_names import load, public
+        from compiler_core.tensor.torch_names import named
 
         if name in own:
-            return public(load(own[name]))
+            return named(f"{prefix}.{name}")
         if name in others:
             return getattr(distcompile, others[name])
         raise AttributeError(f"module 'distcompile.{prefix}' has no attribute {name!r}")

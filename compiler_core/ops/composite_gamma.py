@@ -132,8 +132,10 @@ def zeta(input: Operand, other: Operand) -> Value:
     return cast(value, dtype)
 
 
-def polygamma(n: int, input: Value) -> Value:
-    """The n-th derivative of digamma."""
+def polygamma(n: Value, input: Value) -> Value:
+    """The n-th derivative of digamma; also in the method's order, polygamma(input, n)."""
+    if isinstance(input, int):
+        n, input = input, n
     if n < 0:
         raise ShapeError("polygamma: n must not be negative", got=str(n))
     x = floating(input)
@@ -148,11 +150,6 @@ def polygamma(n: int, input: Value) -> Value:
         return cast(prims.where(reflected, mirrored, value), dtype_of(x))
     value = F.mul(zeta(float(n + 1), wide), (-1.0) ** (n + 1) * math.factorial(n))
     return cast(value, dtype_of(x))
-
-
-def polygamma_of(input: Value, n: int) -> Value:
-    """`polygamma` with the method's order of arguments."""
-    return polygamma(n, input)
 
 
 def mvlgamma(input: Value, p: int) -> Value:

@@ -125,12 +125,13 @@ def diagonal_scatter(input: Value, src: Value, offset: int = 0, dim1: int = 0, d
 
 _IDENTITY: dict[str, Callable[[dt.DType], float]] = {
     "prod": lambda dtype: 1,
-    "amax": lambda dtype: -math.inf if dtype.is_floating_point else _limit(dtype)[0],
-    "amin": lambda dtype: math.inf if dtype.is_floating_point else _limit(dtype)[1],
+    "amax": lambda dtype: -math.inf if dtype.is_floating_point else integer_limits(dtype)[0],
+    "amin": lambda dtype: math.inf if dtype.is_floating_point else integer_limits(dtype)[1],
 }
 
 
-def _limit(dtype: dt.DType) -> tuple[int, int]:
+def integer_limits(dtype: dt.DType) -> tuple[int, int]:
+    """The smallest and the largest number of an integer dtype, or bool."""
     bits = 8 * dtype.itemsize
     if dtype is dt.bool_:
         return 0, 1

@@ -173,6 +173,10 @@ def copysign(a: Value, b: Value) -> Value:
     return bind(OPS["copysign"], a, b)
 
 
+def gcd(a: Value, b: Value) -> Value:
+    return bind(OPS["gcd"], a, b)
+
+
 def remainder(a: Value, b: Value) -> Value:
     return bind(OPS["remainder"], a, b)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
-from compiler_core.torch_table import Place
+from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
 
 
 @functools.cache
@@ -56,6 +56,33 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
         return result if out is None else write_out(out, result)
 
     return call
+
+
+def creation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` over values as users call it, where it makes a leaf: it takes torch's options of creation."""
+
+    @functools.wraps(function)
+    def call(
+        *args: Any,
+        out: Any = None,
+        device: Any = None,
+        layout: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        from compiler_core.tensor.creation import leaf
+
+        result = function(*args, **kwargs)
+        value = result._read() if hasattr(result, "_cell") else result
+        return leaf(value, requires_grad, device) if out is None else write_out(out, leaf(value, False, device))
+
+    return call
+
+
+def named(name: str) -> Callable[..., Any]:
+    """The function that the table lists under `name`."""
+    return (creation if name in CREATIONS else public)(load(FUNCTIONS[name]))
 
 
 def late_method(name: str, place: Place) -> Callable[..., Any]:

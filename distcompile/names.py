@@ -58,6 +58,7 @@ _OTHERS = {
     ),
     "compiler_core.ops.composite_pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",
     "compiler_core.ops.composite_adaptive": "adaptive_avg_pool1d",
+    "compiler_core.ops.composite_shuffle": "pixel_shuffle pixel_unshuffle channel_shuffle",
     "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
     "distcompile.limits": "finfo iinfo",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",

@@ -60,22 +60,19 @@ def _pad_constant(input: Value, low: list[int], high: list[int], value: Scalar |
 
 
 def _pad_dim(x: Value, d: int, low: int, high: int, mode: str) -> Value:
-    if low == high == 0:
-        return x
-    x = _cropped(x, d, low, high)
-    low, high = builtins.max(0, low), builtins.max(0, high)
-    n = x.shape[d]
-    limit = {"reflect": n - 1, "circular": n}.get(mode, builtins.max(low, high) if n else 0)
-    if builtins.max(low, high) > limit:
+    """Dim d of x extended by what is positive, then cropped by what is negative."""
+    n, front, back = x.shape[d], builtins.max(0, low), builtins.max(0, high)
+    limit = {"reflect": n - 1, "circular": n}.get(mode, builtins.max(front, back) if n else 0)
+    if builtins.max(front, back) > limit:
         raise ShapeError(
             f"Padding size should be less than the corresponding input dimension ({mode})",
             expected=f"at most {limit} at dimension {d}",
             got=f"({low}, {high}) for {tuple(x.shape)}",
         )
     edge = _EDGES[mode]
-    front = [edge(x, d, low, True)] if low else []
-    back = [edge(x, d, high, False)] if high else []
-    return cat([*front, x, *back], d) if front or back else x
+    parts = [edge(x, d, front, True)] if front else []
+    parts += [x, edge(x, d, back, False)] if back else [x]
+    return _cropped(cat(parts, d) if len(parts) > 1 else x, d, low, high)
 
 
 def _reflected(x: Value, d: int, count: int, in_front: bool) -> Value:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 from compiler_core.ops import composite_order as order
+from compiler_core.ops import composite_shuffle as shuffle
 from compiler_core.ops import functional as F
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class FunctionMethods:
     index_select = method(F.index_select)
     index_copy = method(F.index_copy)
     take_along_dim = method(F.take_along_dim)
+    unfold = method(shuffle.unfold)
     diag = method(F.diag)
     addmm = method(F.addmm)
     baddbmm = method(F.baddbmm)

@@ -1,10 +1,11 @@
 """Which ops alias their operand, how to write through them, and the strides their result has.
 
 In: a view op, its attributes, shapes. Out: `is_view`, `scatter` (view_scatter: the base with the view's elements
-replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, detach; flip and take copy. `scatter`
-is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded, which is how gradients flow
-through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`, and whether `reshape`
-aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted operand (`x.t() * 2`).
+replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, detach; flip and take copy.
+`scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded, which is how
+gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`, and whether
+`reshape` aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted operand
+(`x.t() * 2`).
 """
 
 from __future__ import annotations
@@ -48,6 +49,22 @@ def _scatter_expand(base: Value, new: Value, attrs: Attrs) -> Value:
     return prims.reshape(new, shape)
 
 
+def _scatter_windows(base: Value, new: Value, attrs: Attrs) -> Value:
+    kernel, stride, dilation = attrs["kernel"], attrs["stride"], attrs["dilation"]
+    if any(d * (k - 1) >= s for k, s, d in zip(kernel, stride, dilation) if k > 1):
+        raise ShapeError(
+            "cannot write in place to windows that overlap: several of their elements are one memory location",
+            expected="windows at least as far apart as they are long",
+            got=f"size {kernel}, step {stride}",
+            remedy="clone() it first",
+        )
+    shape = meta_of(base).shape
+    size = shape[len(shape) - len(kernel) :]
+    written = prims.windows_add(prims.full_like(new, 1), size, kernel, stride, dilation)
+    values = prims.windows_add(new, size, kernel, stride, dilation)
+    return prims.where(prims.ne(written, prims.full_like(base, 0)), values, base)
+
+
 def _scatter_detach(base: Value, new: Value, attrs: Attrs) -> Value:
     return new
 
@@ -57,6 +74,7 @@ _SCATTER: dict[str, Callable[[Value, Value, Attrs], Value]] = {
     "permute": _scatter_permute,
     "slice": _scatter_slice,
     "expand": _scatter_expand,
+    "windows": _scatter_windows,
     "detach": _scatter_detach,
 }
 VIEW_OPS = frozenset(_SCATTER)
@@ -96,6 +114,10 @@ def view_strides(op: str, attrs: Attrs, in_shape: Shape, in_strides: Strides) ->
         shape = attrs["shape"]
         lead = len(shape) - len(in_shape)
         return (0,) * lead + tuple(0 if n == 1 != m else s for n, m, s in zip(in_shape, shape[lead:], in_strides))
+    if op == "windows":
+        lead = len(in_shape) - len(attrs["kernel"])
+        outer = tuple(s * step for s, step in zip(in_strides[lead:], attrs["stride"]))
+        return (*in_strides[:lead], *outer, *(s * step for s, step in zip(in_strides[lead:], attrs["dilation"])))
     if op == "detach":
         return in_strides
     strides = reshaped_strides(in_shape, in_strides, attrs["shape"])

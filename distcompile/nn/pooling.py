@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from compiler_core.ops.composite_convolution import spread
 from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn.module import Module
 
@@ -284,5 +285,49 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """f[N, C, D, H, W] averaged into f[N, C, *output_size]."""
+
+    rank = 3
+
+
+class _FractionalMaxPoolNd(Module):
+    rank: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        kernel_size: Ints,
+        output_size: Ints | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        rank, name = self.rank, type(self).__name__
+        self.kernel_size = spread("kernel_size", kernel_size, rank)
+        if min(self.kernel_size) < 1:
+            raise ArgumentError(f"kernel_size must be greater than 0, but got {kernel_size}")
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else spread("output_size", output_size, rank)
+        self.output_ratio = (output_ratio,) * rank if isinstance(output_ratio, int | float) else output_ratio
+        if (output_size is None) == (output_ratio is None):
+            raise ArgumentError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise ArgumentError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        pool = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}[self.rank]
+        samples = self._random_samples
+        assert samples is None or isinstance(samples, Tensor)
+        return pool(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPoolNd):
+    """The maxima of f[N, C, H, W] in windows at random distances (Graham 2014)."""
+
+    rank = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPoolNd):
+    """The maxima of f[N, C, D, H, W] in windows at random distances (Graham 2014)."""
 
     rank = 3

@@ -25,6 +25,7 @@ PLACES = {
 KNOWN = {
     "nn.Hardtanh",  # torch's also takes the deprecated min_value and max_value
     *(f"nn.functional.{kind}max_pool{k}d" for kind in ("", "adaptive_") for k in (1, 2, 3)),  # (*args, **kwargs)
+    *(f"nn.functional.fractional_max_pool{k}d" for k in (2, 3)),  # (*args, **kwargs)
     "utils.data.Sampler",  # ours still takes data_source, as torch's did
     "utils.data.random_split",  # the default generator prints differently
 }

@@ -23,6 +23,8 @@ from compiler_core.ops.composite_convolution import (
     fold,
     unfold,
 )
+from compiler_core.ops.composite_grid import affine_grid, grid_sample
+from compiler_core.ops.composite_interpolate import interpolate
 from compiler_core.ops.composite_pooling import (
     avg_pool1d,
     avg_pool2d,
@@ -33,6 +35,11 @@ from compiler_core.ops.composite_pooling import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+)
+from compiler_core.ops.composite_shuffle import (
+    channel_shuffle,
+    pixel_shuffle,
+    pixel_unshuffle,
 )
 from distcompile.nn.functional.activations import (
     celu,
@@ -104,6 +111,15 @@ from distcompile.nn.functional.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
+from distcompile.nn.functional.sampling import (
+    fractional_max_pool2d,
+    fractional_max_pool2d_with_indices,
+    fractional_max_pool3d,
+    fractional_max_pool3d_with_indices,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -115,6 +131,7 @@ __all__ = [
     "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d",
     "adaptive_max_pool3d_with_indices",
+    "affine_grid",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -123,6 +140,7 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -137,8 +155,13 @@ __all__ = [
     "elu",
     "embedding",
     "fold",
+    "fractional_max_pool2d",
+    "fractional_max_pool2d_with_indices",
+    "fractional_max_pool3d",
+    "fractional_max_pool3d_with_indices",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",
@@ -146,6 +169,7 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "huber_loss",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -172,6 +196,8 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prelu",
     "relu",
     "relu6",
@@ -191,4 +217,7 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "unfold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]

@@ -1,0 +1,112 @@
+"""The resizings of nn.functional by other names (upsample*), and fractional pooling, which draws random numbers.
+
+In: tensors f[N, C, *n]. Out: tensors.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_core.ops.composite_fractional import fractional_max_pool
+from compiler_core.ops.composite_interpolate import interpolate
+from compiler_core.tensor.random_creation import rand
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+
+Ints = int | Sequence[int]
+Ratios = float | Sequence[float]
+
+
+def upsample(
+    input: Tensor,
+    size: Ints | None = None,
+    scale_factor: Ratios | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """interpolate, by its old name."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Ints | None = None, scale_factor: Ratios | None = None) -> Tensor:
+    """interpolate by the nearest element."""
+    return interpolate(input, size, scale_factor, mode="nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Ints | None = None, scale_factor: Ratios | None = None) -> Tensor:
+    """interpolate f[N, C, H, W] by bilinear weights, corners aligned."""
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+
+
+def _fractional(
+    rank: int,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None,
+    output_ratio: Ratios | None,
+    samples: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    sizes = tuple(input.shape)[-rank:]
+    if output_size is None:
+        if output_ratio is None:
+            raise ArgumentError(
+                f"fractional_max_pool{rank}d requires specifying either an output_size or an output_ratio"
+            )
+        ratios = (output_ratio,) * rank if isinstance(output_ratio, int | float) else tuple(output_ratio)
+        output_size = [int(n * r) for n, r in zip(sizes, ratios)]
+    if samples is None:
+        batch = 1 if input.dim() == rank + 1 else input.shape[0]
+        samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype)
+    return fractional_max_pool(rank, input, kernel_size, output_size, samples)
+
+
+def fractional_max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: Ratios | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(maxima, places) of f[N, C, H, W] in windows at random distances."""
+    return _fractional(2, input, kernel_size, output_size, output_ratio, _random_samples)
+
+
+def fractional_max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: Ratios | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(maxima, places) of f[N, C, D, H, W] in windows at random distances."""
+    return _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
+
+
+def fractional_max_pool2d(
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: Ratios | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The maxima of f[N, C, H, W] in windows at random distances; with return_indices, also their places."""
+    found = _fractional(2, input, kernel_size, output_size, output_ratio, _random_samples)
+    return found if return_indices else found[0]
+
+
+def fractional_max_pool3d(
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: Ratios | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The maxima of f[N, C, D, H, W] in windows at random distances; with return_indices, also their places."""
+    found = _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
+    return found if return_indices else found[0]

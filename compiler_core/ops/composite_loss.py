@@ -227,9 +227,9 @@ def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: boo
     if log_target:
         loss = mul(prims.exp(target), sub(target, input))
     else:
-        positive = prims.gt(target, prims.full_like(target, 0.0))
-        safe = prims.where(positive, target, prims.full_like(target, 1.0))
-        loss = where(positive, mul(target, sub(prims.log(safe), input)), 0.0)
+        zero = prims.eq(target, prims.full_like(target, 0.0))
+        safe = prims.where(zero, prims.full_like(target, 1.0), target)
+        loss = sub(mul(target, prims.log(safe)), mul(target, input))  # NaN for a negative target, as in torch
     if reduction == "batchmean":
-        return true_divide(sum(loss), input.shape[0])
+        return true_divide(sum(loss), input.shape[0] if input.shape else 1)
     return reduced(loss, reduction)

@@ -10,6 +10,7 @@ from typing import ClassVar
 from compiler_core.dtype import DType
 from compiler_core.tensor.creation import empty
 from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init as initial
 from distcompile.nn.module import Module
@@ -178,6 +179,19 @@ class LeakyReLU(_Activation):
         return F.leaky_relu(input, self.negative_slope, self.inplace)
 
 
+class RReLU(_Activation):
+    """x where positive, else slope · x; slopes are drawn from U(lower, upper) in training. Xu et al. 2015."""
+
+    shown = ("lower", "upper")
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+
 class PReLU(_Activation):
     """x where positive, else weight · x, with one learned slope or one a channel (dimension 1)."""
 
@@ -299,3 +313,12 @@ class LogSoftmax(_AlongDim):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, self.dim)
+
+
+class Softmax2d(_Activation):
+    """Softmax over the channels of f[N, C, H, W] (or f[C, H, W])."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() not in (3, 4):
+            raise ArgumentError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
+        return F.softmax(input, -3)

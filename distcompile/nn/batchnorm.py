@@ -1,7 +1,8 @@
-"""Batch normalisation, with running statistics kept as buffers: BatchNorm1d, BatchNorm2d.
+"""Batch normalisation, with running statistics kept as buffers: BatchNorm1d, BatchNorm2d, BatchNorm3d.
 
-In: f[N, C], f[N, C, L] (1d) or f[N, C, H, W] (2d). Out: the same shape, normalised per channel; in training the buffers
-`running_mean`, `running_var` and `num_batches_tracked` change in place (compiled: extra outputs of the graph).
+In: f[N, C], f[N, C, L] (1d), f[N, C, H, W] (2d) or f[N, C, D, H, W] (3d). Out: the same shape, normalised per channel;
+in training the buffers `running_mean`, `running_var` and `num_batches_tracked` change in place (compiled: extra outputs
+of the graph).
 Source: Ioffe, Szegedy 2015. Limit: `momentum=None` (cumulative average) reads the count, so it cannot be traced.
 """
 
@@ -19,8 +20,9 @@ from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 
 
-class _BatchNorm(Module):
-    dims: ClassVar[tuple[int, ...]] = ()
+class NormBase(Module):
+    """What norms with running statistics share: weight and bias f[C], the buffers, and their printed form."""
+
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -62,6 +64,16 @@ class _BatchNorm(Module):
         if self.bias is not None:
             init.zeros_(self.bias)
 
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(NormBase):
+    dims: ClassVar[tuple[int, ...]] = ()
+
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() not in self.dims:
             expected = " or ".join(f"{d}D" for d in self.dims)
@@ -76,12 +88,6 @@ class _BatchNorm(Module):
             input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum, self.eps
         )
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
-        )
-
 
 class BatchNorm1d(_BatchNorm):
     """For f[N, C] or f[N, C, L]."""
@@ -93,3 +99,9 @@ class BatchNorm2d(_BatchNorm):
     """For f[N, C, H, W]."""
 
     dims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """For f[N, C, D, H, W]."""
+
+    dims = (5,)

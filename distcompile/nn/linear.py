@@ -1,4 +1,4 @@
-"""Dense layers (Linear, Identity) and the layers that only reshape (Flatten, Unflatten).
+"""Dense layers (Linear, Bilinear, Identity) and the layers that only reshape (Flatten, Unflatten).
 
 In: f[..., in_features]. Out: f[..., out_features]. Default initialisation is torch's.
 """
@@ -13,6 +13,7 @@ from compiler_core.dtype import DType
 from compiler_core.ops import functional as C
 from compiler_core.tensor.creation import empty
 from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init
 from distcompile.nn.module import Module
@@ -56,6 +57,43 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """y[k] = x₁ᵀ W[k] x₂ + b[k]: f[..., in1], f[..., in2] -> f[..., out], W: f[out, in1, in2]."""
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if in1_features <= 0:
+            raise ArgumentError(f"in1_features must be > 0, but got {in1_features}")
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias from U(-1/√in1, 1/√in1)."""
+        bound = 1 / math.sqrt(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )
 
 
 class Flatten(Module):

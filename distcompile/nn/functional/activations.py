@@ -41,6 +41,11 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     return _placed(input, C.hardtanh(input, min_val, max_val), inplace)
 
 
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`hardtanh` in place."""
+    return hardtanh(input, min_val, max_val, inplace=True)
+
+
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope · x."""
     return _placed(input, C.leaky_relu(input, negative_slope), inplace)
@@ -58,9 +63,36 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return C.where(input > 0, input, slope * input)
 
 
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`leaky_relu` in place."""
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """x where positive, else slope · x: slopes drawn from U(lower, upper) an element if training, else their mean."""
+    if lower > upper:
+        raise ArgumentError("Lower bound should be less than or equal to the upper bound", got=f"{lower}, {upper}")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = rand_like(input) * (upper - lower) + lower
+    return _placed(input, C.where(input <= 0, input * slope, input), inplace)
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """`rrelu` in place."""
+    return rrelu(input, lower, upper, training, inplace=True)
+
+
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha · (exp(x) - 1)."""
     return _placed(input, C.elu(input, alpha), inplace)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu` in place."""
+    return elu(input, alpha, inplace=True)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -68,9 +100,19 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _placed(input, C.elu(input / alpha) * alpha, inplace)
 
 
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`celu` in place."""
+    return celu(input, alpha, inplace=True)
+
+
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Klambauer et al. 2017."""
     return _placed(input, C.selu(input), inplace)
+
+
+def selu_(input: Tensor) -> Tensor:
+    """`selu` in place."""
+    return selu(input, inplace=True)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -143,6 +185,14 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where above threshold, else value."""
     return _placed(input, C.where(input <= threshold, value, input), inplace)
+
+
+_threshold = threshold  # under a name that its argument does not hide
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """`threshold` in place."""
+    return _threshold(input, threshold, value, inplace=True)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

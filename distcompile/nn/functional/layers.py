@@ -1,4 +1,4 @@
-"""The functions behind the layers: linear, embedding, normalisations, dropout, padding; with torch's signatures.
+"""The functions behind the layers: linear, normalisations, dropout, padding; with torch's signatures.
 
 In: tensors and the layer's parameters. Out: tensors.
 """
@@ -7,6 +7,7 @@ In: tensors and the layer's parameters. Out: tensors.
 # The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from compiler_core.ops import functional as C
@@ -24,26 +25,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x₁ᵀ W[k] x₂ + b[k], W: f[out, in1, in2]."""
     return C.bilinear(input1, input2, weight, bias)
-
-
-def embedding(
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Rows of weight f[num, dim] at i[...]: f[..., dim]. The row `padding_idx` gets no gradient."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise NotSupportedError("embedding offers neither max_norm nor scale_grad_by_freq nor sparse")
-    if padding_idx is not None:
-        rows = weight.shape[0]
-        if not -rows <= padding_idx < rows:
-            raise ArgumentError("Padding_idx must be within num_embeddings", expected=f"< {rows}", got=str(padding_idx))
-        padding_idx %= rows
-    return C.embedding(input, weight, padding_idx)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -89,6 +70,8 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""
+    if training and input.numel() == input.shape[1]:
+        raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None and running_var is not None:
         with no_grad():
@@ -96,6 +79,43 @@ def batch_norm(
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
             running_var.copy_(running_var * (1 - momentum) + variance * momentum)
     return result
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """f[N, C, ...] normalised per sample and channel (running statistics move by the mean over samples), or by them."""
+    if not use_input_stats:
+        return C.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if input.dim() < 3 or math.prod(input.shape[2:]) == 1:
+        raise ArgumentError("Expected more than 1 spatial element when training", got=f"input size {input.shape}")
+    if running_mean is not None and running_var is not None:
+        with no_grad():
+            dims = tuple(range(2, input.dim()))
+            mean, variance = input.mean(dims).mean(0), input.var(dims).mean(0)
+            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+            running_var.copy_(running_var * (1 - momentum) + variance * momentum)
+    return C.group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha·mean of x² over `size` neighbouring channels)^beta, for f[N, C, L...]. Krizhevsky et al. 2012."""
+    if input.dim() < 3:
+        raise ArgumentError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
+    channels = input.shape[1]
+    around = [0, 0] * (input.dim() - 2) + [size // 2, (size - 1) // 2]
+    squares = C.pad(input * input, around)
+    total = squares[:, :channels]
+    for shift in range(1, size):
+        total = total + squares[:, shift : shift + channels]
+    return input / (k + total * (alpha / size)) ** beta
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
@@ -127,22 +147,54 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return _dropped(input, input.shape, p, inplace) if training and p > 0 else input
 
 
-def _channel_dropout(input: Tensor, spatial: int, p: float, training: bool, inplace: bool) -> Tensor:
+def _channel_dropout(input: Tensor, lead: int, p: float, training: bool, inplace: bool) -> Tensor:
+    """Dropout of everything that shares its first `lead` indices."""
     _check_p(p)
     if not training or p == 0:
         return input
-    lead = input.dim() - spatial
-    return _dropped(input, [*input.shape[:lead], *(1 for _ in range(spatial))], p, inplace)
+    return _dropped(input, [*input.shape[:lead], *(1 for _ in range(input.dim() - lead))], p, inplace)
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Whole channels of f[N, C, L] (or f[C, L]) zero with probability p."""
-    return _channel_dropout(input, 1, p, training, inplace)
+    return _channel_dropout(input, 1 if input.dim() == 2 else 2, p, training, inplace)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of f[N, C, H, W] (or f[C, H, W]) zero with probability p."""
+    """Whole channels of f[N, C, H, W] zero with probability p; f[N, C, L] is taken as by `dropout1d`, as in torch."""
     return _channel_dropout(input, 2, p, training, inplace)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Whole channels of f[N, C, D, H, W] (or f[C, D, H, W]) zero with probability p."""
+    return _channel_dropout(input, 1 if input.dim() == 4 else 2, p, training, inplace)
+
+
+def _alpha_dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool) -> Tensor:
+    """SELU's dropout: what falls out becomes SELU's lower limit, and mean and variance stay. Klambauer et al. 2017."""
+    _check_p(p)
+    if not training or p == 0:
+        return input
+    limit = 1.7580993408473766  # -lim selu(x), x -> -infinity
+    if p == 1:
+        result = input * 0.0
+    else:
+        scale = 1 / math.sqrt((limit * limit * p + 1) * (1 - p))
+        rng = default_generator.next_key()
+        keep = C.dropout(input.new_ones(tuple(shape)), p, True, rng=rng) != 0
+        result = C.where(keep, input * scale, -limit * scale) + limit * scale * p
+    return input.copy_(result) if inplace else result
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean and variance of SELU's outputs: elements are set to its limit with probability p."""
+    return _alpha_dropped(input, input.shape, p, training, inplace)
+
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels of f[N, C, ...]."""
+    shape = [*input.shape[:2], *(1 for _ in range(input.dim() - 2))]
+    return _alpha_dropped(input, shape, p, training, inplace)
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:

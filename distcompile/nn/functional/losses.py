@@ -199,3 +199,39 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """‖x₁ - x₂ + eps‖ₚ over the last dimension."""
     return C.norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: object = None,
+) -> Tensor:
+    """cross_entropy(linear(x, W, b), y) for x: f[N, in] (or f[in]), W: f[C, *out, in], b: f[C, *out], y: i64[N, *out].
+
+    options: torch's, which say how to cut the work into chunks, are taken and make no difference.
+    """
+    if not 1 <= input.dim() <= 2 or linear_weight.dim() < 2 or input.shape[-1] != linear_weight.shape[-1]:
+        got = f"{tuple(input.shape)} and {tuple(linear_weight.shape)}"
+        raise ShapeError("linear_cross_entropy: input and weight do not fit", expected="(N, in), (C, *, in)", got=got)
+    per_row = tuple(linear_weight.shape[:-1])
+    if len(per_row) > 1 and input.dim() == 1:
+        raise ShapeError("a loss of several dimensions needs a batch", expected="(N, in)", got=str(tuple(input.shape)))
+    if target.dtype.is_floating_point and ignore_index is not None:
+        raise ArgumentError("ignore_index cannot be specified when target contains probabilities")
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = C.linear(input, linear_weight.reshape(-1, input.shape[-1]), bias)
+    return cross_entropy(
+        logits.reshape(*input.shape[:-1], *per_row),
+        target,
+        weight=weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )

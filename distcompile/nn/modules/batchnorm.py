@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d, _BatchNorm
+from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
 from distcompile.nn.sync_batchnorm import SyncBatchNorm
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "SyncBatchNorm", "_BatchNorm"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "_BatchNorm"]

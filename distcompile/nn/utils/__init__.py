@@ -1,10 +1,11 @@
-"""torch.nn.utils's names: gradient clipping, and parameters as one vector.
+"""torch.nn.utils's names: gradient clipping, parameters as one vector, packed sequences (`rnn`).
 
 In: parameters. Out: their gradients clipped; one flat tensor, and back.
 """
 
 from __future__ import annotations
 
+from distcompile.nn.utils import rnn
 from distcompile.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from distcompile.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 
@@ -14,5 +15,6 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "rnn",
     "vector_to_parameters",
 ]

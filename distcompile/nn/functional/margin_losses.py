@@ -1,0 +1,279 @@
+"""Losses on pairs, triplets and margins, and likelihoods of counts and Gaussians; torch's signatures and numbers.
+
+In: predictions and targets. Out: a scalar (reduction "mean" or "sum") or a loss an element, row or pair ("none").
+Classes are compared with an iota or gathered; nothing reads data, so all of it compiles.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from compiler_core.errors import ShapeError
+from compiler_core.ops import functional as C
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.creation import arange
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
+from distcompile.nn.functional.losses import checked_reduction, pairwise_distance
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+
+
+def _reduced(loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where y is 1, max(0, cos - margin) where it is -1; x: f[N, D] (or f[D]), y: [N] (or [])."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    if input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
+        got = f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}"
+        raise ShapeError("cosine_embedding_loss: inputs have one dimension more than the target", got=got)
+    squares = ((input1 * input1).sum(-1) + 1e-12) * ((input2 * input2).sum(-1) + 1e-12)
+    cosine = (input1 * input2).sum(-1) / squares.sqrt()
+    apart = (cosine - margin).clamp(min=0)
+    return _reduced(C.where(target == 1, 1 - cosine, C.where(target == -1, apart, 0.0 * cosine)), reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """x where y is 1, max(0, margin - x) where it is -1."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    near = C.where(target != -1, input, 0.0)
+    return _reduced(near + C.where(target != 1, (margin - input).clamp(min=0), 0.0), reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, -y·(x₁ - x₂) + margin)."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    if not input1.dim() == input2.dim() == target.dim():
+        got = f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}"
+        raise ShapeError("margin_ranking_loss : All input tensors should have same dimension", got=got)
+    return _reduced((margin - target * (input1 - input2)).clamp(min=0), reduction)
+
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-y·x)), for y of 1 and -1; without overflow."""
+    return _reduced(-C.logsigmoid(target * input), checked_reduction(reduction, size_average, reduce))
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over classes of binary cross entropies of sigmoid(x): f[..., C] -> f[...]."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    loss = -(target * C.logsigmoid(input) + (1 - target) * C.logsigmoid(-input))
+    loss = loss if weight is None else loss * weight
+    return _reduced(loss.sum(-1) / input.shape[-1], reduction)
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Σ_{j≠y} weight[y]·max(0, margin - x[y] + x[j])ᵖ / C, for x: f[N, C] (or f[C]) and classes y: i64[N] (or [])."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ArgumentError("only p == 1 and p == 2 supported", got=str(p))
+    if weight is not None and weight.dim() != 1:
+        raise ArgumentError("weight must be one-dimensional", got=f"{weight.dim()}-d")
+    scores, classes = (input, target) if input.dim() == 2 else (input.unsqueeze(0), target.reshape(1))
+    if scores.dim() != 2 or tuple(classes.shape) != (scores.shape[0],):
+        got = f"{tuple(input.shape)} and {tuple(target.shape)}"
+        raise ShapeError("multi_margin_loss: targets do not fit the scores", expected="(N, C) and (N)", got=got)
+    chosen = C.gather(scores, 1, classes.unsqueeze(1))
+    loss = (margin - chosen + scores).clamp(min=0)
+    loss = loss if p == 1 else loss * loss
+    loss = loss if weight is None else loss * C.index_select(weight, 0, classes).unsqueeze(1)
+    others = arange(scores.shape[1]).unsqueeze(0) != classes.unsqueeze(1)
+    loss = C.where(others, loss, 0.0).sum(1) / scores.shape[1]
+    return _reduced(loss if input.dim() == 2 else loss[0], reduction)
+
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Σ_{j in y, i not in y} max(0, 1 - x[j] + x[i]) / C; x: f[N, C] (or f[C]), y: i64 alike, up to the first -1."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    if tuple(input.shape) != tuple(target.shape) or input.dim() > 2:
+        raise ShapeError(
+            "multilabel_margin_loss: inconsistent target size", expected=str(input.shape), got=str(target.shape)
+        )
+    scores, classes = (input, target) if input.dim() == 2 else (input.reshape(1, -1), target.reshape(1, -1))
+    count = scores.shape[1]
+    counts = (classes < 0).to(classes.dtype).cumsum(1) == 0  # (N, C): before the first -1
+    place = C.where(counts, classes, 0)
+    matches = (place.unsqueeze(2) == arange(count)) & counts.unsqueeze(2)  # (N, j, i): label j is class i
+    distance = (1 - C.gather(scores, 1, place).unsqueeze(2) + scores.unsqueeze(1)).clamp(min=0)
+    pairs = counts.unsqueeze(2) & matches.any(1, keepdim=True).logical_not()
+    loss = C.where(pairs, distance, 0.0).sum((1, 2)) / count
+    return _reduced(loss if input.dim() == 2 else loss[0], reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """exp(x) - y·x, or x - y·log(x + eps) without log_input; full: plus Stirling's log y! where y > 1."""
+    reduction = checked_reduction(reduction, size_average, reduce)
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        safe = C.where(target > 1, target, 1.0)
+        stirling = safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log()
+        loss = loss + C.where(target > 1, stirling, 0.0)
+    return _reduced(loss, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """(log v + (x - y)²/v)/2, v = max(var, eps), whose gradient ignores the maximum; full: plus log(2π)/2.
+
+    var: as input, or 1 in (or without) the last dimension. Raises: ArgumentError if an element of it is negative;
+    compiled, where nothing reads data, that gives NaN.
+    """
+    reduction = checked_reduction(reduction)
+    variance = (
+        input.new_full(tuple(input.shape), var) if isinstance(var, (int, float)) else _fitting_variance(var, input)
+    )
+    if current_trace() is None:
+        if bool((variance < 0).any()):
+            raise ArgumentError("var has negative entry/entries")
+    else:
+        variance = C.where(variance < 0, math.nan, variance)
+    variance = variance + (variance.clamp(min=eps) - variance).detach()
+    loss = 0.5 * (variance.log() + (input - target) ** 2 / variance)
+    return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def _fitting_variance(var: Tensor, input: Tensor) -> Tensor:
+    shape, own = tuple(input.shape), tuple(var.shape)
+    if own == shape[:-1] and own != shape:
+        return var.unsqueeze(-1)
+    if own == shape or (len(own) == len(shape) and sum(n for m, n in zip(shape, own, strict=True) if m != n) == 1):
+        return var
+    raise ArgumentError("var is of incorrect size", expected=f"{shape}, or 1 in one dimension", got=str(own))
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, margin + d(a, p) - d(a, n)) with d the p-norm of the difference; swap: d(p, n) where that is less."""
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        return pairwise_distance(x, y, p, eps)
+
+    return triplet_margin_with_distance_loss(
+        anchor,
+        positive,
+        negative,
+        distance_function=distance,
+        margin=margin,
+        swap=swap,
+        reduction=checked_reduction(reduction, size_average, reduce),
+    )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Distance | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with any distance (pairwise_distance unless given)."""
+    reduction = checked_reduction(reduction)
+    if margin <= 0:
+        raise ArgumentError(f"margin must be greater than 0, got {margin}")
+    if not anchor.dim() == positive.dim() == negative.dim():
+        got = f"anchor {anchor.dim()}D, positive {positive.dim()}D, negative {negative.dim()}D"
+        raise ShapeError("the anchor, positive, and negative tensors have the same number of dimensions", got=got)
+    distance = distance_function or pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = C.minimum(far, distance(positive, negative))
+    return _reduced((margin + near - far).clamp(min=0), reduction)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """‖x[i] - x[j]‖ₚ for all i < j: f[N, D] -> f[N(N-1)/2]."""
+    if input.dim() != 2:
+        raise ShapeError("pdist only supports 2D tensors", got=f"{input.dim()}D")
+    if p < 0:
+        raise ArgumentError("pdist only supports non-negative p values", got=str(p))
+    first = [i for i in range(input.shape[0]) for _ in range(i + 1, input.shape[0])]
+    second = [j for i in range(input.shape[0]) for j in range(i + 1, input.shape[0])]
+    if not first:
+        return input.new_zeros((0,))
+    return C.norm(input[first] - input[second], p, -1)

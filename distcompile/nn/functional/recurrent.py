@@ -1,0 +1,111 @@
+"""The arithmetic of recurrent layers: one step of each kind, and its run over a sequence.
+
+In: for a run, rows of all steps one after the other, f[sum of sizes, I], and how many sequences reach each step (for a
+padded batch: B at every step). Out: rows alike, f[sum of sizes, H], and the last states.
+Method: the input's product for all steps is one GEMM; then one GEMM with the state a step. The rows are split by
+halves, so that the gradient of the split costs rows · log(steps), not rows · steps.
+Sources: Elman 1990; Hochreiter, Schmidhuber 1997 (LSTM); Sak et al. 2014 (its projection); Cho et al. 2014 (GRU).
+"""
+
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compiler_core.ops import functional as C
+from compiler_core.tensor.tensor import Tensor
+
+State = tuple[Tensor, ...]  # (h,), or (h, c) for LSTM: f[B, H] each
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """of_input: f[G, I]; of_state: f[G, H]; biases: f[G] or None; projection: f[P, H] or None. G gates of H rows."""
+
+    of_input: Tensor
+    of_state: Tensor
+    input_bias: Tensor | None = None
+    state_bias: Tensor | None = None
+    projection: Tensor | None = None
+
+
+Step = Callable[[Tensor, State, Weights], State]  # (the input's part of the gates, state before) -> state after
+
+
+def tanh_step(gates: Tensor, state: State, w: Weights) -> State:
+    """h ← tanh(x-part + W h + b)."""
+    return (C.tanh(gates + C.linear(state[0], w.of_state, w.state_bias)),)
+
+
+def relu_step(gates: Tensor, state: State, w: Weights) -> State:
+    """h ← relu(x-part + W h + b)."""
+    return (C.relu(gates + C.linear(state[0], w.of_state, w.state_bias)),)
+
+
+def lstm_step(gates: Tensor, state: State, w: Weights) -> State:
+    """c ← σ(f)·c + σ(i)·tanh(g);  h ← σ(o)·tanh(c), projected if there is a projection. Gates: i, f, g, o."""
+    h, c = state
+    i, f, g, o = C.chunk(gates + C.linear(h, w.of_state, w.state_bias), 4, -1)
+    c = C.sigmoid(f) * c + C.sigmoid(i) * C.tanh(g)
+    h = C.sigmoid(o) * C.tanh(c)
+    return (h if w.projection is None else C.linear(h, w.projection), c)
+
+
+def gru_step(gates: Tensor, state: State, w: Weights) -> State:
+    """n = tanh(x-part + σ(r)·(W h + b));  h ← n + σ(z)·(h - n). Gates: r, z, n."""
+    (h,) = state
+    reset, update, new = C.chunk(gates, 3, -1)
+    h_reset, h_update, h_new = C.chunk(C.linear(h, w.of_state, w.state_bias), 3, -1)
+    new = C.tanh(new + C.sigmoid(reset + h_reset) * h_new)
+    return (new + C.sigmoid(update + h_update) * (h - new),)
+
+
+STEPS: dict[str, Step] = {"RNN_TANH": tanh_step, "RNN_RELU": relu_step, "LSTM": lstm_step, "GRU": gru_step}
+
+
+def cell(step: Step, input: Tensor, state: State, weights: Weights) -> State:
+    """One step from its input f[B, I]."""
+    return step(C.linear(input, weights.of_input, weights.input_bias), state, weights)
+
+
+def run(
+    step: Step, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool = False
+) -> tuple[Tensor, State]:
+    """(rows of h, the last state of every sequence). sizes fall: sequences are sorted, longest first.
+
+    reverse: from the last step to the first; a sequence joins, with its own first state, at its last step.
+    """
+    gates = split_rows(C.linear(rows, weights.of_input, weights.input_bias), sizes)
+    order = range(len(sizes) - 1, -1, -1) if reverse else range(len(sizes))
+    outputs: list[Tensor] = list(gates)
+    state = tuple(part[: sizes[order[0]]] for part in first) if sizes[order[0]] < first[0].shape[0] else first
+    ended: list[State] = []
+    for t in order:
+        state, gone = _resized(state, sizes[t], first)
+        ended += [gone] if gone is not None else []
+        state = step(gates[t], state, weights)
+        outputs[t] = state[0]
+    if ended:
+        state = tuple(C.cat(parts, 0) for parts in zip(state, *reversed(ended), strict=True))
+    return C.cat(outputs, 0), state
+
+
+def _resized(state: State, size: int, first: State) -> tuple[State, State | None]:
+    """The state for `size` sequences, and that of those that have ended."""
+    have = state[0].shape[0]
+    if size == have:
+        return state, None
+    if size < have:
+        return tuple(part[:size] for part in state), tuple(part[size:] for part in state)
+    return tuple(C.cat([part, start[have:size]], 0) for part, start in zip(state, first, strict=True)), None
+
+
+def split_rows(rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Consecutive pieces of `sizes` rows."""
+    if len(sizes) == 1:
+        return [rows]
+    half = len(sizes) // 2
+    place = sum(sizes[:half])
+    return [*split_rows(rows[:place], sizes[:half]), *split_rows(rows[place:], sizes[half:])]

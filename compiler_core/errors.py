@@ -22,12 +22,12 @@ class DistCompileError(Exception):
         super().__init__("\n".join([what, *(f"  {label}: {text}" for label, text in rows if text)]))
 
 
-class DTypeError(DistCompileError, TypeError):
-    """An element type that does not exist here, or does not fit the operation."""
+class DTypeError(DistCompileError, TypeError, RuntimeError):
+    """An element type that does not exist here, or does not fit the operation. A RuntimeError too, as in torch."""
 
 
-class ShapeError(DistCompileError, ValueError):
-    """Shapes that do not fit the operation or each other."""
+class ShapeError(DistCompileError, ValueError, RuntimeError):
+    """Shapes that do not fit the operation or each other. A RuntimeError too, as in torch."""
 
 
 class IndexError_(DistCompileError, IndexError):

@@ -44,8 +44,21 @@ def __getattr__(name: str) -> Any:
     value: Any = importlib.import_module(module)
     for part in inner.split("."):
         value = getattr(value, part)
+    if module.startswith("compiler_core.ops."):
+        value = _as_torchs(name, value)
+    elif module.startswith("compiler_core.tensor."):
+        value = importlib.import_module("compiler_core.ops.numpy_names").numpy_names(value)
     globals()[name] = value
     return value
+
+
+def _as_torchs(name: str, function: Any) -> Any:
+    """A function over values under its public name: Tensors come out, views are handles of their own."""
+    from compiler_core.ops.numpy_names import numpy_names
+    from compiler_core.tensor.own_views import VIEWS, own_view
+    from compiler_core.tensor.torch_names import public
+
+    return own_view(function) if name in VIEWS else public(numpy_names(function))
 
 
 def __dir__() -> list[str]:

@@ -69,6 +69,12 @@ def as_new(x: Value) -> Value:
     return prims.cast(x, dtype_of(x))
 
 
+def like(x: Value, operand: Value) -> Value:
+    """A constant x as a value of operand's kind: where it is a function's result, it is a Tensor if operand is one."""
+    kind = type(operand)
+    return kind._wrap(x) if hasattr(kind, "_wrap") and not isinstance(x, kind) else x
+
+
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The common shape by NumPy's rule. Raises ShapeError where there is none."""
     ndim = max(map(len, shapes), default=0)

@@ -151,10 +151,24 @@ def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     wide = widened(x)
     shape, dims = shape_of(x), _one_dim(x, dim)
     if not dims:
-        return prims.full_like(x, 1.0)
+        return prims.exp(prims.sub(x, prims.detach(x)))
     e = prims.exp(stable_shift(wide, dims)[1])
     total = prims.reshape(prims.sum(e, dims), kept_shape(shape, dims))
     return cast(prims.div(e, broadcast_to(total, shape)), dtype_of(x))
+
+
+def softmax_or_zero(input: Value, dim: int) -> Value:
+    """softmax where a row of nothing but -inf gives 0, not NaN: attention of a position that may look at nothing."""
+    x = floating(as_value(input))
+    wide = widened(x)
+    dims = _one_dim(x, dim)
+    kept = kept_shape(shape_of(x), dims)
+    peak = prims.reshape(prims.detach(prims.max(wide, dims)), kept)
+    zero, one = prims.full_like(peak, 0.0), prims.full_like(peak, 1.0)
+    is_empty = prims.eq(peak, prims.full_like(peak, -math.inf))
+    e = prims.exp(prims.sub(wide, broadcast_to(prims.where(is_empty, zero, peak), shape_of(x))))
+    total = prims.where(is_empty, one, prims.reshape(prims.sum(e, dims), kept))
+    return cast(prims.div(e, broadcast_to(total, shape_of(x))), dtype_of(x))
 
 
 def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
@@ -167,7 +181,7 @@ def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     x = floating(cast(as_value(input), dtype))
     shape, dims = shape_of(x), _one_dim(x, dim)
     if not dims:
-        return prims.full_like(x, 0.0)
+        return prims.sub(x, prims.detach(x))
     _, shifted = stable_shift(widened(x), dims)
     log_total = prims.reshape(prims.log(prims.sum(prims.exp(shifted), dims)), kept_shape(shape, dims))
     return cast(prims.sub(shifted, broadcast_to(log_total, shape)), dtype_of(x))

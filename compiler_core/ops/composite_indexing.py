@@ -21,6 +21,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Scalar,
+    as_new,
     as_value,
     broadcast_shapes,
     broadcast_to,
@@ -33,6 +34,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_logic import masked_fill
 from compiler_core.ops.composite_movement import movedim, permute, reshape
+from compiler_core.ops.composite_pointwise import truth
 from compiler_core.ops.registry import Value
 
 
@@ -55,9 +57,10 @@ class BasicIndex:
 
 
 def as_tuple(index: Any) -> tuple[Any, ...]:
-    """The index as a tuple of entries, lists as arrays."""
+    """The index as a tuple of entries, lists as arrays, arrays of uint8 as masks (torch's masks of old)."""
     entries = index if isinstance(index, tuple) else (index,)
-    return tuple(np.asarray(e) if isinstance(e, (list, range)) else e for e in entries)
+    arrays = (np.asarray(e) if isinstance(e, (list, range)) else e for e in entries)
+    return tuple(truth(e) if hasattr(e, "shape") and dtype_of(e) is dt.uint8 else e for e in arrays)
 
 
 def parse_index(index: Any, shape: Shape) -> BasicIndex:
@@ -231,9 +234,15 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
 
 
 def gather(input: Value, dim: int, index: Value) -> Value:
-    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on."""
-    x = as_value(input)
-    return prims.gather(x, cast(as_value(index), dt.int64), normalize_dim(dim, len(x.shape)))
+    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on. 0-d counts as one element of one dim."""
+    x, idx = as_value(input), cast(as_value(index), dt.int64)
+    d = normalize_dim(dim, len(x.shape))
+    if not x.shape or not idx.shape:
+        shape = shape_of(idx)
+        return reshape(prims.gather(reshape(x, -1), reshape(idx, -1), 0), shape)
+    if 0 in idx.shape:
+        return reshape(getitem(reshape(x, -1), slice(0, 0)), shape_of(idx))  # nothing, with a history
+    return prims.gather(x, idx, d)
 
 
 def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
@@ -261,12 +270,18 @@ def _scatter(
     primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Value
 ) -> Value:
     x, idx = as_value(input), cast(as_value(index), dt.int64)
+    d = normalize_dim(dim, len(x.shape))
+    if 0 in shape_of(idx):
+        return as_new(x)
+    if not x.shape or not idx.shape:
+        src = src if is_scalar(src) else reshape(src, -1)
+        return reshape(_scatter(primitive, reshape(x, -1), 0, reshape(idx, -1), src), shape_of(x))
     shape = shape_of(idx)
     if is_scalar(src):
         src = prims.full(shape, src, dtype_of(x))
     elif tuple(src.shape) != shape:  # torch reads only as much of src as there are indices
         src = getitem(src, tuple(slice(n) for n in shape))
-    return primitive(x, idx, src, normalize_dim(dim, len(x.shape)))
+    return primitive(x, idx, src, d)
 
 
 def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:

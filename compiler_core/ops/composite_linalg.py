@@ -13,7 +13,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
-from compiler_core.ops.composite_activation import dropout, softmax
+from compiler_core.ops.composite_activation import dropout, softmax, softmax_or_zero
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import (
     below_diagonal,
@@ -231,6 +231,7 @@ def scaled_dot_product_attention(
 
     query: T[*B, L, E], key: T[*B, S, E], value: T[*B, S, Ev] -> T[*B, L, Ev]. scale: 1/sqrt(E) unless given.
     attn_mask: bool (True takes part) or additive, broadcast to [*B, L, S]. is_causal: position i sees 0..i.
+    A position that the mask lets see nothing gives 0.
     enable_gqa: fewer heads in key and value, each repeated for a group of query heads. rng: (key, stream) for dropout.
     """
     if is_causal and attn_mask is not None:
@@ -245,7 +246,7 @@ def scaled_dot_product_attention(
         scores = where(attn_mask, scores, -math.inf)
     elif attn_mask is not None:
         scores = add(scores, attn_mask)
-    weights = softmax(scores, -1)
+    weights = softmax(scores, -1) if attn_mask is None else softmax_or_zero(scores, -1)
     if dropout_p > 0.0:
         weights = dropout(weights, dropout_p, True, rng=rng)
     return matmul(weights, value)  # (*B, L, Ev)

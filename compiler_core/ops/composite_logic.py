@@ -16,6 +16,7 @@ from compiler_core.ops.broadcasting import (
     as_value,
     broadcast_shapes,
     dtype_of,
+    like,
     loose,
     operands,
     shape_of,
@@ -102,19 +103,23 @@ def bitwise_not(input: Value) -> Value:
 def isnan(input: Value) -> Value:
     """input is NaN."""
     x = as_value(input)
-    return prims.isnan(x) if dtype_of(x).is_floating_point else prims.full(shape_of(x), False, bool_)
+    return prims.isnan(x) if dtype_of(x).is_floating_point else like(prims.full(shape_of(x), False, bool_), x)
 
 
 def isinf(input: Value) -> Value:
     """input is +inf or -inf."""
     x = as_value(input)
-    return eq(prims.abs(x), math.inf) if dtype_of(x).is_floating_point else prims.full(shape_of(x), False, bool_)
+    if not dtype_of(x).is_floating_point:
+        return like(prims.full(shape_of(x), False, bool_), x)
+    return eq(prims.abs(x), math.inf)
 
 
 def isfinite(input: Value) -> Value:
     """input is neither NaN nor infinite."""
     x = as_value(input)
-    return lt(prims.abs(x), math.inf) if dtype_of(x).is_floating_point else prims.full(shape_of(x), True, bool_)
+    if not dtype_of(x).is_floating_point:
+        return like(prims.full(shape_of(x), True, bool_), x)
+    return lt(prims.abs(x), math.inf)
 
 
 def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Value:

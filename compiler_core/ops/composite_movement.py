@@ -183,7 +183,8 @@ def repeat(input: Value, *repeats: Sizes) -> Value:
     tiled = tuple(n for r, size in zip(times, shape) for n in (r, size))
     x = broadcast_to(reshape(input, split), tiled)
     result = reshape(x, tuple(r * n for r, n in zip(times, shape)))
-    return as_new(result) if result is input else result
+    moves = any(r > 1 and n > 1 for r, n in zip(times, shape))  # else the result has the memory of input
+    return result if moves else as_new(result)
 
 
 def tile(input: Value, *dims: Sizes) -> Value:
@@ -198,7 +199,8 @@ def repeat_interleave(input: Value, repeats: int, dim: int | None = None) -> Val
     d = 0 if dim is None else normalize_dim(dim, len(x.shape))
     shape = shape_of(x)
     x = broadcast_to(unsqueeze(x, d + 1), (*shape[: d + 1], repeats, *shape[d + 1 :]))
-    return reshape(x, (*shape[:d], shape[d] * repeats, *shape[d + 1 :]))
+    result = reshape(x, (*shape[:d], shape[d] * repeats, *shape[d + 1 :]))
+    return result if repeats > 1 and shape[d] > 1 else as_new(result)
 
 
 def contiguous(input: Value) -> Value:
@@ -216,9 +218,11 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     if not xs:
         raise ShapeError("cat of nothing", expected="at least one tensor")
     dtype = dt.promote(*xs)
-    d = normalize_dim(dim, len(xs[0].shape))
     xs = [x for x in xs if tuple(x.shape) != (0,)] or xs[:1]  # torch's legacy: a bare empty tensor fits anything
-    return cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
+    if not xs[0].shape:
+        raise ShapeError("cat of a 0-d tensor", expected="at least one dim", got="()", remedy="use stack")
+    d = normalize_dim(dim, len(xs[0].shape))
+    return prims.cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
 
 
 concat = concatenate = cat

@@ -21,9 +21,11 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     is_scalar,
+    like,
     loose,
     operands,
     plain,
+    shape_of,
 )
 from compiler_core.ops.registry import Value
 
@@ -125,7 +127,7 @@ def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
     if exponent in simple:
         return simple[exponent](x)
     if exponent == 0:
-        return prims.full_like(x, 1)
+        return prims.where(like(prims.full(shape_of(x), False, bool_), x), x, prims.full_like(x, 1))
     return as_new(x) if exponent == 1 else None
 
 
@@ -198,7 +200,7 @@ def neg(input: Value) -> Value:
 def abs(input: Value) -> Value:
     """|input|."""
     x = as_value(input)
-    return x if dtype_of(x).kind in "ub" else prims.abs(x)
+    return as_new(x) if dtype_of(x).kind in "ub" else prims.abs(x)
 
 
 def sign(input: Value) -> Value:

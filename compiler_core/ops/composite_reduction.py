@@ -23,6 +23,7 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     kept_shape,
+    like,
     normalize_dim,
     normalize_dims,
     shape_of,
@@ -94,7 +95,11 @@ def centered(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
 def var_mean(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> tuple[Value, Value]:
-    """(variance, mean) over `dim`. correction: the divisor is count - correction; unbiased=True means 1."""
+    """(variance, mean) over `dim`. correction: the divisor is count - correction; unbiased=True means 1.
+
+    A bool in `dim`'s place is `unbiased`, as in torch: x.var(False). So it is for `var` and `std`.
+    """
+    dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     x = floating(input)
     dims = normalize_dims(dim, len(x.shape))
     shape = shape_of(x)
@@ -172,7 +177,7 @@ def _place(x: Value, dim: int | None, keepdim: bool, *, largest: bool) -> Value:
 def _along(x: Value, dim: int, keepdim: bool, *, largest: bool) -> ValuesAndIndices:
     d = normalize_dim(dim, len(x.shape))
     if not x.shape:
-        return ValuesAndIndices(x, prims.full((), 0, dt.int64))
+        return ValuesAndIndices(as_new(x), like(prims.full((), 0, dt.int64), x))
     kept = _place(x, d, True, largest=largest)
     values = prims.gather(x, kept, d)
     dropped = tuple(n for k, n in enumerate(x.shape) if k != d)
@@ -271,7 +276,9 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     d = normalize_dim(dim, len(shape))
     zeros = (0,) * len(shape)
     step = 1
-    while shape and step < shape[d]:
+    if not shape or shape[d] <= 1:
+        return as_new(x)
+    while step < shape[d]:
         head = (*shape[:d], shape[d] - step, *shape[d + 1 :])
         shift = (*zeros[:d], step, *zeros[d + 1 :])
         moved = prims.pad(prims.slice(x, zeros, head, (1,) * len(shape)), shift, zeros, 0.0)

@@ -193,9 +193,9 @@ def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Running products along `dim`."""
     x = cast(as_value(input), dtype)
     x = x if dtype_of(x).is_floating_point or dtype is not None else cast(x, dt.int64)
-    if not x.shape:
-        return prims.cast(x, dtype_of(x))
     d = normalize_dim(dim, len(x.shape))
+    if not x.shape or x.shape[d] <= 1:
+        return prims.cast(x, dtype_of(x))
     length, step = x.shape[d], 1
     while step < length:
         tail = F.mul(F.narrow(x, d, step, length - step), F.narrow(x, d, 0, length - step))

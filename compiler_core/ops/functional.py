@@ -1,6 +1,7 @@
 """Every function over Values in one namespace: what Tensor methods, nn.functional and the user's namespace are made of.
 
-In: nothing. Out: the names of the composite_*.py files, each with torch's name, arguments and defaults.
+In: nothing. Out: the names of the composite_*.py files, each with torch's name, arguments and defaults, taking NumPy's
+names of arguments too.
 Random ones take `rng=(key, stream)`, or `key` and `stream`, where torch takes a generator. None works in place.
 """
 
@@ -231,6 +232,7 @@ from compiler_core.ops.composite_reduction import (
     var,
     var_mean,
 )
+from compiler_core.ops.numpy_names import numpy_names
 
 __all__ = [
     "ValuesAndIndices",
@@ -439,3 +441,6 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+for _name in __all__:
+    globals()[_name] = numpy_names(globals()[_name])

@@ -1,4 +1,4 @@
-"""Movement of elements within one array: reshape, permute, expand, slice, flip.
+"""Movement of elements within one array: diagonal, reshape, permute, expand, slice, flip.
 
 In: one array. Out: the same elements elsewhere, as a view where NumPy can give one.
 Each `source` rule maps an output index to the operand's. That of reshape goes dimension group by dimension group, so
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from compiler_core.dtype import of
+from compiler_core.dtype import int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
@@ -22,6 +22,59 @@ from compiler_core.ops.rules import Movement
 
 Index = tuple[Any, ...]
 Dims = tuple[int, ...]
+
+
+# ---- diagonal, of the last two dims
+
+
+def diagonal_length(shape: Shape, offset: int) -> int:
+    """How many elements the diagonal has; offset > 0: above the main one, of column - row = offset."""
+    rows, columns = shape[-2:]
+    return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+
+
+def _infer_diagonal(x: TensorMeta, offset: int) -> TensorMeta:
+    if x.ndim < 2:
+        raise ShapeError("diagonal of fewer than two dims", expected="at least 2 dims", got=str(x))
+    return x.with_shape((*x.shape[:-2], diagonal_length(x.shape, offset)))
+
+
+def _source_diagonal(index: Index, in_shape: Shape, offset: int) -> Index:
+    *lead, place = index
+    return (*lead, place - min(offset, 0), place + max(offset, 0))
+
+
+def put_on_diagonal(base: Value, new: Value, offset: int) -> Value:
+    """base with its diagonal (of the last two dims) replaced. new: T[..., K]."""
+    shape = tuple(base.shape)
+    count, above = diagonal_length(shape, offset), -min(offset, 0)
+    if not count:
+        return base
+    lead = (0,) * (len(shape) - 2)
+    column = prims.pad(new, (*lead, above), (*lead, shape[-2] - above - count), 0)  # (..., rows)
+    spread = prims.expand(prims.reshape(column, (*shape[:-1], 1)), shape)
+    row, place = (prims.iota(shape, d, int64) for d in (len(shape) - 2, len(shape) - 1))
+    return prims.where(prims.eq(prims.sub(place, row), prims.full(shape, offset, int64)), spread, base)
+
+
+DIAGONAL = register(
+    Op(
+        "diagonal",
+        infer=_infer_diagonal,
+        eager=lambda xp, x, offset: xp.diagonal(x, offset, -2, -1),
+        vjp=lambda g, out, x, offset: (put_on_diagonal(prims.full_like(x, 0), g, offset),),
+        lower=Movement(_source_diagonal),
+        samples=(
+            Sample(((3, 4),), {"offset": 0}),
+            Sample(((2, 4, 3),), {"offset": 1}),
+            Sample(((4, 4),), {"offset": -2}),
+            Sample(((1, 5),), {"offset": 3}),
+            Sample(((0, 3),), {"offset": 0}),
+        ),
+        dtypes=EVERY,
+        view=True,
+    )
+)
 
 
 # ---- reshape

@@ -1,25 +1,60 @@
-"""NumPy's argument names, which torch takes beside its own: `axis` for `dim`, `keepdims` for `keepdim`, `out=None`.
+"""Names of arguments that torch takes beside those of its signatures: NumPy's, and sizes given by keyword.
 
-In: a function with torch's names. Out: the same function, taking both. So `x.sum(axis=0)` and `numpy.mean(x)` work.
+In: a function with torch's names. Out: the same function, taking also `axis` for `dim`, `keepdims` for `keepdim`,
+`out=None`; and, where it takes sizes one by one, `f(x, *shape)`, the same as one argument: `shape=`, `size=`, `dims=`,
+`repeats=`. So `x.sum(axis=0)`, `numpy.mean(x)` and `x.reshape(shape=(2, 3))` work.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+_NAMES = {
+    "axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1", "indices": "indices_or_sections",
+    "split_size": "split_size_or_sections",
+}  # fmt: skip
+_LAYOUTS = ("layout", "memory_format", "names", "pin_memory")
+_AS_ONE = ("shape", "size", "dims", "repeats")
+
+
+def creation_names(function: F) -> F:
+    """A function that makes tensors, taking the other names, and what has no meaning here: layouts, pinned memory."""
+    inner = numpy_names(function)
+
+    @functools.wraps(function)
+    def created(*args: Any, **kwargs: Any) -> Any:
+        for name in _LAYOUTS:
+            kwargs.pop(name, None)
+        return inner(*args, **kwargs)
+
+    return created  # type: ignore[return-value]
 
 
 def numpy_names(function: F) -> F:
-    """`function`, taking NumPy's names too."""
+    """`function`, taking the other names too; `function` itself if it has no such argument."""
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType) or hasattr(function, "__takes_other_names__"):
+        return function
+    code = plain.__code__
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = {alias: name for alias, name in _NAMES.items() if name in own and alias not in own}
+    as_one = [n for n in _AS_ONE if n not in own] if code.co_flags & inspect.CO_VARARGS else []
+    if not names and not as_one:
+        return function
 
     @functools.wraps(function)
     def renamed(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            kwargs = {_NAMES.get(name, name): v for name, v in kwargs.items() if name != "out" or v is not None}
+            kwargs = {names.get(name, name): v for name, v in kwargs.items() if name != "out" or v is not None}
+            for name in as_one:
+                if name in kwargs:
+                    args = (*args, kwargs.pop(name))
         return function(*args, **kwargs)
 
+    renamed.__takes_other_names__ = True  # type: ignore[attr-defined]
     return renamed  # type: ignore[return-value]

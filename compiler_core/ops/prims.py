@@ -314,6 +314,10 @@ def convolution_weight(
 # ---- movement
 
 
+def diagonal(x: Value, offset: int) -> Value:
+    return bind(OPS["diagonal"], x, offset=offset)
+
+
 def reshape(x: Value, shape: Ints) -> Value:
     return bind(OPS["reshape"], x, shape=tuple(shape))
 

@@ -20,6 +20,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
+from compiler_core.ops.numpy_names import creation_names
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import Cell, cell_trace
 from compiler_core.tensor.tensor import Tensor
@@ -137,6 +138,7 @@ def from_numpy(array: Array) -> Tensor:
 # ---- filled
 
 
+@creation_names
 def full(
     size: SizeLike,
     fill_value: Scalar,
@@ -149,16 +151,19 @@ def full(
     return leaf(creation.full(sizes((size,)), fill_value, dtype=dtype), requires_grad, device)
 
 
+@creation_names
 def zeros(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """All elements 0."""
     return leaf(creation.zeros(sizes(size), dtype=dtype), requires_grad, device)
 
 
+@creation_names
 def ones(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """All elements 1."""
     return leaf(creation.ones(sizes(size), dtype=dtype), requires_grad, device)
 
 
+@creation_names
 def empty(
     *size: Any,
     dtype: DType | None = None,
@@ -170,6 +175,7 @@ def empty(
     return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@creation_names
 def full_like(
     input: Tensor,
     fill_value: Scalar,
@@ -182,6 +188,7 @@ def full_like(
     return leaf(creation.full_like(input, fill_value, dtype=dtype), requires_grad, device)
 
 
+@creation_names
 def zeros_like(
     input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -189,6 +196,7 @@ def zeros_like(
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@creation_names
 def ones_like(
     input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -206,6 +214,7 @@ def _number(n: Any) -> Any:
     return n if n is None or isinstance(n, (int, float)) else n.item()
 
 
+@creation_names
 def arange(
     start: Any,
     end: Any = None,
@@ -220,6 +229,7 @@ def arange(
     return leaf(value, requires_grad, device)
 
 
+@creation_names
 def linspace(
     start: Any,
     end: Any,
@@ -233,6 +243,7 @@ def linspace(
     return leaf(creation.linspace(_number(start), _number(end), steps, dtype=dtype), requires_grad, device)
 
 
+@creation_names
 def eye(
     n: int, m: int | None = None, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:

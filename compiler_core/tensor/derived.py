@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
+from compiler_core.ops import prims
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
@@ -29,13 +30,7 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonal over dims dim1 and dim2, as the last dim: T[..., K]. offset > 0: above the main one."""
-    x = F.movedim(input, (dim1, dim2), (-2, -1))
-    rows, columns = x.shape[-2:]
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    start = max(offset, 0) - min(offset, 0) * columns
-    stop = start + count * (columns + 1)
-    flat = F.reshape(x, (*x.shape[:-2], rows * columns))
-    return flat[..., start : min(stop, rows * columns) : columns + 1] if count else flat[..., :0]  # type: ignore[no-any-return]
+    return prims.diagonal(F.movedim(input, (dim1, dim2), (-2, -1)), offset)  # type: ignore[no-any-return]
 
 
 def trace(input: Tensor) -> Tensor:

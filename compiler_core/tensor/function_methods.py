@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 from compiler_core.ops import composite_order as order
 from compiler_core.ops import composite_shuffle as shuffle
 from compiler_core.ops import functional as F
+from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.tensor.own_views import own_view
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -126,26 +128,26 @@ class FunctionMethods:
     logsumexp = method(F.logsumexp)
     cumsum = method(F.cumsum)
 
-    view_as = method(F.view_as)
-    reshape_as = method(F.view_as)
+    view_as = method(own_view(F.view_as))
+    reshape_as = method(own_view(F.view_as))
     flatten = method(F.flatten)
     ravel = method(F.ravel)
-    unflatten = method(F.unflatten)
-    squeeze = method(F.squeeze)
+    unflatten = method(own_view(F.unflatten))
+    squeeze = method(own_view(F.squeeze))
     unsqueeze = method(F.unsqueeze)
-    permute = method(F.permute)
-    transpose = method(F.transpose)
-    swapaxes = method(F.transpose)
-    swapdims = method(F.transpose)
-    t = method(F.t)
-    movedim = method(F.movedim)
-    moveaxis = method(F.movedim)
-    expand = method(F.expand)
-    expand_as = method(F.expand_as)
+    permute = method(own_view(F.permute))
+    transpose = method(own_view(F.transpose))
+    swapaxes = method(own_view(F.transpose))
+    swapdims = method(own_view(F.transpose))
+    t = method(own_view(F.t))
+    movedim = method(own_view(F.movedim))
+    moveaxis = method(own_view(F.movedim))
+    expand = method(own_view(F.expand))
+    expand_as = method(own_view(F.expand_as))
     repeat = method(F.repeat)
     tile = method(F.tile)
     repeat_interleave = method(F.repeat_interleave)
-    narrow = method(F.narrow)
+    narrow = method(own_view(F.narrow))
     select = method(F.select)
     split = F.split
     chunk = F.chunk
@@ -155,9 +157,9 @@ class FunctionMethods:
     tril = method(F.tril)
     triu = method(F.triu)
 
-    sort, topk, kthvalue = order.sort, order.topk, order.kthvalue
+    sort, topk, kthvalue = numpy_names(order.sort), numpy_names(order.topk), numpy_names(order.kthvalue)
     median, nanmedian = order.median, order.nanmedian
-    argsort = method(order.argsort)
+    argsort = method(numpy_names(order.argsort))
     msort = method(order.msort)
 
     matmul = method(F.matmul)

@@ -18,14 +18,18 @@ from compiler_core.errors import GraphBreak
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.location import user_location
+from compiler_core.tensor.own_views import own_view
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 
+_get = own_view(F.getitem)
+
+
 def get_item(self: Tensor, index: Any) -> Tensor:
     """`self[index]`."""
-    return F.getitem(self, _prepared(index))  # type: ignore[no-any-return]
+    return _get(self, _prepared(index))  # type: ignore[no-any-return]
 
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
@@ -60,7 +64,7 @@ def _is_basic(index: Any) -> bool:
 
 
 def _is_mask(index: Any) -> bool:
-    return hasattr(index, "_cell") and index.dtype is dt.bool_
+    return hasattr(index, "_cell") and index.dtype in (dt.bool_, dt.uint8)  # uint8: torch's masks of old
 
 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Value:

@@ -7,7 +7,6 @@ are stand in `function_methods.py`, in-place methods in `inplace.py`, those that
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,13 @@ from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.indexing import index_put, masked_select
+from compiler_core.tensor.own_views import own_view
+from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Size, Tensor
@@ -96,11 +98,15 @@ def _contiguous(self: Tensor, memory_format: object = None) -> Tensor:
     return self if _is_contiguous(self) else _clone(self)
 
 
+@numpy_names
+@own_view
 def _reshape(self: Tensor, *shape: Any) -> Tensor:
     """This tensor in another shape: a view where torch gives one, else a copy."""
     return F.reshape(self, *shape)  # type: ignore[no-any-return]
 
 
+@numpy_names
+@own_view
 def _view(self: Tensor, *shape: Any) -> Tensor:
     """`reshape`. Reinterpreting the bytes as another dtype is not supported."""
     if len(shape) == 1 and isinstance(shape[0], DType):
@@ -213,8 +219,7 @@ def _late(module: str, name: str) -> Any:
     """The function `name` of a module beside this one that needs Tensor itself, so is loaded when it is first used."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        function = getattr(importlib.import_module(f"compiler_core.tensor.{module}"), name)
-        return function(self, *args, **kwargs)
+        return load((f"compiler_core.tensor.{module}", name))(self, *args, **kwargs)
 
     method.__doc__ = f"See compiler_core/tensor/{module}.py:{name}."
     return method

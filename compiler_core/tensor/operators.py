@@ -102,10 +102,8 @@ class Operators:
     __eq__ = cast("Callable[[object, object], Any]", _binary(F.eq))
     __ne__ = cast("Callable[[object, object], Any]", _binary(F.ne))
     __hash__ = object.__hash__
-    __neg__: Unary = F.neg
-    __pos__: Unary = F.positive
-    __abs__: Unary = F.abs
-    __invert__: Unary = F.bitwise_not
+    __neg__, __pos__ = cast("Unary", F.neg), cast("Unary", F.positive)
+    __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)
 
 
 _OPERANDS = (Operators, bool, int, float, np.ndarray, np.generic)

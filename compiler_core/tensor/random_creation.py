@@ -17,6 +17,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
+from compiler_core.ops.numpy_names import creation_names
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
 from compiler_core.tensor.location import user_location
@@ -36,6 +37,7 @@ def normal_value(shape: Shape, dtype: DType, generator: Generator | None = None)
     return creation.randn(key, shape, stream=stream, dtype=dtype)
 
 
+@creation_names
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -47,6 +49,7 @@ def rand(
     return leaf(uniform_value(sizes(size), dtype or dt.get_default_dtype(), generator), requires_grad, device)
 
 
+@creation_names
 def randn(
     *size: Any,
     generator: Generator | None = None,
@@ -58,6 +61,7 @@ def randn(
     return leaf(normal_value(sizes(size), dtype or dt.get_default_dtype(), generator), requires_grad, device)
 
 
+@creation_names
 def rand_like(
     input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -65,6 +69,7 @@ def rand_like(
     return rand(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
 
 
+@creation_names
 def randn_like(
     input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -72,6 +77,7 @@ def randn_like(
     return randn(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
 
 
+@creation_names
 def randint(
     low: int,
     high: Any = None,
@@ -90,12 +96,14 @@ def randint(
     return leaf(creation.randint(key, low, high, tuple(size), stream=stream, dtype=dtype), False, device)
 
 
+@creation_names
 def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None) -> Tensor:
     """`randint` of input's shape and dtype."""
     bounds = (0, low) if high is None else (low, high)
     return randint(*bounds, input.shape, dtype=dtype or input.dtype)
 
 
+@creation_names
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:

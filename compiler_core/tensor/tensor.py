@@ -241,7 +241,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             view = Tensor._from_cell(cell)
             view._view = ViewLink(self, None, cell.version, detached=True)
             return view
-        return Tensor._from_cell(self._cell)
+        same = Tensor._from_cell(self._cell)
+        if current_trace() is not None and self._view is not None:  # so that capture finds what it is a view of
+            same._view = ViewLink(self, None, self._cell.version, detached=True)
+        return same
 
     @property
     def data(self) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
+from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
 
 
@@ -19,7 +20,7 @@ from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
 def load(place: Place) -> Callable[..., Any]:
     """The function at `place`."""
     function: Callable[..., Any] = getattr(importlib.import_module(place[0]), place[1])
-    return function
+    return numpy_names(function)
 
 
 def as_tensors(result: Any) -> Any:

@@ -1,8 +1,8 @@
 """Which ops alias their operand, how to write through them, and the strides their result has.
 
 In: a view op, its attributes, shapes. Out: `is_view`, `scatter` (view_scatter: the base with the view's elements
-replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, detach; flip and take copy.
-`scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded, which is how
+replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, diagonal, detach; flip, take
+copy. `scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded, which is how
 gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`, and whether
 `reshape` aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted operand
 (`x.t() * 2`).
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
+from compiler_core.ops.movement import put_on_diagonal
 from compiler_core.ops.registry import Attrs, Op, Value, meta_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def _scatter_windows(base: Value, new: Value, attrs: Attrs) -> Value:
     return prims.where(prims.ne(written, prims.full_like(base, 0)), values, base)
 
 
+def _scatter_diagonal(base: Value, new: Value, attrs: Attrs) -> Value:
+    return put_on_diagonal(base, new, attrs["offset"])
+
+
 def _scatter_detach(base: Value, new: Value, attrs: Attrs) -> Value:
     return new
 
@@ -76,6 +81,7 @@ _SCATTER: dict[str, Callable[[Value, Value, Attrs], Value]] = {
     "expand": _scatter_expand,
     "windows": _scatter_windows,
     "detach": _scatter_detach,
+    "diagonal": _scatter_diagonal,
 }
 VIEW_OPS = frozenset(_SCATTER)
 
@@ -120,6 +126,8 @@ def view_strides(op: str, attrs: Attrs, in_shape: Shape, in_strides: Strides) ->
         return (*in_strides[:lead], *outer, *(s * step for s, step in zip(in_strides[lead:], attrs["dilation"])))
     if op == "detach":
         return in_strides
+    if op == "diagonal":
+        return (*in_strides[:-2], in_strides[-2] + in_strides[-1])
     strides = reshaped_strides(in_shape, in_strides, attrs["shape"])
     return contiguous_strides(attrs["shape"]) if strides is None else strides
 

@@ -61,7 +61,8 @@ class Registration:
     _stamp: Stamp
     _parameters: Registry[str, Parameter | None]
     _buffers: Registry[str, Tensor | None]
-    _modules: Registry[str, Module | None]
+    if TYPE_CHECKING:  # not in __annotations__: typing.get_type_hints could not resolve it
+        _modules: Registry[str, Module | None]
     _non_persistent_buffers_set: set[str]
     training: bool
     call_super_init: ClassVar[bool] = False

@@ -50,6 +50,8 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
             return rewriter.full(call.meta, splat(call.args[0]))
     if all(_is_small_constant(node) for node in call.args) and call.meta.numel <= SMALL:
         result = _evaluate(call, [_array(arg) for arg in call.args])
+        if not result.size:
+            return rewriter.full(call.meta, 0)
         first = result.reshape(-1)[:1]
         if np.array_equal(result, np.broadcast_to(first, result.shape)) and not np.signbit(result.astype(float)).any():
             return rewriter.full(call.meta, _number(first[0]))

@@ -47,9 +47,8 @@ def _source_diagonal(index: Index, in_shape: Shape, offset: int) -> Index:
 def put_on_diagonal(base: Value, new: Value, offset: int) -> Value:
     """base with its diagonal (of the last two dims) replaced. new: T[..., K]."""
     shape = tuple(base.shape)
-    count, above = diagonal_length(shape, offset), -min(offset, 0)
-    if not count:
-        return base
+    count = diagonal_length(shape, offset)
+    above = -min(offset, 0) if count else 0
     lead = (0,) * (len(shape) - 2)
     column = prims.pad(new, (*lead, above), (*lead, shape[-2] - above - count), 0)  # (..., rows)
     spread = prims.expand(prims.reshape(column, (*shape[:-1], 1)), shape)

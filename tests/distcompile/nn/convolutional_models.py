@@ -5,10 +5,16 @@ In: `nn`, torch's or ours (`F` is its functional). Out: `MODELS`: name -> (build
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 Build = Callable[[Any], Any]
+
+
+def library_of(nn: Any) -> Any:
+    """The package that `nn` belongs to."""
+    return importlib.import_module(nn.__name__.partition(".")[0])
 
 
 def lenet(nn: Any) -> Any:
@@ -83,8 +89,132 @@ def bottleneck_resnet(nn: Any) -> Any:
     return resnet(nn, bottleneck=True)
 
 
+def densenet(nn: Any) -> Any:
+    """Dense blocks that concatenate, transitions that average (Huang et al. 2016)."""
+
+    class Layer(nn.Module):  # type: ignore[misc]
+        def __init__(self, channels: int, growth: int) -> None:
+            super().__init__()
+            self.norm1, self.conv1 = nn.BatchNorm2d(channels), nn.Conv2d(channels, 2 * growth, 1, bias=False)
+            self.norm2, self.conv2 = nn.BatchNorm2d(2 * growth), nn.Conv2d(2 * growth, growth, 3, padding=1, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            new = self.conv1(nn.functional.relu(self.norm1(x)))
+            return self.conv2(nn.functional.relu(self.norm2(new)))
+
+    class Dense(nn.Module):  # type: ignore[misc]
+        def __init__(self, channels: int, growth: int, layers: int) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer(channels + k * growth, growth) for k in range(layers))
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = library_of(nn).cat([x, layer(x)], 1)
+            return x
+
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding="same", padding_mode="reflect"),
+        Dense(8, 4, 3),
+        nn.BatchNorm2d(20),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(20, 10, 1),
+        nn.AvgPool2d(2, 2),
+        Dense(10, 4, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(18, 10),
+    )
+
+
+def mobilenet(nn: Any, squeeze: bool = False) -> Any:
+    """Inverted residuals (Sandler et al. 2018); with `squeeze`, gated by channel means (EfficientNet, Tan, Le 2019)."""
+    activation = nn.SiLU if squeeze else nn.ReLU6
+
+    def convolve(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> Any:
+        conv = nn.Conv2d(channels, out, kernel, stride, kernel // 2, groups=groups, bias=False)
+        return nn.Sequential(conv, nn.BatchNorm2d(out, eps=1e-3, momentum=0.01), activation(inplace=True))
+
+    class Gate(nn.Module):  # type: ignore[misc]
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.avgpool = nn.AdaptiveAvgPool2d(1)
+            self.fc1, self.fc2 = nn.Conv2d(channels, channels // 4, 1), nn.Conv2d(channels // 4, channels, 1)
+
+        def forward(self, x: Any) -> Any:
+            scale = self.fc2(nn.functional.silu(self.fc1(self.avgpool(x))))
+            return x * scale.sigmoid()
+
+    class Inverted(nn.Module):  # type: ignore[misc]
+        def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
+            super().__init__()
+            hidden = channels * 4
+            self.is_residual = stride == 1 and channels == out
+            self.block = nn.Sequential(
+                convolve(channels, hidden, 1),
+                convolve(hidden, hidden, kernel, stride, groups=hidden),
+                Gate(hidden) if squeeze else nn.Identity(),
+                nn.Conv2d(hidden, out, 1, bias=False),
+                nn.BatchNorm2d(out),
+            )
+
+        def forward(self, x: Any) -> Any:
+            return x + self.block(x) if self.is_residual else self.block(x)
+
+    return nn.Sequential(
+        convolve(3, 8, 3, 2),
+        Inverted(8, 12, 5, 2),
+        Inverted(12, 12, 3, 1),
+        convolve(12, 24, 1),
+        nn.AdaptiveAvgPool2d((1, 1)),
+        nn.Flatten(1),
+        nn.Dropout(0.0),
+        nn.Linear(24, 10),
+    )
+
+
+def efficientnet(nn: Any) -> Any:
+    """See `mobilenet`."""
+    return mobilenet(nn, squeeze=True)
+
+
+def unet(nn: Any) -> Any:
+    """An encoder and a decoder joined by skips (Ronneberger et al. 2015): one transposed step, one bilinear."""
+
+    def double(channels: int, out: int) -> Any:
+        return nn.Sequential(
+            nn.Conv2d(channels, out, 3, padding=1),
+            nn.GroupNorm(2, out),
+            nn.LeakyReLU(0.1),
+            nn.Conv2d(out, out, 3, padding=1, padding_mode="replicate"),
+            nn.LeakyReLU(0.1),
+        )
+
+    class UNet(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.down1, self.down2, self.bottom = double(3, 6), double(6, 8), double(8, 10)
+            self.pool = nn.MaxPool2d(2)
+            self.up2 = nn.ConvTranspose2d(10, 8, 2, stride=2)
+            self.up1 = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+            self.merge2, self.merge1 = double(16, 8), double(14, 6)
+            self.head = nn.Conv2d(6, 2, 1)
+
+        def forward(self, x: Any) -> Any:
+            first = self.down1(x)
+            second = self.down2(self.pool(first))
+            cat = library_of(nn).cat
+            out = self.merge2(cat([self.up2(self.bottom(self.pool(second))), second], 1))
+            return self.head(self.merge1(cat([self.up1(out), first], 1)))
+
+    return UNet()
+
+
 MODELS: dict[str, tuple[Build, tuple[int, ...]]] = {
     "lenet": (lenet, (2, 1, 28, 28)),
     "resnet": (resnet, (4, 3, 33, 32)),
     "bottleneck_resnet": (bottleneck_resnet, (4, 3, 32, 32)),
+    "densenet": (densenet, (4, 3, 12, 12)),
+    "mobilenet": (mobilenet, (4, 3, 24, 24)),
+    "efficientnet": (efficientnet, (4, 3, 24, 24)),
+    "unet": (unet, (2, 3, 16, 16)),
 }

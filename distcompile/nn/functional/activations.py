@@ -19,6 +19,11 @@ def _placed(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
     return input.copy_(result) if inplace else result
 
 
+def _kept(input: Tensor, inplace: bool) -> Tensor:
+    """What a result that takes input's place is computed from: a copy, where the gradient needs the old values."""
+    return input.clone() if inplace and input.requires_grad else input
+
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0)."""
     return _placed(input, C.relu(input), inplace)
@@ -31,14 +36,14 @@ def relu_(input: Tensor) -> Tensor:
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6)."""
-    return _placed(input, C.relu6(input), inplace)
+    return _placed(input, C.relu6(_kept(input, inplace)), inplace)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """x clamped to [min_val, max_val]."""
     if min_val > max_val:
         raise ArgumentError("min_val cannot be greater than max_val", got=f"{min_val}, {max_val}")
-    return _placed(input, C.hardtanh(input, min_val, max_val), inplace)
+    return _placed(input, C.hardtanh(_kept(input, inplace), min_val, max_val), inplace)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
@@ -48,7 +53,7 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope · x."""
-    return _placed(input, C.leaky_relu(input, negative_slope), inplace)
+    return _placed(input, C.leaky_relu(_kept(input, inplace), negative_slope), inplace)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -77,7 +82,8 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = rand_like(input) * (upper - lower) + lower
-    return _placed(input, C.where(input <= 0, input * slope, input), inplace)
+    x = _kept(input, inplace)
+    return _placed(input, C.where(x <= 0, x * slope, x), inplace)
 
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
@@ -87,7 +93,7 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha · (exp(x) - 1)."""
-    return _placed(input, C.elu(input, alpha), inplace)
+    return _placed(input, C.elu(_kept(input, inplace), alpha), inplace)
 
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -97,7 +103,7 @@ def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha · (exp(x/alpha) - 1)."""
-    return _placed(input, C.elu(input / alpha) * alpha, inplace)
+    return _placed(input, C.elu(_kept(input, inplace) / alpha) * alpha, inplace)
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -107,7 +113,7 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Klambauer et al. 2017."""
-    return _placed(input, C.selu(input), inplace)
+    return _placed(input, C.selu(_kept(input, inplace)), inplace)
 
 
 def selu_(input: Tensor) -> Tensor:
@@ -117,22 +123,22 @@ def selu_(input: Tensor) -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x · sigmoid(x)."""
-    return _placed(input, C.silu(input), inplace)
+    return _placed(input, C.silu(_kept(input, inplace)), inplace)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x · tanh(softplus(x))."""
-    return _placed(input, C.mish(input), inplace)
+    return _placed(input, C.mish(_kept(input, inplace)), inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6."""
-    return _placed(input, C.hardsigmoid(input), inplace)
+    return _placed(input, C.hardsigmoid(_kept(input, inplace)), inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x · relu6(x + 3) / 6."""
-    return _placed(input, C.hardswish(input), inplace)
+    return _placed(input, C.hardswish(_kept(input, inplace)), inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -184,7 +190,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where above threshold, else value."""
-    return _placed(input, C.where(input <= threshold, value, input), inplace)
+    return _placed(input, C.where(_kept(input, inplace) <= threshold, value, input), inplace)
 
 
 _threshold = threshold  # under a name that its argument does not hide

@@ -99,3 +99,18 @@ def test_arguments_that_exclude_each_other_are_named() -> None:
     ):
         with pytest.raises(ArgumentError):
             bad()
+
+
+@pytest.mark.parametrize(
+    "name", ["ReLU", "ReLU6", "SiLU", "Hardswish", "Hardsigmoid", "LeakyReLU", "ELU", "SELU", "Mish"]
+)
+def test_an_activation_in_place_of_a_value_that_its_gradient_needs(name: str) -> None:
+    """As convolutional networks have them, behind a normalisation: `SiLU(inplace=True)`."""
+    x = RNG.standard_normal((3, 4)).astype(np.float32)
+
+    def gradient(library: Any) -> Any:
+        leaf = library.tensor(x).requires_grad_()
+        getattr(library.nn, name)(inplace=True)(leaf * 1.5).sum().backward()
+        return leaf.grad.numpy()
+
+    np.testing.assert_allclose(gradient(dc), gradient(torch), rtol=1e-5, atol=1e-6)

@@ -60,6 +60,10 @@ _OTHERS = {
     "compiler_core.ops.composite_adaptive": "adaptive_avg_pool1d",
     "compiler_core.ops.composite_shuffle": "pixel_shuffle pixel_unshuffle channel_shuffle",
     "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
+    "compiler_core.tensor.legacy_types": (
+        "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
+        "BoolTensor"
+    ),
     "distcompile.limits": "finfo iinfo",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",

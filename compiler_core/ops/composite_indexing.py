@@ -32,7 +32,6 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     strict,
 )
-from compiler_core.ops.composite_logic import masked_fill
 from compiler_core.ops.composite_movement import movedim, permute, reshape
 from compiler_core.ops.composite_pointwise import truth
 from compiler_core.ops.registry import Value
@@ -230,7 +229,9 @@ def wrap_negative(index: Value, size: int) -> Value:
 def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of input along `dim` at places `index`: i64[K]."""
     d = normalize_dim(dim, len(input.shape))
-    return getitem(input, (*[slice(None)] * d, index))
+    if not input.shape:
+        return reshape(getitem(reshape(input, 1), reshape(index, -1)), ())
+    return getitem(input, (*[slice(None)] * d, reshape(index, -1)))
 
 
 def gather(input: Value, dim: int, index: Value) -> Value:
@@ -248,12 +249,14 @@ def gather(input: Value, dim: int, index: Value) -> Value:
 def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
     """gather, with input and indices broadcast in the other dims; without dim, of the flattened input."""
     if dim is None:
-        return prims.take(reshape(input, -1), reshape(indices, -1))
+        flat = reshape(input, -1)
+        return prims.take(flat, wrap_negative(reshape(indices, -1), flat.shape[0]))
     d = normalize_dim(dim, len(input.shape))
     a, b = list(shape_of(input)), list(shape_of(indices))
     common = list(broadcast_shapes((*a[:d], 1, *a[d + 1 :]), (*b[:d], 1, *b[d + 1 :])))
     x = broadcast_to(as_value(input), (*common[:d], a[d], *common[d + 1 :]))
-    return gather(x, d, broadcast_to(as_value(indices), (*common[:d], b[d], *common[d + 1 :])))
+    places = wrap_negative(as_value(indices), a[d])
+    return gather(x, d, broadcast_to(places, (*common[:d], b[d], *common[d + 1 :])))
 
 
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
@@ -288,12 +291,16 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Sca
     """input with alpha * source's slices added at places `index` along `dim`."""
     d = normalize_dim(dim, len(input.shape))
     scaled = source if alpha == 1 else prims.mul(source, prims.full_like(source, alpha))
+    if not input.shape:
+        return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(scaled, -1), accumulate=True), ())
     return setitem(input, (*[slice(None)] * d, index), scaled, accumulate=True)
 
 
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     """input with source's slices put at places `index` along `dim`."""
     d = normalize_dim(dim, len(input.shape))
+    if not input.shape:
+        return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(source, -1)), ())
     return setitem(input, (*[slice(None)] * d, index), source)
 
 
@@ -326,11 +333,15 @@ def diagonal_mask(n: int, m: int) -> Value:
     return prims.eq(prims.iota((n, m), 0, dt.int32), prims.iota((n, m), 1, dt.int32))
 
 
-def diag(input: Value) -> Value:
-    """The matrix with this diagonal, or the diagonal of this matrix."""
+def diag(input: Value, diagonal: int = 0) -> Value:
+    """The matrix with this vector on a diagonal, or a diagonal of this matrix. diagonal > 0: above the main one."""
     x = as_value(input)
+    right, down = max(diagonal, 0), max(-diagonal, 0)
     if len(x.shape) == 1:
-        n = x.shape[0]
-        return masked_fill(broadcast_to(x, (n, n)), prims.logical_not(diagonal_mask(n, n)), 0)
-    n = min(x.shape)
-    return getitem(x, (np.arange(n), np.arange(n)))
+        n = x.shape[0] + right + down
+        rows = broadcast_to(prims.pad(x, (right,), (down,), 0), (n, n))
+        row, column = prims.iota((n, n), 0, dt.int64), prims.iota((n, n), 1, dt.int64)
+        on = prims.eq(column, prims.add(row, prims.full_like(row, diagonal)))
+        return prims.where(on, rows, prims.full_like(rows, 0))
+    count = np.arange(max(min(x.shape[0] - down, x.shape[1] - right), 0))
+    return getitem(x, (count + down, count + right))

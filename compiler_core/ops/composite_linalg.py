@@ -142,9 +142,11 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
 
 
 def einsum(equation: str, *operands: Value | Sequence[Value]) -> Value:
-    """Einstein summation, from left to right by batched GEMMs. Letters and `...`; no repeats within an operand."""
+    """Einstein summation, from left to right by batched GEMMs. Letters, which may repeat, and `...`."""
     xs = list(operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
     inputs, output = parse_einsum(equation, [len(x.shape) for x in xs])
+    pairs = [_diagonals(labels, as_value(x)) for labels, x in zip(inputs, xs)]
+    inputs, xs = [labels for labels, _ in pairs], [x for _, x in pairs]
     labels, value = inputs[0], as_value(xs[0])
     for k, (other, x) in enumerate(zip(inputs[1:], xs[1:])):
         later = set(output).union(*inputs[k + 2 :])
@@ -173,13 +175,25 @@ def parse_einsum(equation: str, ndims: Sequence[int]) -> tuple[list[list[str]], 
         return [*head, *(ellipsis[widest - n :] if dots else []), *tail]
 
     inputs = [spell(term, n) for term, n in zip(terms, extra)]
-    if any(len(set(labels)) != len(labels) for labels in inputs):
-        raise ShapeError(
-            f"einsum {equation!r}: an index is repeated within an operand", remedy="take the diagonal first"
-        )
     letters = "".join(terms).replace("...", "")
     implicit = [*ellipsis, *sorted(c for c in set(letters) if letters.count(c) == 1)]
     return inputs, spell(right, widest) if arrow else implicit
+
+
+def _diagonals(labels: list[str], x: Value) -> tuple[list[str], Value]:
+    """(labels, x) with the diagonal taken over each pair of dims of one label; that label then stands last."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            i = labels.index(label)
+            j = labels.index(label, i + 1)
+            rest = [d for d in range(len(labels)) if d not in (i, j)]
+            if x.shape[i] != x.shape[j]:
+                raise ShapeError(f"einsum: {label!r} stands for two sizes", got=f"{x.shape[i]} and {x.shape[j]}")
+            n, shape = x.shape[i], [x.shape[d] for d in rest]
+            flat = reshape(permute(x, (*rest, i, j)), (*shape, n * n))
+            x = prims.slice(flat, [0] * len(flat.shape), flat.shape, [1] * len(shape) + [n + 1]) if n > 1 else flat
+            labels = [*(labels[d] for d in rest), label]
+    return labels, x
 
 
 def _sum_out(labels: list[str], x: Value, drop: Sequence[str]) -> Value:

@@ -10,6 +10,8 @@ import builtins
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.meta import Shape
@@ -193,11 +195,21 @@ def tile(input: Value, *dims: Sizes) -> Value:
     return repeat(input, (1,) * (len(input.shape) - len(times)) + times)
 
 
-def repeat_interleave(input: Value, repeats: int, dim: int | None = None) -> Value:
-    """Each element (each slice along `dim`) repeated `repeats` times in place; without dim, of the flattened input."""
+def repeat_interleave(
+    input: Value, repeats: int | Value, dim: int | None = None, *, output_size: int | None = None
+) -> Value:
+    """Each element (each slice along `dim`) repeated in place; without dim, of the flattened input.
+
+    repeats: one number, or an integer tensor with one for each, whose data is needed. output_size: the sum, if given.
+    """
     x = flatten(input) if dim is None else as_value(input)
     d = 0 if dim is None else normalize_dim(dim, len(x.shape))
     shape = shape_of(x)
+    if not isinstance(repeats, int):
+        counts = np.asarray(repeats.tolist(), np.int64).reshape(-1)
+        places = np.repeat(np.arange(shape[d]), counts)
+        order = (d, *(k for k in range(len(shape)) if k != d))
+        return movedim(prims.take(permute(x, order), places), 0, d)
     x = broadcast_to(unsqueeze(x, d + 1), (*shape[: d + 1], repeats, *shape[d + 1 :]))
     result = reshape(x, (*shape[:d], shape[d] * repeats, *shape[d + 1 :]))
     return result if repeats > 1 and shape[d] > 1 else as_new(result)

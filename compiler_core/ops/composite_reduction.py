@@ -234,7 +234,9 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
     elif p == -math.inf:
         result = amin(prims.abs(wide), dim, keepdim)
     elif p == 0:
-        result = cast(sum(truth(wide), dim, keepdim), dtype_of(wide))
+        count = cast(sum(truth(wide), dim, keepdim), dtype_of(wide))
+        always = prims.full(shape_of(count), True, dt.bool_)
+        result = prims.where(always, count, sum(wide, dim, keepdim))  # its gradient is 0, as torch has it
     elif p == 1:
         result = sum(prims.abs(wide), dim, keepdim)
     else:

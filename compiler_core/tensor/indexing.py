@@ -52,7 +52,7 @@ def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False)
 
 def masked_select(self: Tensor, mask: Tensor) -> Tensor:
     """The elements where mask holds, flat. Cannot be traced."""
-    shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape)
+    shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape) or (1,)
     return get_item(F.expand(self, shape), F.expand(mask, shape))
 
 

@@ -141,7 +141,7 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def _type(self: Tensor, dtype: DType | None = None) -> Tensor | str:
     """This tensor in `dtype`; without one, the name torch would give its type."""
     if dtype is not None:
-        return _to(self, dtype)
+        return _to(self, getattr(dtype, "dtype", dtype))  # a dtype, or torch.FloatTensor and its like
     names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
              "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}  # fmt: skip
     return f"distcompile.{names.get(self.dtype.name, self.dtype.name)}Tensor"

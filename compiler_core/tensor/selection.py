@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.dtype import float32
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import from_numpy
@@ -51,7 +52,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DTypeError("bincount takes a vector of integers", got=f"{input.dtype} of shape {array.shape}")
     counts = np.bincount(array, None if weights is None else weights._array("bincount"), minlength)
-    return from_numpy(counts if weights is None else counts.astype(weights._array("bincount").dtype))
+    wanted = np.float32 if weights is not None and weights.dtype is float32 else counts.dtype
+    return from_numpy(counts.astype(wanted, copy=False))
 
 
 def multinomial(

@@ -98,7 +98,6 @@ COMPOSITES_REFUSED: list[tuple[type[Exception], Any]] = [
     (ShapeError, lambda F: F.linear(X, X[:, :2])),
     (ShapeError, lambda F: F.einsum("ij,jk->ik", X)),
     (ShapeError, lambda F: F.einsum("ijk->i", X)),
-    (ShapeError, lambda F: F.einsum("ii->i", X)),
     (ShapeError, lambda F: F.scaled_dot_product_attention(X, X, X, attn_mask=X, is_causal=True)),
     (ShapeError, lambda F: F.layer_norm(X, (2,))),
     (ShapeError, lambda F: F.group_norm(X, 2)),

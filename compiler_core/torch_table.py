@@ -27,7 +27,7 @@ TABLE: dict[str, str] = {
     ),
     "ops.composite_placing": (
         "masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_ "
-        "index_reduce_ as_strided_scatter. .unfold. renorm_ fill"
+        "index_reduce_ as_strided_scatter. renorm_ fill"
     ),
     "tensor.strided": "as_strided.",
     "ops.composite_running": (

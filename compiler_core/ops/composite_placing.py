@@ -1,4 +1,4 @@
-"""Parts of a tensor replaced, reduced into or read as windows: masked_scatter, scatter_reduce, select_scatter, unfold.
+"""Parts of a tensor replaced or reduced into: masked_scatter, scatter_reduce, select_scatter.
 
 In: values, torch's arguments. Out: new values (none of these results is a view).
 scatter_reduce by prod, amax and amin compares every index with every place of its line, so it costs their product;
@@ -204,7 +204,7 @@ def index_reduce(
     return F.reshape(out, shape_of(input))
 
 
-# ---- windows
+# ---- by strides
 
 
 def _strided_places(size: Shape, stride: Shape, offset: int) -> Value:
@@ -242,20 +242,6 @@ def as_strided_scatter(
         F.reshape(input, -1), _strided_places(size, stride, offset), strict(src, size, dtype_of(input))
     )
     return F.reshape(flat, shape_of(input))
-
-
-def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows of `size` elements along a dim, one every `step`, as a new last dim: T[..., count, ..., size]."""
-    x = F.reshape(input, 1) if not input.shape else as_value(input)
-    d = normalize_dim(dimension, len(x.shape))
-    n = x.shape[d]
-    if not 0 <= size <= n or step <= 0:
-        raise ShapeError("unfold: no such windows", expected=f"size <= {n}, step > 0", got=f"{size}, {step}")
-    shape = ((n - size) // step + 1, size)
-    rows = F.add(F.mul(prims.iota(shape, 0, dt.int64), step), prims.iota(shape, 1, dt.int64))
-    windows = prims.take(F.movedim(x, d, 0), rows)  # (count, size, *rest)
-    windows = F.movedim(windows, (0, 1), (d, -1))
-    return windows if input.shape else F.reshape(windows, (size,))
 
 
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:

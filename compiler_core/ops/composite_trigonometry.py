@@ -199,7 +199,7 @@ _LIMITS = {dt.float32: (-125, 24), dt.float64: (-1021, 53), dt.float16: (-13, 11
 
 
 def nextafter(input: Value, other: Value) -> Value:
-    """The neighbour of input, in its dtype, on the side of other. The gradient is 0."""
+    """The neighbour of input, in its dtype, on the side of other. Its gradient is input's."""
     first, second = operands(input, other)
     a, b = prims.detach(first), prims.detach(second)
     low, digits = _LIMITS[dtype_of(a)]
@@ -217,9 +217,9 @@ def nextafter(input: Value, other: Value) -> Value:
     largest = prims.copysign(prims.full_like(a, (2.0 - 2.0 ** (1 - digits)) * 2.0 ** (1 - low + 1)), a)
     special = prims.where(F.eq(a, 0.0), tiny, prims.where(F.isinf(a), largest, moved))
     result = prims.where(prims.eq(a, b), b, special)
-    always = prims.full(shape_of(a), True, bool_)
     result = prims.where(F.logical_or(prims.isnan(a), prims.isnan(b)), prims.add(a, b), result)
-    return prims.where(always, prims.where(always, result, first), second)  # connected, with a gradient of 0
+    nothing = F.where(F.isfinite(a), prims.sub(a, first), 0.0)  # 0, with input's gradient
+    return prims.sub(result, nothing)
 
 
 # ---- real numbers as complex ones

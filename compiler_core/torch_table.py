@@ -41,7 +41,7 @@ TABLE: dict[str, str] = {
         "special.erfcx special.erfinv special.ndtr special.log_ndtr special.ndtri special.softmax "
         "special.log_softmax"
     ),
-    "ops.composite_gamma": "lgamma_ digamma_ polygamma_ mvlgamma_ special.zeta",
+    "ops.composite_gamma": "lgamma_ digamma_ polygamma_ mvlgamma_ special.zeta igamma_ igammac_",
     "ops.composite_bessel": (
         "i0_ special.i0e special.i1 special.i1e special.modified_bessel_i0:i0 special.modified_bessel_i1:i1 "
         "special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 "

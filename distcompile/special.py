@@ -9,6 +9,7 @@ from distcompile.late import namespace
 
 _SAME = ("digamma", "erf", "erfc", "exp2", "expm1", "i0", "log1p", "logsumexp", "polygamma", "round")
 _OTHERS = {name: name for name in _SAME}
-_OTHERS |= {"expit": "sigmoid", "gammaln": "lgamma", "multigammaln": "mvlgamma", "psi": "digamma"}
+_OTHERS |= {"expit": "sigmoid", "gammaln": "lgamma", "multigammaln": "mvlgamma", "psi": "digamma", "gammainc": "igamma"}
+_OTHERS["gammaincc"] = "igammac"
 
 __all__, __getattr__ = namespace("special", _OTHERS)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 
 from compiler_core import dtype as dt
-from compiler_core.errors import ShapeError
+from compiler_core.errors import AutogradError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, operands
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_special import in_float64, polynomial
+from compiler_core.ops.composite_trigonometry import floating_operands
 from compiler_core.ops.registry import Value
 
 # Bernoulli numbers B2, B4, ...
@@ -159,3 +160,27 @@ def mvlgamma(input: Value, p: int) -> Value:
     x = floating(input)
     total = F.sum(lgamma(F.add(F.unsqueeze(x, -1), F.mul(F.arange(p, dtype=dtype_of(x)), -0.5))), -1)
     return F.add(total, p * (p - 1) / 4.0 * math.log(math.pi))
+
+
+def _incomplete(input: Operand, other: Operand, *, upper: bool) -> Value:
+    """The primitive, with the derivative x^(a-1) exp(-x) / gamma(a) for x (negative for Q)."""
+    if getattr(input, "requires_grad", False):
+        raise AutogradError("igamma has no derivative for its first argument", remedy="detach() it")
+    loose_a, loose_x = floating_operands(input, other)
+    a, x = prims.detach(loose_a), prims.detach(loose_x)
+    value = (prims.igammac if upper else prims.igamma)(a, x)
+    regular = F.logical_and(F.logical_and(F.gt(a, 0.0), F.gt(x, 0.0)), F.logical_and(F.isfinite(a), F.isfinite(x)))
+    safe_a, safe_x = F.where(regular, a, 1.0), F.where(regular, x, 1.0)
+    slope = F.exp(F.sub(F.sub(F.mul(F.sub(safe_a, 1.0), F.log(safe_x)), safe_x), lgamma(safe_a)))
+    moved = F.where(regular, prims.sub(loose_x, x), 0.0)  # 0, with x's gradient
+    return prims.add(value, prims.mul(moved, prims.neg(slope) if upper else slope))
+
+
+def igamma(input: Operand, other: Operand) -> Value:
+    """The regularised lower incomplete gamma function P(input, other). Differentiable once, in `other`."""
+    return _incomplete(input, other, upper=False)
+
+
+def igammac(input: Operand, other: Operand) -> Value:
+    """The regularised upper incomplete gamma function Q(input, other). Differentiable once, in `other`."""
+    return _incomplete(input, other, upper=True)

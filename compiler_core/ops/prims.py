@@ -173,6 +173,14 @@ def copysign(a: Value, b: Value) -> Value:
     return bind(OPS["copysign"], a, b)
 
 
+def igamma(a: Value, x: Value) -> Value:
+    return bind(OPS["igamma"], a, x)
+
+
+def igammac(a: Value, x: Value) -> Value:
+    return bind(OPS["igammac"], a, x)
+
+
 def gcd(a: Value, b: Value) -> Value:
     return bind(OPS["gcd"], a, b)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
-from compiler_core.ops.rules import Expansion, IndexedReduction, Library, Movement, Pointwise, Reduction
+from compiler_core.ops.rules import Expansion, IndexedReduction, Movement, Pointwise, Reduction
 
 CHEAP = frozenset(
     {"neg", "abs", "sign", "floor", "ceil", "round", "trunc", "logical_not", "isnan", "where", "cast", "detach"}
@@ -115,7 +115,7 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
 
 def is_library(call: Call) -> bool:
     """Whether a library routine computes `call`, or what it expands into."""
-    return isinstance(call.op.lower, Library | Expansion | Routine)
+    return isinstance(call.op.lower, Expansion | Routine)
 
 
 def is_view(node: Node) -> bool:

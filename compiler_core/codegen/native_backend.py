@@ -28,10 +28,9 @@ from compiler_core.config import config
 from compiler_core.dtype import by_name
 from compiler_core.errors import CompilerFailedError
 from compiler_core.graph.ir import Graph
-from compiler_core.graph.print import print_attr, print_graph
+from compiler_core.graph.print import print_graph
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
-from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
 from compiler_core.runtime.profiler import ProfileSource, StepCost, announce
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
@@ -156,27 +155,14 @@ def with_threads(toolchain: Toolchain) -> Toolchain:
 
 
 def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
+    from compiler_core.codegen.cpp.routine import library_of
+
     inputs = tuple(node.meta for node in graph.inputs)
     outputs = tuple(node.meta for node in graph.outputs)
     announced = tuple(place for event in graph.signals for place in event)
     awaited = tuple(place for event in graph.waits for place in event)
     return EntryPoint(
-        program.name, inputs, outputs, program.arena_nbytes, messages, announced, awaited, callbacks_of(program)
-    )
-
-
-def callbacks_of(program: Program) -> tuple[Callback, ...]:
-    """The routines that `program` calls back for, in order."""
-    from compiler_core.loop_ir.ir import RoutineCall
-
-    calls = [step for step in program.steps if isinstance(step, RoutineCall)]
-    return tuple(
-        Callback(
-            call.routine.name,
-            " ".join(f"{key}={print_attr(value)}" for key, value in call.attrs),
-            tuple(view.layout for view in (*call.operands, call.result)),
-        )
-        for call in calls
+        program.name, inputs, outputs, program.arena_nbytes, messages, announced, awaited, *library_of(program)
     )
 
 

@@ -104,8 +104,6 @@ def run_program(
         match step:
             case ir.KernelCall():
                 run(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
-            case ir.LibraryCall():
-                _run_gemm(step, memory)
             case ir.RoutineCall():
                 _run_routine(step, memory)
             case ir.Signal(event, names) if events is not None:
@@ -137,24 +135,6 @@ def _buffer_memory(
     if buffer.kind == "temp":
         return arena[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype.numpy)
     return np.full(buffer.nbytes, GARBAGE, np.uint8).view(buffer.dtype.numpy)
-
-
-def _strided(matrix: ir.Matrix, batch: tuple[int, ...], shape: tuple[int, int], memory: Mapping[str, Array]) -> Array:
-    flat = memory[matrix.slot.buffer][matrix.slot.offset :]
-    strides = (*matrix.batch_strides, matrix.row_stride, matrix.col_stride)
-    last = sum((n - 1) * s for n, s in zip((*batch, *shape), strides))
-    if last >= flat.size:
-        raise IndexError_(f"gemm operand in {matrix.slot.buffer} ends at element {last} of {flat.size}")
-    return np.lib.stride_tricks.as_strided(flat, (*batch, *shape), [s * flat.itemsize for s in strides])
-
-
-def _run_gemm(call: ir.LibraryCall, memory: Mapping[str, Array]) -> None:
-    a = _strided(call.a, call.batch, (call.m, call.k), memory)
-    b = _strided(call.b, call.batch, (call.k, call.n), memory)
-    c = _strided(call.c, call.batch, (call.m, call.n), memory)
-    alpha = call.alpha * (1.0 if call.scale is None else memory[call.scale.buffer][call.scale.offset])
-    product = np.matmul(a, b) * call.dtype.numpy.type(alpha)
-    c[...] = product + (c if call.beta else 0)
 
 
 def _run_routine(call: ir.RoutineCall, memory: Mapping[str, Array]) -> None:

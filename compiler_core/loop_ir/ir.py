@@ -2,7 +2,7 @@
 
     Program := program NAME ( Buffer* ) { Step* } inputs BUFFER* outputs BUFFER*
     Buffer  := NAME: dtype[numel] kind                      kind: input | output | temp @ arena offset | constant
-    Step    := KernelCall(Kernel, Slot*) | LibraryCall(gemm, ...)          Slot := BUFFER + offset, in elements
+    Step    := KernelCall(Kernel, Slot*)                             Slot := BUFFER + offset, in elements
              | routine NAME (View*) -> View, attributes     a library routine (ops/routine.py); View: a strided part
              | signal K (BUFFER*)                          tell the caller that these outputs are complete
              | wait K (BUFFER*)                            go on when the caller says that these inputs may be read
@@ -195,45 +195,6 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
-    """A (batched) matrix in a buffer:
-
-    element (b..., i, j) lies at slot + sum(b*batch_strides) + i*row_stride + j*col_stride.
-
-    One of row_stride and col_stride is 1 and the other at least the length of that direction, as BLAS needs. A stride
-    of 0 in batch_strides shares one matrix among the batch.
-    """
-
-    slot: Slot
-    batch_strides: tuple[Size, ...]
-    row_stride: Size
-    col_stride: Size
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryCall:
-    """C = alpha * scale * A @ B + beta * C for every batch index; f32 or f64. c.col_stride is 1.
-
-    a: (m, k), b: (k, n), c: (m, n). batch: extents of the batch axes, possibly (). beta: 0 or 1 (with 0, C is not
-    read). scale: a one-element buffer of the same dtype, read at run time, or None for 1.
-    """
-
-    routine: Literal["gemm"]
-    dtype: DType
-    batch: tuple[Size, ...]
-    m: Size
-    n: Size
-    k: Size
-    a: Matrix
-    b: Matrix
-    c: Matrix
-    alpha: float = 1.0
-    beta: float = 0.0
-    scale: Slot | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """A strided part of a buffer: element (i, ...) lies at slot + sum(i * strides)."""
 
@@ -243,7 +204,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class RoutineCall:
-    """Run `routine` on `operands`; it writes `result`, which is contiguous. attrs: sorted by name."""
+    """Run `routine` on `operands`; it writes `result`. attrs: sorted by name."""
 
     routine: Routine
     operands: tuple[View, ...]
@@ -270,7 +231,7 @@ class Wait:
     note: str = ""
 
 
-Step: TypeAlias = KernelCall | LibraryCall | RoutineCall | Signal | Wait
+Step: TypeAlias = KernelCall | RoutineCall | Signal | Wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,8 +214,6 @@ def _read_program(name: str, lines: Sequence[str], kernels: dict[str, ir.Kernel]
             buffers.append(_read_buffer(rest))
         elif word == "call":
             steps.append(_read_call(rest, kernels))
-        elif word == "gemm":
-            steps.append(_read_gemm(rest))
         elif word == "routine":
             steps.append(_read_routine(rest))
         elif word in ("signal", "wait"):
@@ -291,24 +289,3 @@ def _read_view(text: str) -> ir.View:
         raise GraphError("expected `BUFFER: DTYPE (SHAPE) (STRIDES)`", got=text)
     layout = Strided(by_name(match[2]), ast.literal_eval(match[3]), ast.literal_eval(match[4]))
     return ir.View(_read_slot(match[1]), layout)
-
-
-_GEMM_FIELD = re.compile(r"(\w+)=(\([^)]*\)|\S+\[.*?\](?= |$)|\S+)")
-
-
-def _read_gemm(text: str) -> ir.LibraryCall:
-    dtype, _, rest = text.partition(" ")
-    fields = dict(_GEMM_FIELD.findall(rest))
-    scale = _read_slot(fields["scale"]) if "scale" in fields else None
-    return ir.LibraryCall(
-        "gemm", by_name(dtype), ast.literal_eval(fields["batch"]),
-        int(fields["m"]), int(fields["n"]), int(fields["k"]),
-        _read_matrix(fields["a"]), _read_matrix(fields["b"]), _read_matrix(fields["c"]),
-        float(fields["alpha"]), float(fields["beta"]), scale,
-    )  # fmt: skip
-
-
-def _read_matrix(text: str) -> ir.Matrix:
-    slot, _, strides = text.partition("[")
-    batch, row, col = ast.literal_eval(f"[{strides}")
-    return ir.Matrix(_read_slot(slot), batch, row, col)

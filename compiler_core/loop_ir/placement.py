@@ -21,22 +21,16 @@ def reads(step: ir.Step) -> Iterator[str]:
     """The buffers a step reads."""
     if isinstance(step, ir.KernelCall):
         yield from (slot.buffer for slot, p in zip(step.slots, step.kernel.params) if p.access != "out")
-    elif isinstance(step, ir.LibraryCall):
-        yield from (step.a.slot.buffer, step.b.slot.buffer)
-        if step.beta:
-            yield step.c.slot.buffer
-        if step.scale is not None:
-            yield step.scale.buffer
     elif isinstance(step, ir.RoutineCall):
         yield from (view.slot.buffer for view in step.operands)
+        if step.routine.reads_result(dict(step.attrs)):
+            yield step.result.slot.buffer
 
 
 def writes(step: ir.Step) -> Iterator[str]:
     """The buffers a step writes."""
     if isinstance(step, ir.KernelCall):
         yield from (slot.buffer for slot, p in zip(step.slots, step.kernel.params) if p.access != "in")
-    elif isinstance(step, ir.LibraryCall):
-        yield step.c.slot.buffer
     elif isinstance(step, ir.RoutineCall):
         yield step.result.slot.buffer
 

@@ -11,8 +11,7 @@
       wait 0 (x)
       call k0(x, y)                       # slots: NAME or NAME+offset
       signal 0 (y)
-      gemm f32 batch=(4,) m=2 n=3 k=5 a=x[(10,), 5, 1] b=w[(15,), 3, 1] c=y[(6,), 3, 1] alpha=1.0 beta=0.0 scale=s
-      routine argsort (x: f32 (4, 2) (2, 1)) -> z: i64 (4, 2) (2, 1) dim=1
+      routine gemm (x: f32 (4, 2) (2, 1); w: f32 (2, 3) (3, 1)) -> z: f32 (4, 3) (3, 1) alpha=1.0 beta=0.0
       inputs x
       outputs y
       arena 0
@@ -91,10 +90,6 @@ def print_slot(slot: ir.Slot) -> str:
     return f"{slot.buffer}+{slot.offset}" if slot.offset else slot.buffer
 
 
-def _print_matrix(matrix: ir.Matrix) -> str:
-    return f"{print_slot(matrix.slot)}[{matrix.batch_strides}, {matrix.row_stride}, {matrix.col_stride}]"
-
-
 def _print_view(view: ir.View) -> str:
     layout = view.layout
     return f"{print_slot(view.slot)}: {layout.dtype.short} {layout.shape} {layout.strides}"
@@ -112,12 +107,7 @@ def print_step(step: ir.Step) -> str:
         return f"call {step.kernel.name}({', '.join(map(print_slot, step.slots))})"
     if isinstance(step, ir.Signal | ir.Wait):
         return f"{'signal' if isinstance(step, ir.Signal) else 'wait'} {step.event} ({', '.join(step.buffers)})"
-    if isinstance(step, ir.RoutineCall):
-        return _print_routine(step)
-    scale = f" scale={print_slot(step.scale)}" if step.scale else ""
-    operands = f"a={_print_matrix(step.a)} b={_print_matrix(step.b)} c={_print_matrix(step.c)}"
-    sizes = f"batch={step.batch} m={step.m} n={step.n} k={step.k}"
-    return f"{step.routine} {step.dtype.short} {sizes} {operands} alpha={step.alpha!r} beta={step.beta!r}{scale}"
+    return _print_routine(step)
 
 
 def _print_buffer(buffer: ir.Buffer, elide: bool) -> str:

@@ -5,7 +5,7 @@ Run between passes in tests and when DISTCOMPILE_VERIFY=1.
 In: Kernel or Program. Out: nothing, or GraphError naming the kernel, the statement and what is wrong. Checked: every
 name is declared before use and once; dtypes of loads, calls, stores and selects agree; no arithmetic on 16-bit floats;
 accumulators are not read while they are filled; vector loops hold only what they may; stores inside parallel and
-vector loops move with the axis; slots fit buffers; params share memory only where that is safe; gemm operands suit
+vector loops move with the axis; slots fit buffers; params share memory only where that is safe; operands suit
 BLAS and lie inside their buffers; temps lie inside the arena; events stand where they may (`placement.py`).
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from compiler_core.dtype import DType, bool_, float32, float64, int64
+from compiler_core.dtype import DType, bool_, int64
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
@@ -204,9 +204,6 @@ def verify_program(program: ir.Program) -> None:
 
 
 def _check_step(step: ir.Step, buffers: dict[str, ir.Buffer], where: str) -> None:
-    if isinstance(step, ir.LibraryCall):
-        _check_gemm(step, buffers, where)
-        return
     if isinstance(step, ir.RoutineCall):
         _check_routine(step, buffers, where)
         return
@@ -241,22 +238,6 @@ def _check_overlaps(step: ir.KernelCall, buffers: dict[str, ir.Buffer], where: s
                 raise GraphError(f"program {where}: {a.name} and {b.name} share memory unsafely", got=print_step(step))
 
 
-def _check_gemm(call: ir.LibraryCall, buffers: dict[str, ir.Buffer], where: str) -> None:
-    if call.dtype not in (float32, float64) or call.c.col_stride != 1:
-        raise GraphError(f"program {where}: gemm is f32 or f64 with a row-major result", got=print_step(call))
-    shapes = ((call.a, call.m, call.k), (call.b, call.k, call.n), (call.c, call.m, call.n))
-    for matrix, rows, cols in shapes:
-        plain = matrix.col_stride == 1 and matrix.row_stride >= cols
-        transposed = matrix.row_stride == 1 and matrix.col_stride >= rows
-        if not (plain or transposed) or len(matrix.batch_strides) != len(call.batch):
-            raise GraphError(f"program {where}: {matrix} does not suit BLAS", got=print_step(call))
-        last = sum((n - 1) * s for n, s in zip(call.batch, matrix.batch_strides))
-        last += (rows - 1) * matrix.row_stride + (cols - 1) * matrix.col_stride
-        buffer = buffers.get(matrix.slot.buffer)
-        if buffer is None or buffer.dtype is not call.dtype or matrix.slot.offset + last >= buffer.numel:
-            raise GraphError(f"program {where}: {matrix} leaves its buffer", got=print_step(call))
-
-
 def _check_routine(call: ir.RoutineCall, buffers: dict[str, ir.Buffer], where: str) -> None:
     for view in (*call.operands, call.result):
         buffer, layout = buffers.get(view.slot.buffer), view.layout
@@ -264,7 +245,10 @@ def _check_routine(call: ir.RoutineCall, buffers: dict[str, ir.Buffer], where: s
             raise GraphError(f"program {where}: {view} leaves its buffer", got=print_step(call))
         if min(layout.strides, default=0) < 0 or len(layout.strides) != len(layout.shape):
             raise GraphError(f"program {where}: {view} has no such strides", got=print_step(call))
-    if any(not call.routine.accepts(view.layout) for view in call.operands):
-        raise GraphError(f"program {where}: {call.routine.name} does not accept these strides", got=print_step(call))
+    fits = all(call.routine.accepts(view.layout) for view in call.operands)
+    if not fits or not call.routine.accepts_result(call.result.layout):
+        raise GraphError(
+            f"program {where}: {call.routine.name} does not accept these dtypes or strides", got=print_step(call)
+        )
     if buffers[call.result.slot.buffer].kind in ("input", "constant"):
         raise GraphError(f"program {where}: {call.routine.name} writes what is not the program's", got=print_step(call))

@@ -26,6 +26,7 @@ from compiler_core.lowering.gemm import define_matmul
 from compiler_core.lowering.scatter import scatter_as_element
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import rules
+from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.routine import Routine, Strided
 from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
 
@@ -72,7 +73,7 @@ def _shows_product(node: Node) -> bool:
     seen: Node = node
     while isinstance(seen, Call) and isinstance(seen.op.lower, rules.Movement):
         seen = seen.args[0]
-    is_product = isinstance(seen, Call) and isinstance(seen.op.lower, rules.Library)
+    is_product = isinstance(seen, Call) and seen.op.lower is GEMM
     return is_product and seen is not node and seen.meta.numel == numel
 
 
@@ -324,13 +325,10 @@ def _define_scatter(definer: Definer, node: Call, rule: rules.Scatter) -> None:
     definer.add(scatter, node.meta)
 
 
-def _define_library(definer: Definer, node: Call, rule: rules.Library) -> None:
-    if rule.routine != "matmul":
-        raise LoweringError(f"library routine {rule.routine!r} is unknown", expected="matmul")
-    define_matmul(definer, node)
-
-
 def _define_routine(definer: Definer, node: Call, rule: Routine) -> None:
+    if rule is GEMM:
+        define_matmul(definer, node)
+        return
     operands = tuple(routine_operand(definer, arg, rule) for arg in node.args)
     attrs = tuple(sorted(node.attrs.items()))
     definer.add(d.Library(node.name, node.dtype, rule, operands, node.shape, attrs, note_of(node)), node.meta)
@@ -354,7 +352,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     rules.Reduction: _define_reduction,
     rules.IndexedReduction: _define_indexed_reduction,
     rules.Scatter: _define_scatter,
-    rules.Library: _define_library,
     Routine: _define_routine,
 }
 

@@ -15,8 +15,8 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import FLOATING, check_dtype
+from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import Library
 
 
 def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
@@ -50,7 +50,7 @@ MATMUL = register(
         infer=_infer_matmul,
         eager=_eager_matmul,
         vjp=_vjp_matmul,
-        lower=Library("matmul"),
+        lower=GEMM,
         samples=tuple(
             Sample((a, b))
             for a, b in (

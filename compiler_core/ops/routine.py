@@ -2,18 +2,18 @@
 
 In: an op's definition. Out: `Routine`, which stands as the op's `lower` rule. Two kinds:
 
-    C call       `native` says which symbols of which library are called, and how
+    C call       `native` says which symbols are needed, and writes the call (ops/gemm.py)
     call back    native code takes the GIL and calls the NumPy definition; `why` says why (`explain` repeats it)
 
 A call back is never a graph break: what stands before and after it is still one native program. To declare one, give
 the op `lower=call_back("my_op", _eager_my_op, why="...")`: nothing else is needed. Invariants: an operand is read
-through its views where `accepts` takes the strides, else from a contiguous copy; the result is contiguous; a routine
-writes its result only, and keeps no address.
+through its views where `accepts` takes the strides, else from a contiguous copy; a routine writes its result only,
+which is contiguous unless `accepts_result` says more, and keeps no address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from compiler_core.dtype import DType
 from compiler_core.meta import Shape, TensorMeta
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Attrs: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,12 @@ class Strided:
     strides: tuple[int, ...]
 
     @property
+    def meta(self) -> TensorMeta:
+        return TensorMeta(self.shape, self.dtype)
+
+    @property
     def numel(self) -> int:
-        return TensorMeta(self.shape, self.dtype).numel
+        return self.meta.numel
 
     @property
     def span(self) -> int:
@@ -43,39 +48,93 @@ class Strided:
         return sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + 1 if self.numel else 0
 
 
+def is_contiguous(layout: Strided) -> bool:
+    """Whether the elements lie in row-major order without gaps."""
+    step = 1
+    for n, stride in zip(reversed(layout.shape), reversed(layout.strides)):
+        if n != 1 and stride != step:
+            return not layout.numel
+        step *= n
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class CArray:
+    """An array in generated C++: the expression of its address, and its layout."""
+
+    address: str
+    layout: Strided
+
+
+@dataclass(frozen=True, slots=True)
+class CCall:
+    """One call to be written: attrs of the routine, symbol(name) -> expression of its address (`const void*`)."""
+
+    operands: tuple[CArray, ...]
+    result: CArray
+    attrs: Attrs
+    symbol: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Native:
+    """How generated C++ calls a C library.
+
+    symbols(operand layouts, attrs): the names of what is called, as runtime/blas.py knows them. emit(call): the lines.
+    helper: C++ that they need, once per source.
+    """
+
+    symbols: Callable[[tuple[Strided, ...], Attrs], tuple[str, ...]]
+    emit: Callable[[CCall], Iterator[str]]
+    helper: str = ""
+
+
+def _anywhere(layout: Strided) -> bool:
+    return True
+
+
+def _free(*metas: TensorMeta, **attrs: Any) -> int:
+    return 0
+
+
+def _never(attrs: Attrs) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Routine:
     """One library routine, whole.
 
-    define(out, *operands, **attrs): writes `out`; arrays lie as `accepts` allows. The definition of all other forms.
-    accepts(layout): whether an operand may lie so. flops(*operand metas, **attrs): floating-point operations.
-    why: why native code calls back into NumPy.
+    define(out, *operands, **attrs): writes `out`; arrays lie as accepted. The definition of all other forms.
+    native: its C call; None: native code calls `define` back, and `why` says why. accepts, accepts_result(layout):
+    whether an operand, or the result, may lie so. reads_result(attrs): whether what stands in the result matters.
+    flops(*operand metas, **attrs): floating-point operations.
     """
 
     name: str
     define: Callable[..., None]
-    why: str
-    accepts: Callable[[Strided], bool]
-    flops: Callable[..., int]
+    why: str = ""
+    native: Native | None = None
+    accepts: Callable[[Strided], bool] = _anywhere
+    accepts_result: Callable[[Strided], bool] = is_contiguous
+    reads_result: Callable[[Attrs], bool] = _never
+    flops: Callable[..., int] = _free
 
 
 ROUTINES: dict[str, Routine] = {}  # by name: what texts and artefacts refer to
 
 
-def call_back(
-    name: str,
-    eager: Callable[..., Array],
-    why: str,
-    *,
-    accepts: Callable[[Strided], bool] = lambda layout: True,
-    flops: Callable[..., int] = lambda *metas, **attrs: 0,
-) -> Routine:
-    """The routine that calls the definition `eager(xp, *arrays, **attrs)` of op `name` back, any strides by default."""
+def register_routine(routine: Routine) -> Routine:
+    """Add `routine` to the table."""
+    ROUTINES[routine.name] = routine
+    return routine
+
+
+def call_back(name: str, eager: Callable[..., Array], why: str, *, flops: Callable[..., int] = _free) -> Routine:
+    """The routine that calls the definition `eager(xp, *arrays, **attrs)` of op `name` back, with any strides."""
 
     def define(out: Array, *operands: Array, **attrs: Any) -> None:
         with np.errstate(all="ignore"):
             out[...] = eager(np, *operands, **attrs)
 
-    routine = Routine(name, define, why, accepts, flops)
-    ROUTINES[name] = routine
-    return routine
+    return register_routine(Routine(name, define, why, flops=flops))

@@ -88,11 +88,4 @@ class Scatter:
     mode: str
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
-    """Done by a library routine: "matmul" (batched GEMM)."""
-
-    routine: str
-
-
-LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Library | Expansion | Routine
+LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Expansion | Routine

@@ -1,6 +1,6 @@
-"""The library routines that generated code calls: GEMM of scipy-openblas32, as addresses.
+"""The routines of scipy-openblas32 that generated code calls (CBLAS and LAPACKE, 32-bit integers), as addresses.
 
-In: nothing. Out: `routine_table()`: a C array of function pointers in the order of `ROUTINES`, for native calls.
+In: names of symbols. Out: `routine_table()`: a C array of function pointers in their order, for native calls.
 Generated code is not linked against the library, so an artefact does not remember where a wheel was installed.
 OpenBLAS reads OPENBLAS_NUM_THREADS or OMP_NUM_THREADS when it is loaded, which happens at the first compiled call.
 NumPy brings an OpenBLAS of its own; the two share nothing.
@@ -15,8 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from compiler_core.errors import BackendError
-
-ROUTINES: tuple[str, ...] = ("sgemm", "dgemm")  # index = place in the table
 
 
 @cache
@@ -35,13 +33,15 @@ def load_openblas() -> ctypes.CDLL:
 
 
 @cache
-def _blas_addresses() -> tuple[int | None, ...]:
-    library = load_openblas()
-    symbols = [getattr(library, f"scipy_cblas_{name}") for name in ROUTINES]
-    return tuple(ctypes.cast(symbol, ctypes.c_void_p).value for symbol in symbols)
+def address_of(name: str) -> int:
+    """The address of a routine of the library, by its CBLAS or LAPACKE name. Raises BackendError if there is none."""
+    symbol = getattr(load_openblas(), f"scipy_{name}", None)
+    if symbol is None:
+        raise BackendError(f"the OpenBLAS at hand has no {name}", remedy="pip install --upgrade scipy-openblas32")
+    return ctypes.cast(symbol, ctypes.c_void_p).value or 0
 
 
-def routine_table(more: Sequence[int] = ()) -> ctypes.Array[ctypes.c_void_p]:
-    """Addresses of `ROUTINES` (CBLAS signatures, 32-bit integers), alive as long as the process, then `more`."""
-    addresses = [*_blas_addresses(), *more]
+def routine_table(symbols: Sequence[str], more: Sequence[int] = ()) -> ctypes.Array[ctypes.c_void_p]:
+    """The addresses of `symbols`, then `more`: what an entry point is given as `lib`."""
+    addresses = [*map(address_of, symbols), *more]
     return (ctypes.c_void_p * len(addresses))(*addresses)

@@ -80,8 +80,8 @@ extern "C" __attribute__((visibility("default"))) int32_t dc_call(
 class EntryPoint:
     """What one generated function expects. messages[k]: what to say when check k fails.
 
-    announced, awaited: the outputs that it signals, the inputs that it waits for. callbacks: the routines that it calls
-    back for, in order.
+    announced, awaited: the outputs that it signals, the inputs that it waits for. symbols: the library routines it
+    calls; callbacks: those it calls back for. Their addresses make `lib`, in this order.
     """
 
     symbol: str
@@ -91,6 +91,7 @@ class EntryPoint:
     messages: tuple[str, ...] = ()
     announced: tuple[int, ...] = ()
     awaited: tuple[int, ...] = ()
+    symbols: tuple[str, ...] = ()
     callbacks: tuple[Callback, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +103,7 @@ class EntryPoint:
             "messages": list(self.messages),
             "announced": list(self.announced),
             "awaited": list(self.awaited),
+            "symbols": list(self.symbols),
             "callbacks": [callback.to_json() for callback in self.callbacks],
         }
 
@@ -115,6 +117,7 @@ class EntryPoint:
             tuple(data["messages"]),
             tuple(data["announced"]),
             tuple(data["awaited"]),
+            tuple(data["symbols"]),
             tuple(Callback.from_json(row) for row in data["callbacks"]),
         )
 
@@ -162,7 +165,7 @@ class NativeExecutable:
         self._pools = tuple(OutputPool(meta) for meta in entry.outputs)
         self._lock = Lock()
         self._callbacks = Callbacks(entry.callbacks)
-        self._table = routine_table(self._callbacks.addresses)  # held, as are the callbacks
+        self._table = routine_table(entry.symbols, self._callbacks.addresses)  # held, as are the callbacks
         self._routines = ctypes.addressof(self._table)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0

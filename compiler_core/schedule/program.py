@@ -18,6 +18,7 @@ from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.routine import Strided
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
@@ -67,7 +68,7 @@ def _steps(
     if first.numel == 0 or isinstance(first, d.Assembly):
         return
     if isinstance(first, d.Gemm):
-        yield library_call(first)
+        yield gemm_call(first)
         return
     if isinstance(first, d.Library):
         yield routine_call(first, defined.storage)
@@ -90,15 +91,18 @@ def _slot(argument: Argument, storage: dict[str, str], partials: dict[str, Parti
     return ir.Slot(name)
 
 
-def library_call(gemm: d.Gemm) -> ir.LibraryCall:
+def gemm_call(gemm: d.Gemm) -> ir.RoutineCall:
     """A Gemm as a call with a row-major C: C^T = B^T A^T where C is column-major."""
     a, b, out, m, n = gemm.a, gemm.b, gemm.out, gemm.m, gemm.n
     if out.col != 1:
         a, b, out, m, n = _transposed(b), _transposed(a), _transposed(out), n, m
-    return ir.LibraryCall(
-        "gemm", gemm.dtype, gemm.batch, m, n, gemm.k, _matrix(a), _matrix(b), _matrix(out),
-        gemm.alpha, 1.0 if gemm.onto else 0.0, ir.Slot(gemm.scale) if gemm.scale else None, gemm.note,
-    )  # fmt: skip
+    views = [
+        _matrix(operand, gemm, rows, columns)
+        for operand, rows, columns in ((a, m, gemm.k), (b, gemm.k, n), (out, m, n))
+    ]
+    scale = [ir.View(ir.Slot(gemm.scale), Strided(gemm.dtype, (), ()))] if gemm.scale else []
+    attrs = (("alpha", gemm.alpha), ("beta", 1.0 if gemm.onto else 0.0))
+    return ir.RoutineCall(GEMM, (views[0], views[1], *scale), views[2], attrs, gemm.note)
 
 
 def routine_call(library: d.Library, storage: dict[str, str]) -> ir.RoutineCall:
@@ -115,8 +119,9 @@ def _transposed(operand: d.Operand) -> d.Operand:
     return d.Operand(operand.source, operand.offset, operand.batch, operand.col, operand.row)
 
 
-def _matrix(operand: d.Operand) -> ir.Matrix:
-    return ir.Matrix(ir.Slot(operand.source, operand.offset), operand.batch, operand.row, operand.col)
+def _matrix(operand: d.Operand, gemm: d.Gemm, rows: int, columns: int) -> ir.View:
+    layout = Strided(gemm.dtype, (*gemm.batch, rows, columns), (*operand.batch, operand.row, operand.col))
+    return ir.View(ir.Slot(operand.source, operand.offset), layout)
 
 
 # ---- buffers
@@ -128,9 +133,7 @@ def slots_of(step: ir.Step) -> list[ir.Slot]:
         return list(step.slots)
     if isinstance(step, ir.RoutineCall):
         return [*(view.slot for view in step.operands), step.result.slot]
-    if not isinstance(step, ir.LibraryCall):
-        return []
-    return [step.a.slot, step.b.slot, step.c.slot, *([step.scale] if step.scale else [])]
+    return []
 
 
 def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials: dict[str, Partial]) -> ir.Program:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from compiler_core.graph.ir import Call, Graph, Node
-from compiler_core.ops.rules import Library
+from compiler_core.ops.routine import Routine
 from distcompile.ddp.bucket_plan import BucketPlan
 
 _LIBRARY_WEIGHT = 1 / 16  # of a multiplication in a matrix product, beside one element of any other op
@@ -41,9 +41,11 @@ def work_until(backward: Graph) -> list[float]:
 def _work(node: Node) -> float:
     if not isinstance(node, Call):
         return 0.0
-    if isinstance(node.op.lower, Library):
-        return node.meta.numel * node.args[0].shape[-1] * _LIBRARY_WEIGHT
-    return float(node.meta.numel)
+    numel, routine = float(node.meta.numel), node.op.lower
+    if not isinstance(routine, Routine):
+        return numel
+    flops = routine.flops(*(arg.meta for arg in node.args), **node.attrs)
+    return flops / 2 * _LIBRARY_WEIGHT if flops else numel
 
 
 def launch_order(plan: BucketPlan, ready: Mapping[str, float], use: Mapping[str, int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler_core.loop_ir.ir import KernelCall, Matrix, Program, RoutineCall, Signal, Slot, Step, Wait
+from compiler_core.loop_ir.ir import KernelCall, Program, Signal, Slot, Step, Wait
 
 _KEYWORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
@@ -59,15 +59,9 @@ def _rename_step(step: Step, names: dict[str, str]) -> Step:
     def slot(old: Slot) -> Slot:
         return Slot(names[old.buffer], old.offset)
 
-    def matrix(old: Matrix) -> Matrix:
-        return replace(old, slot=slot(old.slot))
-
     if isinstance(step, KernelCall):
         return replace(step, slots=tuple(map(slot, step.slots)))
     if isinstance(step, Signal | Wait):
         return replace(step, buffers=tuple(names[name] for name in step.buffers))
-    if isinstance(step, RoutineCall):
-        operands = tuple(replace(view, slot=slot(view.slot)) for view in step.operands)
-        return replace(step, operands=operands, result=replace(step.result, slot=slot(step.result.slot)))
-    scale = slot(step.scale) if step.scale is not None else None
-    return replace(step, a=matrix(step.a), b=matrix(step.b), c=matrix(step.c), scale=scale)
+    operands = tuple(replace(view, slot=slot(view.slot)) for view in step.operands)
+    return replace(step, operands=operands, result=replace(step.result, slot=slot(step.result.slot)))

@@ -2,7 +2,7 @@
 
 In: the `Program`s of one compilation. Out: `Source`: the text of each unit, and the messages of failed checks.
 
-    unit "main"   prelude, kernels, declarations of the others, GEMM helper, one entry function per program
+    unit "main"   prelude, kernels, declarations of the others, routines' helpers, one entry function per program
     unit "more"   prelude, the other kernels: only if there are enough to be worth a second compiler process
 Invariants: kernels that are the same object become one function; a message has one number in the whole source; the text
 depends on the programs alone, so equal programs give equal source.
@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 
-from compiler_core.codegen.cpp.gemm import GEMM_HELPER, gemm_call
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 from compiler_core.codegen.cpp.names import with_identifiers
+from compiler_core.codegen.cpp.routine import RoutinePrinter, routine_helpers, slot_text
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.statements import KernelPrinter, signature
 from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.events import FAILED
-from compiler_core.loop_ir import ir
-from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, LibraryCall, Program, Signal, Slot, Step, Wait
-from compiler_core.runtime.blas import ROUTINES
+from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, Program, RoutineCall, Signal, Step, Wait
 from compiler_core.runtime.executor import CALL_HELPER
 
 SPLIT_LINES = 150  # kernel lines above which a second unit pays
@@ -121,22 +118,22 @@ class SourcePrinter:
         yield f"int32_t {program.name}(void** args, char* arena, const void* const* lib, const dc_events* events) {{"
         yield from map(_buffer_line, _placed_buffers(program))
         yield "  DC_BEGIN"
-        callbacks = count(len(ROUTINES))
+        routines = RoutinePrinter(program)
         for number, step in enumerate(program.steps):  # the kernels in them are the same objects still
             if step.note:
                 yield f"  // {step.note.splitlines()[0]}"
-            yield from routine_call(step, next(callbacks)) if isinstance(step, ir.RoutineCall) else self._step(step)
+            yield from self._step(step, routines)
             yield f"  DC_TICK({program.name}, {number})"
         yield "  return 0;"
         yield "}"
         yield ""
 
-    def _step(self, step: Step) -> Iterator[str]:
+    def _step(self, step: Step, routines: RoutinePrinter) -> Iterator[str]:
         match step:
             case KernelCall():
                 yield from self._kernel_call(step)
-            case LibraryCall():
-                yield from gemm_call(step)
+            case RoutineCall():
+                yield from routines.lines(step)
             case Signal(event, names):
                 yield f"  if (events) events->signal(events->self, {event});  // {', '.join(names)}"
             case Wait(event, names):
@@ -151,22 +148,13 @@ class SourcePrinter:
             yield f"  {call};"
 
 
-def routine_call(call: ir.RoutineCall, place: int) -> Iterator[str]:
-    """The lines that call `call`'s definition back, whose address stands at `place` of `lib`."""
-    addresses = ", ".join(slot_text(view.slot) for view in (*call.operands, call.result))
-    yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
-    callback = f"((int32_t (*)(const void* const*))lib[{place}])"
-    yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
-
-
 def print_source(programs: Sequence[Program], *, threads: bool = False) -> Source:
     """The C++ of `programs`, whose names must differ. threads: write OpenMP loops."""
     printer = SourcePrinter.of(programs, threads=threads)
     first, second = _split(list(printer.printed.values()))
     entries = "\n".join(line for program in programs for line in printer.entry(program))
     declarations = "".join(f"{signature(p.kernel, p.name)};\n" for p in second)
-    uses_gemm = any(isinstance(step, LibraryCall) for program in programs for step in program.steps)
-    tail = [declarations, GEMM_HELPER if uses_gemm else "", _PROFILE, CALL_HELPER, "\n", entries]
+    tail = [declarations, routine_helpers(programs), _PROFILE, CALL_HELPER, "\n", entries]
     number = "int32_t dc_num_threads = 1;\n"
     visible = 'extern "C" __attribute__((visibility("default"))) ' if threads else ""
     units = {"main": _unit(first, "".join(tail), visible + number if threads else "")}
@@ -214,8 +202,3 @@ def _buffer_line(placed: tuple[Buffer, str]) -> str:
     const = "const " if buffer.kind in ("input", "constant") else ""
     ctype = f"{const}{storage_type(buffer.dtype)}*"
     return f"  {ctype} const {buffer.name} = ({ctype}){address};  // {buffer.dtype.short}[{buffer.numel}]"
-
-
-def slot_text(slot: Slot) -> str:
-    """The address of a slot."""
-    return f"{slot.buffer} + {slot.offset}" if slot.offset else slot.buffer

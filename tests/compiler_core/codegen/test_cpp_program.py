@@ -11,32 +11,42 @@ from native_harness import I0, I1, assert_close, check, compile_programs, kernel
 from compiler_core.codegen.cpp import program as cpp_program
 from compiler_core.codegen.cpp.program import print_source
 from compiler_core.dtype import DType, float32, float64, int32
-from compiler_core.errors import LoweringError
+from compiler_core.errors import GraphError
 from compiler_core.loop_ir.expr import Call, Const, Load
-from compiler_core.loop_ir.ir import Buffer, KernelCall, LibraryCall, Loop, Matrix, Program, Slot, Store
+from compiler_core.loop_ir.ir import Buffer, KernelCall, Loop, Program, RoutineCall, Slot, Store, View
+from compiler_core.loop_ir.verify import verify_program
+from compiler_core.ops.routine import ROUTINES, Strided
 
 EXP = pointwise([float32], 6, Call("exp", (Load("p0", I0, float32),), float32))
 
 
 def gemm_program(
-    dtype: DType, batch: tuple[int, ...], sizes: tuple[int, int, int], layout: str, **more: object
+    dtype: DType,
+    batch: tuple[int, ...],
+    sizes: tuple[int, int, int],
+    layout: str,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    scale: Slot | None = None,
 ) -> Program:
     """out = A @ B; layout: two letters, n or t, for how A and B lie in memory."""
     m, n, k = sizes
     count = int(np.prod(batch, dtype=int))
     steps = tuple(int(np.prod(batch[axis + 1 :], dtype=int)) for axis in range(len(batch)))
 
-    def matrix(name: str, rows: int, columns: int, transposed: bool) -> Matrix:
+    def matrix(name: str, rows: int, columns: int, transposed: bool) -> View:
         strides = (1, rows) if transposed else (columns, 1)
-        return Matrix(Slot(name), tuple(s * rows * columns for s in steps), *strides)
+        whole = (*(s * rows * columns for s in steps), *strides)
+        return View(Slot(name), Strided(dtype, (*batch, rows, columns), whole))
 
-    call = LibraryCall(
-        "gemm", dtype, batch, m, n, k,
-        matrix("a", m, k, layout[0] == "t"), matrix("b", k, n, layout[1] == "t"), matrix("c", m, n, False), **more,
-    )  # fmt: skip
+    operands = [matrix("a", m, k, layout[0] == "t"), matrix("b", k, n, layout[1] == "t")]
+    if scale is not None:
+        operands.append(View(scale, Strided(dtype, (), ())))
+    attrs = (("alpha", alpha), ("beta", beta))
+    call = RoutineCall(ROUTINES["gemm"], tuple(operands), matrix("c", m, n, False), attrs)
     buffers = [Buffer("a", dtype, count * m * k, "input"), Buffer("b", dtype, count * k * n, "input")]
     inputs = ["a", "b"]
-    if call.scale is not None:
+    if scale is not None:
         buffers.append(Buffer("s", dtype, 2, "input"))
         inputs.append("s")
     buffers.append(Buffer("c", dtype, count * m * n, "output"))
@@ -70,15 +80,17 @@ def test_gemm_adds_to_what_a_kernel_wrote(tmp_path, rng) -> None:
 
 
 def test_gemm_needs_a_float_dtype() -> None:
-    with pytest.raises(LoweringError, match="no GEMM routine"):
-        print_source([gemm_program(int32, (), (2, 2, 2), "nn")])
+    with pytest.raises(GraphError, match="does not accept"):
+        verify_program(gemm_program(int32, (), (2, 2, 2), "nn"))
 
 
 def test_gemm_of_one_shared_matrix_and_no_elements(tmp_path, rng) -> None:
     program = gemm_program(float32, (3,), (4, 5, 6), "nn")
     (call,) = program.steps
-    assert isinstance(call, LibraryCall)
-    shared = replace(program, steps=(replace(call, b=replace(call.b, batch_strides=(0,))),))
+    assert isinstance(call, RoutineCall)
+    a, b = call.operands
+    b = replace(b, layout=replace(b.layout, strides=(0, 5, 1)))
+    shared = replace(program, steps=(replace(call, operands=(a, b)),))
     check(shared, gemm_inputs(shared, rng), tmp_path, ulp=5000)
     empty = gemm_program(float32, (0,), (4, 5, 6), "nn")
     (native,) = compile_programs([empty], tmp_path)

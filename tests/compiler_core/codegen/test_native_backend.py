@@ -157,8 +157,8 @@ def test_profile_rows_cover_every_step() -> None:
     np.testing.assert_array_equal(measured, before)
     gemms = [row for row in profile.rows if row.label.startswith("gemm")]
     assert {row.label: (row.calls, row.flops) for row in gemms} == {
-        "gemm f32 6x7x5": (3, 3 * 2 * 6 * 7 * 5),
-        "gemm f32 6x3x7": (3, 3 * 2 * 6 * 3 * 7),
+        "gemm f32 6x5 5x7": (3, 3 * 2 * 6 * 7 * 5),
+        "gemm f32 6x7 7x3": (3, 3 * 2 * 6 * 3 * 7),
     }
     assert all(row.seconds > 0 and row.nbytes > 0 for row in profile.rows)
     assert "GFLOP/s" in profile.table()

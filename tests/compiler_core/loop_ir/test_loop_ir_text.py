@@ -12,6 +12,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.parse import parse_kernel, parse_program
 from compiler_core.loop_ir.print import print_kernel, print_program
 from compiler_core.loop_ir.verify import verify_kernel
+from compiler_core.ops.routine import ROUTINES, Strided
 from compiler_core.symbolic.functions import FloorDiv, FloorMod, integer_symbol
 
 SOFTMAX = """\
@@ -66,16 +67,16 @@ def test_program_text_round_trips() -> None:
         ir.Buffer("mask", bool_, 40, "constant", array=np.arange(40) % 3 == 0),
         ir.Buffer("t", float32, 4096, "temp", 64),
     )
-    matrix = ir.Matrix(ir.Slot("x", 64), (1024,), 32, 1)
-    gemm = ir.LibraryCall(
-        "gemm", float32, (4,), 32, 32, 32, matrix, matrix, ir.Matrix(ir.Slot("t"), (1024,), 32, 1),
-        0.125, 1.0, ir.Slot("w", 2),
-    )  # fmt: skip
+    layout = Strided(float32, (4, 32, 32), (1024, 32, 1))
+    matrix, scale = ir.View(ir.Slot("x", 64), layout), ir.View(ir.Slot("w", 2), Strided(float32, (), ()))
+    attrs = (("alpha", 0.125), ("beta", 1.0))
+    gemm = ir.RoutineCall(ROUTINES["gemm"], (matrix, matrix, scale), ir.View(ir.Slot("t"), layout), attrs)
     call = ir.KernelCall(kernel, (ir.Slot("t"), ir.Slot("y")), "%y = softmax")
     program = ir.Program("main", buffers, (gemm, call), ("x",), ("y",), 64 + 4 * 4096)
     again = parse_program(print_program(program))
     assert print_program(again) == print_program(program)
     assert again.kernels == program.kernels
+    assert again.steps[0] == gemm
     mask = again.buffer("mask").array
     assert mask is not None
     np.testing.assert_array_equal(mask, buffers[3].array)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from compiler_core.dtype import float16, float32, float64
+from compiler_core.dtype import DType, float16, float32, float64
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.parse import parse_kernel
 from compiler_core.loop_ir.verify import verify_kernel, verify_program
+from compiler_core.ops.routine import ROUTINES, Strided
 from compiler_core.symbolic.functions import integer_symbol
 
 HEAD = "kernel k(p0: f32[8] in, p1: f32[8] out, p2: f64[8] in, p3: f16[8] in)\n"
@@ -58,10 +59,14 @@ def test_an_unknown_scalar_and_a_rational_index_are_refused() -> None:
 COPY = parse_kernel("kernel copy(p0: f32[8] in, p1: f32[8] out)\n  for i0 in 8 vector\n    p1[i0] = p0[i0]\n")
 X, Y = ir.Buffer("x", float32, 8, "input"), ir.Buffer("y", float32, 8, "output")
 GOOD = ir.Program("p", (X, Y), (ir.KernelCall(COPY, (ir.Slot("x"), ir.Slot("y"))),), ("x",), ("y",))
-GEMM = ir.LibraryCall(
-    "gemm", float32, (), 2, 2, 2,
-    ir.Matrix(ir.Slot("x"), (), 2, 1), ir.Matrix(ir.Slot("x", 4), (), 2, 1), ir.Matrix(ir.Slot("y"), (), 2, 1),
-)  # fmt: skip
+
+
+def matrix(buffer: str, offset: int = 0, dtype: DType = float32, strides: tuple[int, int] = (2, 1)) -> ir.View:
+    return ir.View(ir.Slot(buffer, offset), Strided(dtype, (2, 2), strides))
+
+
+GEMM = ir.RoutineCall(ROUTINES["gemm"], (matrix("x"), matrix("x", 4)), matrix("y"), (("alpha", 1.0), ("beta", 0.0)))
+HALF = replace(GEMM, operands=(matrix("x", dtype=float16),) * 2)
 
 
 def test_good_programs_pass() -> None:
@@ -79,10 +84,11 @@ def test_good_programs_pass() -> None:
         (replace(GOOD, steps=(ir.KernelCall(COPY, (ir.Slot("x"),)),)), "takes 2 slots"),
         (replace(GOOD, steps=(ir.KernelCall(COPY, (ir.Slot("x", 1), ir.Slot("y"))),)), "does not suit"),
         (replace(GOOD, steps=(ir.KernelCall(COPY, (ir.Slot("y"), ir.Slot("x"))),)), "does not suit"),
-        (replace(GOOD, steps=(replace(GEMM, dtype=float16),)), "f32 or f64"),
-        (replace(GOOD, steps=(replace(GEMM, dtype=float64),)), "leaves its buffer"),
-        (replace(GOOD, steps=(replace(GEMM, a=ir.Matrix(ir.Slot("x"), (), 2, 2)),)), "does not suit BLAS"),
-        (replace(GOOD, steps=(replace(GEMM, b=ir.Matrix(ir.Slot("x", 6), (), 2, 1)),)), "leaves its buffer"),
+        (replace(GOOD, buffers=(replace(X, dtype=float16), Y), steps=(HALF,)), "does not accept"),
+        (replace(GOOD, steps=(replace(GEMM, result=matrix("y", dtype=float64)),)), "leaves its buffer"),
+        (replace(GOOD, steps=(replace(GEMM, operands=(matrix("x", strides=(2, 2)),) * 2),)), "does not accept"),
+        (replace(GOOD, steps=(replace(GEMM, result=matrix("y", strides=(1, 2))),)), "does not accept"),
+        (replace(GOOD, steps=(replace(GEMM, operands=(matrix("x", 6),) * 2),)), "leaves its buffer"),
     ],
 )
 def test_a_broken_program_is_refused(program: ir.Program, complaint: str) -> None:

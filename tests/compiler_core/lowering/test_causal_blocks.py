@@ -38,7 +38,8 @@ def sizes(function: Function, *shapes: tuple[int, ...]) -> list[tuple[int, int, 
     verify_program(program)
     for result, wanted in zip(interpret_program(program, arrays), interpret(graph, arrays), strict=True):
         np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5)
-    return [(step.m, step.n, step.k) for step in program.steps if isinstance(step, ir.LibraryCall)]
+    calls = [step for step in program.steps if isinstance(step, ir.RoutineCall)]
+    return [(*call.result.layout.shape[-2:], call.operands[0].layout.shape[-1]) for call in calls]
 
 
 HEADS = ((2, 128, 16), (2, 128, 16), (2, 128, 16))

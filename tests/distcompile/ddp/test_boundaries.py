@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -112,7 +113,8 @@ def signals_of(program: ir.Program, names: Sequence[Sequence[str]]) -> list[floa
     """For each bucket, the share of the products' work after which its outputs are complete."""
     done, total = [0.0], 0.0
     for step in program.steps:
-        total += step.m * step.n * step.k if isinstance(step, ir.LibraryCall) else 0
+        if isinstance(step, ir.RoutineCall):
+            total += math.prod(step.operands[0].layout.shape) * step.result.layout.shape[-1]
         done.append(total)
     last = {name: k for k, step in enumerate(program.steps, 1) for name in writes(step)}
     return [done[max(last[name] for name in group)] / total for group in names]

@@ -1,0 +1,83 @@
+"""Routine calls of a program as C++: a C call that the routine writes itself, or a call back into NumPy.
+
+In: a Program. Out: the lines of each `RoutineCall`, and `library_of`: the symbols and callbacks whose addresses make
+the table `lib` that the entry function is given, symbols first, each in order of first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from compiler_core.graph.print import print_attr
+from compiler_core.loop_ir.ir import Program, RoutineCall, Slot, View
+from compiler_core.ops.routine import CArray, CCall
+from compiler_core.runtime.callback import Callback
+
+
+def slot_text(slot: Slot) -> str:
+    """The address of a slot."""
+    return f"{slot.buffer} + {slot.offset}" if slot.offset else slot.buffer
+
+
+def routine_calls(program: Program) -> list[RoutineCall]:
+    """The routine calls of `program`, in order."""
+    return [step for step in program.steps if isinstance(step, RoutineCall)]
+
+
+def symbols_of(program: Program) -> tuple[str, ...]:
+    """The symbols that `program` needs, once each."""
+    needed: dict[str, None] = {}
+    for call in routine_calls(program):
+        if call.routine.native is not None:
+            layouts = tuple(view.layout for view in call.operands)
+            needed |= dict.fromkeys(call.routine.native.symbols(layouts, dict(call.attrs)))
+    return tuple(needed)
+
+
+def library_of(program: Program) -> tuple[tuple[str, ...], tuple[Callback, ...]]:
+    """The symbols, and the calls back, of `program`."""
+    backs = [call for call in routine_calls(program) if call.routine.native is None]
+    return symbols_of(program), tuple(map(_callback, backs))
+
+
+def _callback(call: RoutineCall) -> Callback:
+    attrs = " ".join(f"{key}={print_attr(value)}" for key, value in call.attrs)
+    return Callback(call.routine.name, attrs, tuple(view.layout for view in (*call.operands, call.result)))
+
+
+def routine_helpers(programs: Sequence[Program]) -> str:
+    """The C++ that the routines of `programs` need, once each."""
+    natives = [call.routine.native for program in programs for call in routine_calls(program)]
+    return "".join(dict.fromkeys(native.helper for native in natives if native is not None))
+
+
+class RoutinePrinter:
+    """Prints the routine calls of one program, which must be asked for in order."""
+
+    def __init__(self, program: Program) -> None:
+        symbols = symbols_of(program)
+        self._places = {name: place for place, name in enumerate(symbols)}
+        self._callbacks = count(len(symbols))
+
+    def lines(self, step: RoutineCall) -> Iterator[str]:
+        """The lines that do `step`."""
+        native = step.routine.native
+        if native is None:
+            yield from self._call_back(step, next(self._callbacks))
+            return
+        operands = tuple(map(_c_array, step.operands))
+        yield from native.emit(CCall(operands, _c_array(step.result), dict(step.attrs), self._symbol))
+
+    def _symbol(self, name: str) -> str:
+        return f"lib[{self._places[name]}]"
+
+    def _call_back(self, step: RoutineCall, place: int) -> Iterator[str]:
+        addresses = ", ".join(slot_text(view.slot) for view in (*step.operands, step.result))
+        yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
+        callback = f"((int32_t (*)(const void* const*))lib[{place}])"
+        yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
+
+
+def _c_array(view: View) -> CArray:
+    return CArray(slot_text(view.slot), view.layout)

@@ -193,3 +193,8 @@ def promote(*operands: object) -> DType:
         ranks[rank] = dtype if before is None else _promote_pair(before, dtype)
     present = [dtype for dtype in ranks if dtype is not None]
     return reduce(_outranked, present)
+
+
+def finfo_eps(dtype: DType) -> float:
+    """The distance from 1 to the next larger number of a floating dtype."""
+    return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]

@@ -46,6 +46,10 @@ class AutogradError(DistCompileError, RuntimeError):
     """backward() on something that has no gradient, a freed tape, or a saved value changed in place."""
 
 
+class LinAlgError(DistCompileError, RuntimeError):
+    """A matrix that the routine cannot do: singular, not positive definite, or an iteration that does not converge."""
+
+
 class GraphError(DistCompileError):
     """A graph (or loop IR) text that does not parse, or a graph that breaks an invariant."""
 

@@ -4,7 +4,7 @@ In: nothing. Out: `FUNCTIONS` (public name -> file and name in it), `METHODS` an
 One line a file, so that a function is declared once. Files are loaded at the first use of one of their functions.
 A name: `f`; `alias:f` for another name of `f`; `f.` is a method too; `f_` a method with an in-place form; `.f` and
 `.f_` are methods alone; `+f` makes a tensor and takes device=, layout=, requires_grad= and
-pin_memory=. `special.f` is a function of torch.special.
+pin_memory=. `special.f` and `linalg.f` are of torch.special and torch.linalg.
 """
 
 from __future__ import annotations
@@ -73,6 +73,20 @@ TABLE: dict[str, str] = {
         "special.shifted_chebyshev_polynomial_u special.shifted_chebyshev_polynomial_v "
         "special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he "
         "special.laguerre_polynomial_l special.legendre_polynomial_p"
+    ),
+    "tensor.derived": "linalg.diagonal:matrix_diagonal",
+    "ops.composite_solving": (
+        "linalg.cholesky linalg.cholesky_ex linalg.eigh linalg.eigvalsh linalg.svd linalg.svdvals linalg.qr linalg.lu "
+        "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "
+        "linalg.solve_triangular linalg.lu_solve linalg.det linalg.slogdet linalg.matrix_exp linalg.pinv "
+        "cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack lu_solve.:old_lu_solve inverse.:inv "
+        "triangular_solve. cholesky_solve. cholesky_inverse. det. slogdet. logdet. matrix_exp."
+    ),
+    "ops.composite_matrix": (
+        "linalg.vector_norm linalg.matrix_norm linalg.norm linalg.cond linalg.matrix_rank linalg.matrix_power "
+        "linalg.multi_dot linalg.vecdot linalg.cross linalg.vander linalg.householder_product linalg.tensorinv "
+        "linalg.tensorsolve matrix_power. pinverse. "
+        "nuclear_norm orgqr.:householder_product"
     ),
 }
 

@@ -6,6 +6,7 @@ from compiler_core.ops import (
     convert,
     convolution,
     creation,
+    factor,
     incomplete_gamma,
     indexing,
     integer_routines,
@@ -16,6 +17,7 @@ from compiler_core.ops import (
     pointwise,
     random,
     reduction,
+    solving,
     sorting,
     windows,
 )
@@ -26,6 +28,7 @@ __all__ = [
     "convert",
     "convolution",
     "creation",
+    "factor",
     "incomplete_gamma",
     "indexing",
     "integer_routines",
@@ -36,6 +39,7 @@ __all__ = [
     "pointwise",
     "random",
     "reduction",
+    "solving",
     "sorting",
     "windows",
 ]

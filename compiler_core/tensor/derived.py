@@ -33,6 +33,11 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return prims.diagonal(F.movedim(input, (dim1, dim2), (-2, -1)), offset)  # type: ignore[no-any-return]
 
 
+def matrix_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """torch.linalg.diagonal."""
+    return diagonal(A, offset, dim1, dim2)
+
+
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     return F.sum(diagonal(input))  # type: ignore[no-any-return]

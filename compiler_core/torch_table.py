@@ -75,6 +75,7 @@ TABLE: dict[str, str] = {
         "special.laguerre_polynomial_l special.legendre_polynomial_p"
     ),
     "tensor.derived": "linalg.diagonal:matrix_diagonal",
+    "ops.composite_fourier": "+fft.fftfreq +fft.rfftfreq fft.fftshift fft.ifftshift",
     "ops.composite_solving": (
         "linalg.cholesky linalg.cholesky_ex linalg.eigh linalg.eigvalsh linalg.svd linalg.svdvals linalg.qr linalg.lu "
         "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 SUBMODULES: frozenset[str] = frozenset(
     ("autograd", "backends", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "futures", "nn", "optim")
-    + ("linalg", "multiprocessing", "parity", "random", "signal", "special", "masked", "utils")
+    + ("fft", "linalg", "multiprocessing", "parity", "random", "signal", "special", "masked", "utils")
 )
 
 _FUNCTIONS = """

@@ -150,7 +150,7 @@ def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     x = floating(cast(as_value(input), dtype))
     wide = widened(x)
     shape, dims = shape_of(x), _one_dim(x, dim)
-    if not dims:
+    if not dims or 0 in shape:
         return prims.exp(prims.sub(x, x))
     e = prims.exp(stable_shift(wide, dims)[1])
     total = prims.reshape(prims.sum(e, dims), kept_shape(shape, dims))
@@ -180,7 +180,7 @@ def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
     x = floating(cast(as_value(input), dtype))
     shape, dims = shape_of(x), _one_dim(x, dim)
-    if not dims:
+    if not dims or 0 in shape:
         return prims.sub(x, x)
     _, shifted = stable_shift(widened(x), dims)
     log_total = prims.reshape(prims.log(prims.sum(prims.exp(shifted), dims)), kept_shape(shape, dims))

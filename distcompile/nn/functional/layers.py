@@ -70,7 +70,7 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""
-    if training and input.numel() == input.shape[1]:
+    if training and math.prod((*input.shape[:1], *input.shape[2:])) == 1:
         raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None and running_var is not None:

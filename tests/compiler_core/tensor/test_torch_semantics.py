@@ -315,3 +315,10 @@ def test_a_gradient_that_is_no_tensor_is_an_error() -> None:
     x = distcompile.ones(3, requires_grad=True)
     with pytest.raises(AutogradError, match="no Tensor"):
         _function(distcompile, lambda g: (1.0, None)).apply(x, x.detach()).sum().backward()
+
+
+@BOTH
+def test_softmax_of_one_number_has_no_slope(library: Any) -> None:
+    x = library.tensor(2.5, requires_grad=True)
+    (library.softmax(x, 0) * 3 + library.log_softmax(x, 0)).backward()
+    assert x.grad.item() == 0

@@ -61,6 +61,8 @@ def _pad_constant(input: Value, low: list[int], high: list[int], value: Scalar |
 
 def _pad_dim(x: Value, d: int, low: int, high: int, mode: str) -> Value:
     """Dim d of x extended by what is positive, then cropped by what is negative."""
+    if low == high == 0:
+        return x
     n, front, back = x.shape[d], builtins.max(0, low), builtins.max(0, high)
     limit = {"reflect": n - 1, "circular": n}.get(mode, builtins.max(front, back) if n else 0)
     if builtins.max(front, back) > limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -114,3 +115,13 @@ def test_an_activation_in_place_of_a_value_that_its_gradient_needs(name: str) ->
         return leaf.grad.numpy()
 
     np.testing.assert_allclose(gradient(dc), gradient(torch), rtol=1e-5, atol=1e-6)
+
+
+def test_the_size_helpers_that_model_files_import() -> None:
+    utils = importlib.import_module("distcompile.nn.modules.utils")
+    theirs = torch.nn.modules.utils
+    for name in ("_single", "_pair", "_triple", "_quadruple"):
+        for value in (3, (1, 2), [4]):
+            assert getattr(utils, name)(value) == getattr(theirs, name)(value)
+    assert utils._ntuple(5)(1) == (1,) * 5
+    assert list(utils._reverse_repeat_tuple((1, 2), 2)) == list(theirs._reverse_repeat_tuple((1, 2), 2))

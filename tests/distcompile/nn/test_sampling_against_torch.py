@@ -45,6 +45,7 @@ CALLS: dict[str, tuple[CallF, tuple[Array, ...]]] = {
         lambda F, x, u: F.fractional_max_pool2d(x, (2, 3), (3, 2), None, True, u.detach()),
         (X2, RNG.random((2, 3, 2)).astype(np.float32)),
     ),
+    "reflect_of_nothing": (lambda F, x: F.pad(x, (1, 2), "reflect"), (f(0, 3, 3),)),
     "replicate_beyond_a_crop": (lambda F, x: F.pad(x, (-4, 5, 0, 0), "replicate"), (f(2, 3, 4, 4),)),
 }
 for number, kwargs in enumerate(TARGETS):

@@ -36,6 +36,7 @@ from compiler_core.ops.composite_pooling import (
     max_pool2d,
     max_pool3d,
 )
+from compiler_core.ops.composite_products import pdist
 from compiler_core.ops.composite_shuffle import (
     channel_shuffle,
     pixel_shuffle,
@@ -123,7 +124,6 @@ from distcompile.nn.functional.margin_losses import (
     multi_margin_loss,
     multilabel_margin_loss,
     multilabel_soft_margin_loss,
-    pdist,
     poisson_nll_loss,
     soft_margin_loss,
     triplet_margin_loss,

@@ -264,16 +264,3 @@ def triplet_margin_with_distance_loss(
     if swap:
         far = C.minimum(far, distance(positive, negative))
     return _reduced((margin + near - far).clamp(min=0), reduction)
-
-
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """‖x[i] - x[j]‖ₚ for all i < j: f[N, D] -> f[N(N-1)/2]."""
-    if input.dim() != 2:
-        raise ShapeError("pdist only supports 2D tensors", got=f"{input.dim()}D")
-    if p < 0:
-        raise ArgumentError("pdist only supports non-negative p values", got=str(p))
-    first = [i for i in range(input.shape[0]) for _ in range(i + 1, input.shape[0])]
-    second = [j for i in range(input.shape[0]) for j in range(i + 1, input.shape[0])]
-    if not first:
-        return input.new_zeros((0,))
-    return C.norm(input[first] - input[second], p, -1)

@@ -1,0 +1,72 @@
+"""Parametrised weights and fused batch norms, judged by torch: values, gradients, state dict keys; also compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from distcompile.nn.utils import fusion, parametrizations, parametrize
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+X = np.random.default_rng(0).standard_normal((5, 4)).astype("f4")
+
+
+def results(package: Any, layer: Any, call: Any) -> list[Any]:
+    """Outputs of two calls, the parameters' gradients, and the state."""
+    outs = [call(package.tensor(X)) for _ in range(2)]
+    sum((out * out.sin()).sum() for out in outs).backward()
+    grads = [parameter.grad for parameter in layer.parameters()]
+    return [t.detach().numpy() for t in (*outs, *grads, *layer.state_dict().values())]
+
+
+@pytest.mark.parametrize("backend", ["tape", "codegen"])
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_norms_of_weights_are_torchs(kind: str, backend: str) -> None:
+    mine = getattr(parametrizations, kind)(dc.nn.Linear(4, 3))
+    want = getattr(torch.nn.utils.parametrizations, kind)(torch.nn.Linear(4, 3))
+    assert sorted(mine.state_dict()) == sorted(want.state_dict())
+    mine.load_state_dict({key: value.numpy().copy() for key, value in want.state_dict().items()})
+    names = list(mine.state_dict())
+    call = mine if backend == "tape" else dc.compile(mine)
+    ours, theirs = results(dc, mine, call), results(torch, want, want)
+    assert names == list(want.state_dict())
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_a_parametrization_is_registered_assigned_and_removed() -> None:
+    class Doubled(dc.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+        def right_inverse(self, x: Any) -> Any:
+            return x / 2
+
+    layer = dc.nn.Linear(4, 3)
+    before = layer.weight.detach().numpy().copy()
+    parametrize.register_parametrization(layer, "weight", Doubled())
+    assert parametrize.is_parametrized(layer, "weight")
+    assert list(dict(layer.named_parameters())) == ["bias", "parametrizations.weight.original"]
+    np.testing.assert_allclose(layer.weight.detach().numpy(), before)
+    layer.weight = dc.ones(3, 4)
+    np.testing.assert_allclose(layer.parametrizations.weight.original.detach().numpy(), 0.5)
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is dc.nn.Linear
+    np.testing.assert_allclose(layer.weight.detach().numpy(), 1.0)
+    with pytest.raises(ValueError, match="no parameter"):
+        parametrize.register_parametrization(layer, "no_such", Doubled())
+
+
+def test_a_batch_norm_is_folded_into_the_layer_before_it() -> None:
+    layer, norm = dc.nn.Linear(4, 3), dc.nn.BatchNorm1d(3)
+    norm(layer(dc.tensor(X)))
+    expected = norm.eval()(layer.eval()(dc.tensor(X))).detach().numpy()
+    fused = fusion.fuse_linear_bn_eval(layer, norm)
+    np.testing.assert_allclose(fused(dc.tensor(X)).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="eval"):
+        fusion.fuse_linear_bn_eval(layer.train(), norm)

@@ -18,6 +18,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"distcompile.nn.utils.{name}")
+    if name in ("weight_norm", "remove_weight_norm"):
+        import importlib
+
+        return getattr(importlib.import_module("distcompile.nn.utils.weight_normalization"), name)
     raise AttributeError(f"module 'distcompile.nn.utils' has no attribute {name!r}")
 
 

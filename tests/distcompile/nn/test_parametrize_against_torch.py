@@ -70,3 +70,19 @@ def test_a_batch_norm_is_folded_into_the_layer_before_it() -> None:
     np.testing.assert_allclose(fused(dc.tensor(X)).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="eval"):
         fusion.fuse_linear_bn_eval(layer.train(), norm)
+
+
+@pytest.mark.parametrize("backend", ["tape", "codegen"])
+def test_weight_norm_under_its_older_name(backend: str) -> None:
+    mine, want = dc.nn.utils.weight_norm(dc.nn.Linear(4, 3)), torch.nn.utils.weight_norm(torch.nn.Linear(4, 3))
+    assert list(mine.state_dict()) == list(want.state_dict())
+    mine.load_state_dict({key: value.numpy().copy() for key, value in want.state_dict().items()})
+    call = mine if backend == "tape" else dc.compile(mine, fullgraph=True)
+    for a, b in zip(results(dc, mine, call), results(torch, want, want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    expected = mine(dc.tensor(X)).detach().numpy()
+    dc.nn.utils.remove_weight_norm(mine)
+    assert type(mine) is dc.nn.Linear
+    np.testing.assert_allclose(mine(dc.tensor(X)).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="not found"):
+        dc.nn.utils.remove_weight_norm(mine)

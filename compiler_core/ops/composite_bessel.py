@@ -21,11 +21,12 @@ from compiler_core.ops.broadcasting import cast, dtype_of, floating
 from compiler_core.ops.composite_special import in_float64, polynomial
 from compiler_core.ops.registry import Value
 
-_POINTS = 80  # on the whole circle: orders up to 40 come out of them
+_POINTS = 80  # on the whole circle, for I and small K
 _NODES = 18  # of a peak
 _FAR = 25.0
 _ANGLES = np.pi * (np.arange(_POINTS // 2) + 0.5) / (_POINTS // 2)  # midpoints of [0, pi]
-_QUARTER = _ANGLES[: _POINTS // 4]  # sin t takes each of its values twice
+_WAVE_POINTS = 120  # for J and Y up to 25: Y's sum goes to order 57, and orders above 120 - 57 alias into it
+_QUARTER = 2.0 * np.pi * (np.arange(_WAVE_POINTS // 4) + 0.5) / _WAVE_POINTS  # sin t takes each value twice in [0, pi]
 
 
 def _weighted(functions: Sequence[Value], weights: Iterable[float]) -> Value:
@@ -128,7 +129,7 @@ def _scaled_k(x: Value, order: int) -> Value:
     by_series = prims.mul(_k_near(small, order), F.exp(small))
     big = prims.where(F.logical_or(near, F.isinf(x)), prims.full_like(x, 4.0), x)
     by_peak = _peak(big, F.mul(prims.asinh(F.sqrt(F.div(20.0, big))), 2.0), order, hyperbolic=True)
-    ends = F.where(F.eq(x, 0.0), math.inf, F.where(F.isinf(x), 0.0, math.nan))
+    ends = F.where(F.eq(x, 0.0), math.inf, F.where(F.eq(x, math.inf), 0.0, math.nan))
     value = prims.where(near, by_series, by_peak)
     regular = F.logical_and(F.gt(x, 0.0), F.lt(x, math.inf))
     return F.where(regular, value, ends)
@@ -216,7 +217,7 @@ def bessel_j1(input: Value) -> Value:
 
 def _y_near(x: Value, order: int) -> Value:
     """Neumann's series for Y0, and its derivative for Y1, at 0 < x <= 25."""
-    k = np.arange(1, 20)
+    k = np.arange(1, 29)
     cosines = _near_waves(x, 0)
     logarithm = F.add(F.log(F.mul(x, 0.5)), float(np.euler_gamma) - order)
     if order == 0:
@@ -235,7 +236,8 @@ def _y(x: Value, order: int) -> Value:
     near = prims.where(F.gt(near, 0.0), near, prims.full_like(x, 1.0))
     value = prims.where(far, _oscillating(order, big, second=True), _y_near(near, order))
     value = F.where(F.eq(x, 0.0), -math.inf, F.where(F.lt(x, 0.0), math.nan, value))
-    return F.where(F.isinf(x), F.where(F.gt(x, 0.0), 0.0, math.nan), value)
+    value = F.where(F.isinf(x), F.where(F.gt(x, 0.0), 0.0, math.nan), value)
+    return prims.where(prims.isnan(x), x, value)
 
 
 def bessel_y0(input: Value) -> Value:

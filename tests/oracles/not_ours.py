@@ -1,0 +1,27 @@
+"""Entries of PyTorch's op database that are declared not to be this package's, each under its reason."""
+
+NOT_OURS: dict[str, str] = {
+    "there are no complex numbers": """
+        cdouble cfloat chalf complex polar view_as_complex stft linalg.eig linalg.eigvals
+        fft.fft fft.fft2 fft.fftn fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 fft.ifftn
+        fft.ihfft fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftn
+    """,
+    "NumPy has no bfloat16, so the result cannot be compared this way": "bfloat16",
+    "torch's own result is off: finite differences, or float64, give ours": "as_strided_scatter logcumsumexp",
+    "the sample is a view of a storage that the comparison does not carry over": "as_strided/partial_views",
+    "edges that do not ascend are refused; torch counts something": "histogramdd",
+    "the sample is a leaf that requires a gradient, which torch's entry clones first": "zero_",
+    "a tensor's storage cannot be resized": "resize_ resize_as_",
+    "internal to torch, or an operator without a public function": "grid_sampler_2d grid_sampler_3d hash_tensor slice",
+    "random: torch's draws are not ours": """
+        nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d
+        nn.functional.scaled_dot_product_attention
+    """,
+    "not yet: absent or different, and why was not looked into": """
+        linalg.eigh linalg.lstsq/grad_oriented linalg.pinv/hermitian linalg.pinv/singular
+        nn.functional.batch_norm nn.functional.cosine_similarity nn.functional.ctc_loss nn.functional.embedding
+        nn.functional.embedding_bag nn.functional.multi_head_attention_forward nn.functional.multi_margin_loss
+        nn.functional.pad/circular nn.functional.pad/reflect nn.functional.triplet_margin_with_distance_loss
+        pca_lowrank svd_lowrank
+    """,
+}

@@ -1,0 +1,72 @@
+"""PyTorch's own op database against ours: every entry is right, eager and compiled, but those that are declared.
+
+NOT_OURS names the entries that are not, each under its reason. It is held to be exactly the list: an entry that comes
+right must leave it. Eager: a few samples of each entry always, all with --long; compiled: a few, with --long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # torch's database needs it
+
+import torch_samples as db
+from not_ours import NOT_OURS
+
+import distcompile as dc
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+ENTRIES = db.entries()
+DECLARED = {name: reason for reason, names in NOT_OURS.items() for name in names.split()}
+FEW = 12
+OURS = sorted(set(ENTRIES) - set(DECLARED))
+
+
+def verdict(name: str, count: int | None, wrap: Callable[[Any], Any] = lambda f: f) -> list[str]:
+    """What is wrong with the first `count` samples of an entry; nothing: it is right."""
+    op = ENTRIES[name]
+    ours = db.find(op.name)
+    if ours is None:
+        return ["absent"]
+    found = []
+    for number, sample in enumerate(db.samples(op, count)):
+        try:
+            bad = db.run_sample(op, wrap(ours), sample)
+        except db.Unsuitable:
+            continue
+        except Exception as error:  # noqa: BLE001 - any refusal is a verdict on the entry, whatever its class
+            bad = f"{type(error).__name__}: {error}"
+        if bad:
+            found.append(f"sample {number}: {bad}")
+    return found
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_entry_is_torchs(name: str) -> None:
+    assert verdict(name, FEW) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OURS)
+def test_all_samples_of_an_entry_are_torchs(name: str) -> None:
+    assert verdict(name, None) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OURS)
+def test_a_compiled_entry_is_torchs(name: str) -> None:
+    def compiled(function: Any) -> Any:
+        return dc.compile(lambda *args, **kwargs: function(*args, **kwargs))
+
+    assert verdict(name, 3, compiled) == []
+
+
+@pytest.mark.parametrize("name", sorted(DECLARED))
+def test_what_is_declared_not_ours_is_not(name: str) -> None:
+    assert name in ENTRIES, "torch's database has no such entry (any more)"
+    assert verdict(name, FEW) != [], "this entry is right: take it out of the list"

@@ -1,0 +1,159 @@
+"""PyTorch's op database run against this package: one sample of one entry, its results and gradients compared.
+
+In: an OpInfo and a SampleInput of torch.testing. Out: None where values, shapes, dtypes and gradients are torch's, else
+what differs; exceptions are the caller's. Gradients are those of a weighted sum of all floating results, weights drawn
+from a fixed seed. Tolerances are those of float32 computed in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import distcompile as dc
+
+RANDOM = {
+    "bernoulli", "empty", "empty_like", "new_empty", "empty_strided", "empty_permuted", "new_empty_strided",
+    "multinomial", "normal", "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform", "exponential",
+    "cauchy", "geometric", "log_normal", "nn.functional.dropout", "nn.functional.dropout2d",
+    "nn.functional.dropout3d", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout",
+    "nn.functional.rrelu",
+}  # fmt: skip
+PRIVATE = ("_", "torch.", "jiterator", "native_", "linalg.ldl", "to_sparse", "sparse", "geqrf", "ormqr")
+PROPERTIES = {"H", "T", "mH", "mT", "real", "imag"}
+CONVERSIONS = {"bfloat16", "bool", "double", "float", "half", "int", "long", "short", "byte", "char"}
+CONVERSIONS |= {"cfloat", "cdouble", "chalf"}
+SHUFFLED: dict[str, Callable[..., Any]] = {
+    "where": lambda x, condition, other: dc.where(condition, x, other),
+    "einsum": lambda xs, equation: dc.einsum(equation, *xs),
+}
+
+
+class Unsuitable(Exception):
+    """A sample with what this package has not: complex numbers, sparse layouts, generators of torch."""
+
+
+def entries() -> dict[str, Any]:
+    """name, or name/variant -> OpInfo, of all whose results are determined and public."""
+
+    def public(name: str) -> bool:
+        return not (name.startswith(PRIVATE) or name.endswith("_copy") or "backward" in name or name in RANDOM)
+
+    named = {op.name + (f"/{op.variant_test_name}" if op.variant_test_name else ""): op for op in op_db}
+    return {key: op for key, op in named.items() if public(op.name) and dtype_of(op) is not None}
+
+
+def dtype_of(op: Any) -> torch.dtype | None:
+    """The dtype to take samples of."""
+    return next((d for d in (torch.float32, torch.int64, torch.bool) if d in op.dtypes), None)
+
+
+def samples(op: Any, count: int | None) -> Iterator[Any]:
+    """The first `count` samples (None: all)."""
+    dtype = dtype_of(op)
+    with_gradient = dtype is torch.float32 and op.supports_autograd
+    yield from islice(op.sample_inputs("cpu", dtype, requires_grad=with_gradient), count)
+
+
+def find(name: str) -> Callable[..., Any] | None:
+    """Our function of this name, or the method."""
+    if name in SHUFFLED:
+        return SHUFFLED[name]
+    if name in PROPERTIES:
+        return (lambda x: getattr(x, name)) if hasattr(dc.Tensor, name) else None
+    spot: Any = None if name in CONVERSIONS else dc
+    for part in name.split("."):
+        spot = getattr(spot, part, None)
+    if spot is not None:
+        return spot  # type: ignore[no-any-return]
+    if "." not in name and hasattr(dc.Tensor, name):
+        return lambda x, *rest, **options: getattr(x, name)(*rest, **options)
+    return None
+
+
+def convert(value: Any, made: dict[int, tuple[Any, Any]]) -> Any:
+    """torch's arguments as ours; made: the tensors so far, by id. Raises Unsuitable."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_complex():
+            raise Unsuitable("layout or complex")
+        if id(value) not in made:
+            ours = dc.tensor(np.array(value.detach().numpy()))
+            made[id(value)] = (value, ours.requires_grad_() if value.requires_grad else ours)
+        return made[id(value)][1]
+    if isinstance(value, torch.dtype):
+        if not hasattr(dc, str(value).split(".")[1]):
+            raise Unsuitable(str(value))
+        return getattr(dc, str(value).split(".")[1])
+    if isinstance(value, torch.device):
+        return "cpu"
+    if isinstance(value, (torch.memory_format, torch.layout, torch.Generator)):
+        raise Unsuitable(str(type(value)))
+    if isinstance(value, (list, tuple)):
+        parts = [convert(v, made) for v in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, dict):
+        return {key: convert(v, made) for key, v in value.items()}
+    return value
+
+
+def flat(result: Any) -> list[Any]:
+    """Results in nested sequences, in order."""
+    return [y for x in result for y in flat(x)] if isinstance(result, (list, tuple)) else [result]
+
+
+def difference(got: Any, want: Any) -> str | None:
+    """What differs, if anything."""
+    if not isinstance(want, torch.Tensor):
+        near = isinstance(want, float) and np.isclose(got, want)
+        return None if near or np.all(np.asarray(got) == np.asarray(want)) else f"value {got!r} for {want!r}"
+    if not isinstance(got, dc.Tensor):
+        return f"{type(got).__name__} for a tensor"
+    if tuple(got.shape) != tuple(want.shape):
+        return f"shape {tuple(got.shape)} for {tuple(want.shape)}"
+    if str(got.dtype).split(".")[-1] != str(want.dtype).split(".")[-1]:
+        return f"dtype {got.dtype} for {want.dtype}"
+    g, w = np.asarray(got.detach().numpy(), np.float64), want.detach().double().numpy()
+    largest = float(np.max(np.abs(np.where(np.isfinite(w), w, 0)), initial=1.0))
+    return None if np.allclose(g, w, rtol=2e-4, atol=2e-5 * largest, equal_nan=True) else "values"
+
+
+def run_sample(op: Any, ours: Callable[..., Any], sample: Any) -> str | None:
+    """What differs from torch in one sample's results or gradients; None: nothing. Raises Unsuitable."""
+    made: dict[int, tuple[Any, Any]] = {}
+    args, kwargs = convert([sample.input, *sample.args], made), convert(sample.kwargs, made)
+    want = flat(op(sample.input, *sample.args, **sample.kwargs))
+    got = flat(ours(*args, **kwargs))
+    if len(got) != len(want):
+        return f"{len(got)} results for {len(want)}"
+    for g, w in zip(got, want):
+        if bad := difference(g, w):
+            return bad
+    leaves = [(v, t) for v, t in made.values() if v.requires_grad and v.is_leaf]
+    return _gradient_difference(got, want, leaves) if leaves else None
+
+
+def _gradient_difference(got: list[Any], want: list[Any], leaves: list[tuple[Any, Any]]) -> str | None:
+    roots = [(g, w) for g, w in zip(got, want) if isinstance(w, torch.Tensor) and w.requires_grad and w.numel()]
+    roots = [(g, w) for g, w in roots if w.is_floating_point()]
+    if not roots:
+        return None
+    rng, theirs, mine = np.random.default_rng(0), torch.zeros(()), dc.zeros(())
+    for g, w in roots:
+        weights = np.asarray(rng.standard_normal(w.shape).astype(w.detach().numpy().dtype))
+        theirs = theirs + (torch.from_numpy(weights) * w).sum()
+        mine = mine + (dc.tensor(weights) * g).sum()
+    wanted = torch.autograd.grad(theirs, [v for v, _ in leaves], allow_unused=True)
+    mine.backward()
+    for (_, ours), grad in zip(leaves, wanted):
+        if grad is None or (ours.grad is None and not grad.any()):
+            continue
+        if ours.grad is None:
+            return "gradient missing"
+        if bad := difference(ours.grad, grad):
+            return f"gradient: {bad}"
+    return None

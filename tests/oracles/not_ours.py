@@ -21,7 +21,7 @@ NOT_OURS: dict[str, str] = {
         linalg.eigh linalg.lstsq/grad_oriented linalg.pinv/hermitian linalg.pinv/singular
         nn.functional.batch_norm nn.functional.cosine_similarity nn.functional.ctc_loss nn.functional.embedding
         nn.functional.embedding_bag nn.functional.multi_head_attention_forward nn.functional.multi_margin_loss
-        nn.functional.pad/circular nn.functional.pad/reflect nn.functional.triplet_margin_with_distance_loss
+        nn.functional.pad/circular nn.functional.triplet_margin_with_distance_loss
         pca_lowrank svd_lowrank
     """,
 }

@@ -143,7 +143,7 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
 
 
 def _erfinv_of(x: Value, complement: Value) -> Value:
-    """erfinv(x) for |x| < 1 in float64; complement: 1 - |x|, for the tail. x carries the gradient."""
+    """erfinv(x) for |x| < 1 in float64; complement: 1 - |x|, for the tail. Both carry the gradient."""
     size = prims.detach(prims.abs(x))
     rest = prims.detach(complement)
     w = prims.neg(F.log(prims.mul(rest, F.add(size, 1.0))))
@@ -154,10 +154,12 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
     for _ in range(3):
         slope = F.mul(F.exp(prims.mul(y, y)), half_root)
         y = prims.add(y, prims.mul(prims.sub(prims.erfc(y), rest), slope))
-    y = prims.detach(y)
-    slope = prims.detach(F.mul(F.exp(prims.mul(y, y)), half_root))
-    signed = prims.mul(y, prims.detach(prims.sign(x)))
-    return prims.add(signed, prims.mul(prims.sub(x, prims.detach(x)), slope))
+    y = prims.mul(prims.detach(y), prims.detach(prims.sign(x)))
+    for _ in range(2):  # these move nothing, and make the first three derivatives those of the inverse
+        tail = prims.mul(prims.sign(x), prims.sub(complement, prims.erfc(prims.abs(y))))
+        residual = prims.where(F.lt(size, 0.5), prims.sub(prims.erf(y), x), tail)
+        y = prims.sub(y, prims.mul(residual, F.mul(F.exp(prims.mul(y, y)), half_root)))
+    return y
 
 
 def erfinv(input: Value) -> Value:

@@ -72,7 +72,7 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
         array = data
     else:
         array = np.asarray(_plain(data) if _has_tensor(data) else data)
-        if array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
+        if dtype is None and array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
             array = array.astype(dt.get_default_dtype().numpy)
     if array.dtype.kind in "OUSMm":
         raise DTypeError(

@@ -5,6 +5,7 @@ The points are where the methods change over: series to expansion, reflection, s
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -70,3 +71,28 @@ def test_the_old_tensor_types_make_and_name_tensors() -> None:
     assert isinstance(dc.zeros(1), dc.FloatTensor)
     assert not isinstance(dc.zeros(1), dc.LongTensor)
     assert dc.zeros(1).type(dc.IntTensor).dtype is dc.int32
+
+
+SECOND = {
+    "erfinv": ([-0.999, -0.7, -0.2, 0.0, 0.3, 0.5, 0.9, 0.99999], None),
+    "special.ndtri": ([1e-6, 0.1, 0.4, 0.5, 0.7, 0.999], None),
+    "igamma": ([0.1, 0.5, 1.5, 3.0, 8.0], [0.7, 1.0, 2.5, 3.0, 6.0]),
+    "igammac": ([0.1, 0.5, 1.5, 3.0, 8.0], [0.7, 1.0, 2.5, 3.0, 6.0]),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_are_torchs(name: str) -> None:
+    values, first = SECOND[name]
+
+    def derivatives(library: Any) -> list[Any]:
+        function = functools.reduce(getattr, name.split("."), library)
+        x = library.tensor(values, dtype=library.float64).requires_grad_()
+        before = [] if first is None else [library.tensor(first, dtype=library.float64)]
+        y = function(*before, x)
+        (slope,) = library.autograd.grad(y.sum(), x, create_graph=True)
+        (second,) = library.autograd.grad(slope.sum(), x)
+        return [part.detach().numpy() for part in (y, slope, second)]
+
+    for mine, want in zip(derivatives(dc), derivatives(torch), strict=True):
+        np.testing.assert_allclose(mine, want, rtol=1e-11, atol=1e-13)

@@ -72,8 +72,11 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
         array = data
     else:
         array = np.asarray(_plain(data) if _has_tensor(data) else data)
-        if dtype is None and array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
-            array = array.astype(dt.get_default_dtype().numpy)
+        if array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
+            if dtype is None:
+                array = array.astype(dt.get_default_dtype().numpy)
+            elif dtype.itemsize == 2:  # as torch, which has no way from float64 but through float32
+                array = array.astype(np.float32)
     if array.dtype.kind in "OUSMm":
         raise DTypeError(
             f"cannot make a tensor of {type(data).__name__}",

@@ -50,6 +50,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def clean_slate() -> Iterator[None]:
     """Every test starts without given warnings; none may leave a knob patched or a trace running."""
     log.forget_warnings()
+    log.set_rank(0)  # ranks that are threads leave the last one's
     before = dict(config.values)
     yield
     config.values = before

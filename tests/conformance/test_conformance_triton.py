@@ -10,7 +10,7 @@ from one_op_graphs import graph_of
 from compiler_core import dtype as dt
 from compiler_core.codegen.triton_backend import TritonBackend
 from compiler_core.errors import IndexError_
-from compiler_core.ops.registry import OPS
+from compiler_core.ops.registry import OPS, Array
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'")]
@@ -29,10 +29,23 @@ def test_interpreted_triton_is_eager(dtype: dt.DType) -> None:
             expected = case.eager()
             try:
                 (result,) = executable(list(case.arrays))
-                assert_same(result, expected, dt.of(expected))  # to bf16 the interpreter truncates
+                if case.op.name in SUMS and dtype is dt.bfloat16:
+                    assert_near_in_bf16(result, expected)
+                else:
+                    assert_same(result, expected, dt.of(expected))
             except (AssertionError, RuntimeError) as error:
                 wrong.append(f"{case.name}: {error}")
     assert not wrong, f"{len(wrong)} of {len(cases)} cases\n" + "\n".join(wrong)
+
+
+SUMS = {"convolution_input"}  # sums of terms that are stored: to bf16 Triton's interpreter truncates each of them
+
+
+def assert_near_in_bf16(actual: Array, expected: Array) -> None:
+    """Near, also measured by the greatest element: terms that cancel leave what was truncated of them."""
+    assert actual.dtype == expected.dtype
+    wide = [x.astype(np.float64) for x in (actual, expected)]
+    np.testing.assert_allclose(*wide, rtol=2**-6, atol=2**-7 * np.abs(wide[1]).max(initial=0.0))
 
 
 @pytest.mark.parametrize("name", ["take", "index_add", "gather", "scatter_add"])

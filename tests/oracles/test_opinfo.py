@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # torch's database needs it
 
 import torch_samples as db
-from not_ours import NOT_OURS
+from not_ours import NOT_IN_EVERY_SAMPLE, NOT_OURS
 
 import distcompile as dc
 
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 ENTRIES = db.entries()
 DECLARED = {name: reason for reason, names in NOT_OURS.items() for name in names.split()}
+LATER = {name for names in NOT_IN_EVERY_SAMPLE for name in names.split()}
 FEW = 12
 OURS = sorted(set(ENTRIES) - set(DECLARED))
 
@@ -54,7 +55,11 @@ def test_an_entry_is_torchs(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_all_samples_of_an_entry_are_torchs(name: str) -> None:
-    assert verdict(name, None) == []
+    found = verdict(name, None)
+    if name in LATER:
+        assert found != [], "all its samples are right: take it out of the list"
+    else:
+        assert found == []
 
 
 @pytest.mark.long
@@ -63,7 +68,7 @@ def test_a_compiled_entry_is_torchs(name: str) -> None:
     def compiled(function: Any) -> Any:
         return dc.compile(lambda *args, **kwargs: function(*args, **kwargs))
 
-    assert verdict(name, 3, compiled) == []
+    assert verdict(name, 2, compiled) == []
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))

@@ -19,7 +19,12 @@ CASES = tuple(c for c in all_cases() if c.variant != "strided")
 DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.short)
+LONG = (dt.float64, dt.float16, dt.bfloat16)  # three quarters of a minute each
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(d, marks=[pytest.mark.long] * (d in LONG)) for d in DTYPES], ids=lambda d: d.short
+)
 def test_interpreted_triton_is_eager(dtype: dt.DType) -> None:
     cases = [c for c in CASES if c.dtype is dtype]
     executables = TritonBackend().compile([graph_of(c) for c in cases], f"conformance_{dtype.short}")

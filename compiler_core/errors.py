@@ -34,6 +34,14 @@ class IndexError_(DistCompileError, IndexError):
     """An index outside its dimension, or of a kind that indexing does not take."""
 
 
+class DivisionByZeroError(DistCompileError, ZeroDivisionError, RuntimeError):
+    """A whole number divided by zero. A RuntimeError too, as in torch."""
+
+
+class DomainError(DistCompileError, ValueError, RuntimeError):
+    """An element of a tensor for which the function is not defined."""
+
+
 class OpDefinitionError(DistCompileError):
     """An op registered without all its rules; raised at import."""
 
@@ -102,3 +110,20 @@ class CacheError(BackendError):
 
 class ConfigError(DistCompileError, ValueError):
     """A knob that does not exist, or a value that it does not take."""
+
+
+# What generated code tests while it runs is a text; one that begins with a key and "!" is an error of that class.
+_TESTED: dict[str, type[DistCompileError]] = {"division": DivisionByZeroError, "value": DomainError}
+
+
+def check_message(error: str, message: str) -> str:
+    """The text of a test whose failure is an error of kind `error`, "division" or "value"."""
+    assert error in _TESTED, error
+    return f"{error}!{message}"
+
+
+def failed_check(message: str, where: str = "") -> DistCompileError:
+    """The error of a failed test, from its text: IndexError_ unless `check_message` made it."""
+    kind, mark, text = message.partition("!")
+    known = _TESTED.get(kind) if mark else None
+    return known(text, where=where) if known else IndexError_(message, where=where)

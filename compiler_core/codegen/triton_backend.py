@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core import log
 from compiler_core.codegen.triton.load import HostArray, import_triton, load
 from compiler_core.codegen.triton.module import Launch, Module, print_module
-from compiler_core.errors import IndexError_
+from compiler_core.errors import failed_check
 from compiler_core.events import Events
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir.interpret import run_program
@@ -65,7 +65,7 @@ class KernelRunner:
         arguments = [*arrays, *scratch, *([status] if launch.has_status else [])]
         self.functions[launch.function][(launch.programs,)](*map(HostArray, arguments))
         if status[0]:
-            raise IndexError_(self.module.messages[int(status[0]) - 1])
+            raise failed_check(self.module.messages[int(status[0]) - 1])
 
 
 @dataclass(frozen=True, slots=True)

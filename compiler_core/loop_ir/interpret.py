@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import DType, bool_
-from compiler_core.errors import IndexError_, LoweringError
+from compiler_core.errors import IndexError_, LoweringError, failed_check
 from compiler_core.events import Events
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
@@ -180,7 +180,7 @@ def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
             _accumulate(name, _evaluate(value, frame, None), at, frame)
         case ir.Check(condition, message):
             if not np.all(_evaluate(condition, frame, None)):
-                raise IndexError_(message)
+                raise failed_check(message)
 
 
 def _run_loop(axis: str, extent: int, kind: str, body: Sequence[ir.Stmt], frame: _Frame) -> None:

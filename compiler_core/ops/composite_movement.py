@@ -357,6 +357,8 @@ def one_hot(tensor: Value, num_classes: int) -> Value:
     if dtype_of(idx).kind not in "iu":
         raise DTypeError("one_hot takes integers", expected="int64", got=dtype_of(idx).name)
     shape = (*idx.shape, num_classes)
-    checked = prims.check_index(cast(idx, dt.int64), num_classes)
+    idx = cast(idx, dt.int64)
+    outside = prims.bitwise_or(prims.lt(idx, prims.full_like(idx, 0)), prims.ge(idx, prims.full_like(idx, num_classes)))
+    checked = prims.require(idx, outside, "value", f"one_hot: class values must be in [0, {num_classes})")
     classes = prims.iota(shape, len(shape) - 1, dt.int64)
     return prims.cast(prims.eq(broadcast_to(unsqueeze(checked, -1), shape), classes), dt.int64)

@@ -63,6 +63,13 @@ def true_divide(input: Operand, other: Operand) -> Value:
     return prims.div(*operands(input, other, dtype=dtype if dtype.is_floating_point else dt.get_default_dtype()))
 
 
+def _divisor(b: Value, given: Operand) -> Value:
+    """b, the divisor `given` as a value; whole numbers are tested not to be 0, unless `given` says so."""
+    if dtype_of(b).is_floating_point or (is_scalar(given) and given != 0):
+        return b
+    return prims.require(b, prims.eq(b, prims.full_like(b, 0)), "division", "ZeroDivisionError: a whole number over 0")
+
+
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Value:
     """input / other, rounded if asked. rounding_mode: None, "floor" or "trunc"."""
     if rounding_mode is None:
@@ -74,6 +81,7 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
     a, b = operands(input, other)
     if dtype_of(a).is_floating_point:
         return prims.trunc(prims.div(a, b))
+    b = _divisor(b, other)
     quotient = prims.floor_divide(a, b)  # rounded down: one too low where the signs differ and there is a rest
     inexact = prims.ne(prims.mul(quotient, b), a)
     negative = prims.lt(quotient, prims.full_like(quotient, 0))
@@ -81,13 +89,15 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
 
 
 def floor_divide(input: Operand, other: Operand) -> Value:
-    """floor(input / other). Integer division by zero gives 0."""
-    return prims.floor_divide(*operands(input, other))
+    """floor(input / other). Raises DivisionByZeroError for whole numbers over 0."""
+    a, b = operands(input, other)
+    return prims.floor_divide(a, _divisor(b, other))
 
 
 def remainder(input: Operand, other: Operand) -> Value:
     """input - other * floor(input / other): Python's %, with the divisor's sign."""
-    return prims.remainder(*operands(input, other))
+    a, b = operands(input, other)
+    return prims.remainder(a, _divisor(b, other))
 
 
 def fmod(input: Operand, other: Operand) -> Value:

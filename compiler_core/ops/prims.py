@@ -465,6 +465,10 @@ def check_index(idx: Value, size: int) -> Value:
     return bind(OPS["check_index"], idx, size=size)
 
 
+def require(x: Value, fails: Value, error: str, message: str) -> Value:
+    return bind(OPS["require"], x, fails, error=error, message=message)
+
+
 # ---- creation
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import by_name, of
-from compiler_core.errors import BackendError, CacheError, DTypeError, IndexError_, ShapeError
+from compiler_core.errors import BackendError, CacheError, DTypeError, ShapeError, failed_check
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
@@ -284,7 +284,7 @@ class NativeExecutable:
             return  # leaving the dispatch raises
         if code == RAISED:
             raise self._callbacks.take_error()
-        raise IndexError_(self.entry.messages[code - 1], where=f"compiled graph {self.entry.symbol}")
+        raise failed_check(self.entry.messages[code - 1], f"compiled graph {self.entry.symbol}")
 
 
 def _check_like(array: Array, meta: TensorMeta, what: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
-from compiler_core.ops.registry import current_trace
+from compiler_core.ops import prims
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -188,18 +188,13 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """(log v + (x - y)²/v)/2, v = max(var, eps), whose gradient ignores the maximum; full: plus log(2π)/2.
 
-    var: as input, or 1 in (or without) the last dimension. Raises: ArgumentError if an element of it is negative;
-    compiled, where nothing reads data, that gives NaN.
+    var: as input, or 1 in (or without) the last dimension. Raises: DomainError if an element of it is negative.
     """
     reduction = checked_reduction(reduction)
     variance = (
         input.new_full(tuple(input.shape), var) if isinstance(var, (int, float)) else _fitting_variance(var, input)
     )
-    if current_trace() is None:
-        if bool((variance < 0).any()):
-            raise ArgumentError("var has negative entry/entries")
-    else:
-        variance = C.where(variance < 0, math.nan, variance)
+    variance = prims.require(variance, variance < 0, "value", "var has negative entry/entries")
     variance = variance + (variance.clamp(min=eps) - variance).detach()
     loss = 0.5 * (variance.log() + (input - target) ** 2 / variance)
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

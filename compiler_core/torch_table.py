@@ -30,6 +30,7 @@ TABLE: dict[str, str] = {
         "index_reduce_ as_strided_scatter. renorm_ fill"
     ),
     "tensor.strided": "as_strided.",
+    "tensor.lowrank": "svd_lowrank pca_lowrank",
     "ops.composite_running": (
         "cummax. cummin. logcumsumexp. cumprod_ trapezoid trapz cumulative_trapezoid gradient diff."
     ),

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, kept_shape, shape_of, widened
+from compiler_core.ops.broadcasting import (
+    as_new,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    dtype_of,
+    floating,
+    kept_shape,
+    shape_of,
+    widened,
+)
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_pointwise import add, maximum, mul
 from compiler_core.ops.composite_reduction import centered, norm, sum
@@ -84,11 +94,18 @@ def group_norm(
     shape = shape_of(x)
     if len(shape) < 2 or shape[1] % num_groups:
         raise ShapeError("group_norm: channels do not divide", expected=f"a multiple of {num_groups}", got=str(shape))
-    groups = reshape(widened(x), (shape[0], num_groups, -1))
+    groups = reshape(widened(x), (shape[0], num_groups, math.prod(shape[1:]) // num_groups))
     out = reshape(_standardized(groups, (2,), eps), shape)
     per_channel = (shape[1],) + (1,) * (len(shape) - 2)
     weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
     return cast(_affine(out, weight, bias), dtype_of(x))
+
+
+def _without_channels(x: Value) -> Value:
+    """What batch norm gives for x without a dim of channels: itself if it is empty. Raises ShapeError."""
+    if math.prod(x.shape):
+        raise ShapeError("batch_norm: the input has no channels", expected="(N, C, *)", got=str(shape_of(x)))
+    return as_new(x)
 
 
 def batch_norm(
@@ -107,6 +124,8 @@ def batch_norm(
     """
     x = floating(input)
     shape = shape_of(x)
+    if len(shape) < 2:
+        return _without_channels(x)
     per_channel = (shape[1],) + (1,) * (len(shape) - 2)
     weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
     wide = widened(x)
@@ -139,6 +158,7 @@ def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> 
     """The cosine of the angle between x1 and x2 along `dim`, each norm being at least eps."""
 
     dtype = dt.promote(floating(x1), floating(x2))
-    a, b = cast(floating(x1), dtype), cast(floating(x2), dtype)
+    shape = broadcast_shapes(shape_of(x1), shape_of(x2))
+    a, b = (broadcast_to(cast(floating(x), dtype), shape) for x in (x1, x2))
     norms = mul(maximum(norm(a, 2, dim), eps), maximum(norm(b, 2, dim), eps))
     return prims.div(sum(mul(a, b), dim), norms)

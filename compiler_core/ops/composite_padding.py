@@ -64,13 +64,17 @@ def _pad_dim(x: Value, d: int, low: int, high: int, mode: str) -> Value:
     if low == high == 0:
         return x
     n, front, back = x.shape[d], builtins.max(0, low), builtins.max(0, high)
-    limit = {"reflect": n - 1, "circular": n}.get(mode, builtins.max(front, back) if n else 0)
+    limit = {"reflect": n - 1, "circular": n + min(low, 0) + min(high, 0)}.get(
+        mode, builtins.max(front, back) if n else 0
+    )
     if builtins.max(front, back) > limit:
         raise ShapeError(
             f"Padding size should be less than the corresponding input dimension ({mode})",
             expected=f"at most {limit} at dimension {d}",
             got=f"({low}, {high}) for {tuple(x.shape)}",
         )
+    if mode == "circular":  # what is cut off is not wrapped around
+        x, low, high = _cropped(x, d, low, high), front, back
     edge = _EDGES[mode]
     parts = [edge(x, d, front, True)] if front else []
     parts += [x, edge(x, d, back, False)] if back else [x]

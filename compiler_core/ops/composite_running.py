@@ -15,7 +15,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, floating, normalize_dim, shape_of
+from compiler_core.ops.broadcasting import Scalar, as_new, as_value, cast, dtype_of, floating, normalize_dim, shape_of
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.composite_special import logaddexp
 from compiler_core.ops.numpy_names import numpy_names
@@ -113,6 +113,8 @@ def diff(input: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, 
     if not input.shape:
         raise ShapeError("diff needs at least one dim", got="()")
     d = normalize_dim(dim, len(input.shape))
+    if n == 0:
+        return as_new(input)
     parts = [p for p in (prepend, input, append) if p is not None]
     x = F.cat(parts, d) if len(parts) > 1 else as_value(input)
     for _ in range(n):

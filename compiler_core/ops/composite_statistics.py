@@ -200,7 +200,7 @@ def _interpolated(lines: Value, place: Value, interpolation: str) -> Value:
         raise ShapeError("quantile: unknown interpolation", got=repr(interpolation))
     weight = F.sub(place, low) if interpolation == "linear" else F.full_like(place, 0.5)
     a, b = at(low), at(high)
-    return F.add(a, F.mul(F.sub(b, a), prims.detach(weight)))
+    return F.add(a, F.mul(F.sub(b, a), weight))
 
 
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:

@@ -49,7 +49,7 @@ def _edges(column: Array, bins: Any, span: Sequence[float] | None) -> Array:
         if (np.diff(edges) < 0).any():
             raise ShapeError("histogram: edges must ascend", got=str(edges.tolist()))
         return edges
-    low, high = span if span is not None else (column.min(), column.max()) if column.size else (0.0, 0.0)
+    low, high = span if span is not None else (column.min(), column.max()) if column.size else (0.0, 1.0)
     if span is None and low == high:
         low, high = low - 0.5, high + 0.5
     return np.linspace(low, high, bins + 1, dtype=column.dtype)
@@ -67,7 +67,8 @@ def histogram(
     flat = None if weight is None else weight._array("histogram").reshape(-1)
     column = input._array("histogram").reshape(-1)
     edges = _edges(column, bins, range)
-    counts, _ = np.histogram(column, edges, weights=flat, density=density)
+    with np.errstate(invalid="ignore"):  # the density of nothing is NaN
+        counts, _ = np.histogram(column, edges, weights=flat, density=density)
     return Histogram(from_numpy(counts.astype(column.dtype)), from_numpy(edges))
 
 

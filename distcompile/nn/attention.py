@@ -7,13 +7,11 @@ Out: (f[like query], weights or None). Source: Vaswani et al. 2017, section 3.2.
 from __future__ import annotations
 
 from compiler_core.dtype import DType
-from compiler_core.ops import functional as C
 from compiler_core.tensor.creation import empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.nn import functional as F
 from distcompile.nn import init
-from distcompile.nn.functional.attention import attention_with_weights, merged_mask
+from distcompile.nn.functional.multihead import Masks, Projections, attend
 from distcompile.nn.linear import Linear
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
@@ -92,62 +90,18 @@ class MultiheadAttention(Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        out, weights = self._attend(query, key, value, key_padding_mask, attn_mask, need_weights, is_causal)
+        apart = None if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        projections = Projections(
+            self.in_proj_weight, apart, self.in_proj_bias, self.bias_k, self.bias_v,
+            self.out_proj.weight, self.out_proj.bias,
+        )  # fmt: skip
+        masks = Masks(attn_mask, key_padding_mask, is_causal)
+        out, weights = attend(
+            (query, key, value), self.num_heads, projections, masks, self.dropout if self.training else 0.0,
+            need_weights=need_weights, add_zero_attn=self.add_zero_attn,
+        )  # fmt: skip
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if not batched:
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
         return out if self.batch_first else out.transpose(0, 1), weights
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None,
-        attn_mask: Tensor | None,
-        need_weights: bool,
-        is_causal: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        batch, length, width = query.shape
-        q, k, v = self._project(query, key, value)
-        extra = 0
-        if self.bias_k is not None:
-            k, v = (C.cat([x, b.expand(batch, 1, width)], 1) for x, b in ((k, self.bias_k), (v, self.bias_v)))
-            extra += 1
-        if self.add_zero_attn:
-            k, v = (C.cat([x, x.new_zeros((batch, 1, width))], 1) for x in (k, v))
-            extra += 1
-        if extra:
-            attn_mask, key_padding_mask = (
-                None if mask is None else C.pad(mask, (0, extra)) for mask in (attn_mask, key_padding_mask)
-            )
-        q, k, v = (self._heads(x) for x in (q, k, v))  # (B, H, L or S, E/H)
-        dropout_p = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            mask = merged_mask(attn_mask, key_padding_mask, batch, self.num_heads, q)
-            out, weights = attention_with_weights(q, k, v, mask, dropout_p)
-        elif is_causal and key_padding_mask is None and not extra:
-            out = F.scaled_dot_product_attention(q, k, v, None, dropout_p, is_causal=True)
-        else:
-            mask = merged_mask(attn_mask, key_padding_mask, batch, self.num_heads, q)
-            out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p)
-        return self.out_proj(out.transpose(1, 2).reshape(batch, length, width)), weights
-
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if self._qkv_same_embed_dim and query is key and key is value:
-            joint: tuple[Tensor, Tensor, Tensor] = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-            return joint
-        if self._qkv_same_embed_dim:
-            weights = self.in_proj_weight.chunk(3)
-        else:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-        return q, k, v
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """f[B, S, E] -> f[B, H, S, E/H]."""
-        heads: Tensor = x.reshape(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
-        return heads

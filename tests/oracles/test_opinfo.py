@@ -31,7 +31,7 @@ OURS = sorted(set(ENTRIES) - set(DECLARED))
 def verdict(name: str, count: int | None, wrap: Callable[[Any], Any] = lambda f: f) -> list[str]:
     """What is wrong with the first `count` samples of an entry; nothing: it is right."""
     op = ENTRIES[name]
-    ours = db.find(op.name)
+    ours = db.find(name)
     if ours is None:
         return ["absent"]
     found = []

@@ -129,6 +129,7 @@ from distcompile.nn.functional.margin_losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from distcompile.nn.functional.multihead import multi_head_attention_forward
 from distcompile.nn.functional.pooling import (
     adaptive_max_pool1d_with_indices,
     adaptive_max_pool2d_with_indices,
@@ -236,6 +237,7 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",

@@ -73,7 +73,7 @@ def batch_norm(
     if training and math.prod((*input.shape[:1], *input.shape[2:])) == 1:
         raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    if training and running_mean is not None and running_var is not None:
+    if training and running_mean is not None and running_var is not None and input.dim() > 1:
         with no_grad():
             mean, variance = C.batch_statistics(input)
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)

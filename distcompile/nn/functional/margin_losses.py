@@ -121,7 +121,7 @@ def multi_margin_loss(
         raise ArgumentError("only p == 1 and p == 2 supported", got=str(p))
     if weight is not None and weight.dim() != 1:
         raise ArgumentError("weight must be one-dimensional", got=f"{weight.dim()}-d")
-    scores, classes = (input, target) if input.dim() == 2 else (input.unsqueeze(0), target.reshape(1))
+    scores, classes = (input, target) if input.dim() == 2 else (input.reshape(1, -1), target.reshape(1))
     if scores.dim() != 2 or tuple(classes.shape) != (scores.shape[0],):
         got = f"{tuple(input.shape)} and {tuple(target.shape)}"
         raise ShapeError("multi_margin_loss: targets do not fit the scores", expected="(N, C) and (N)", got=got)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import all_cases, assert_same
+from cases import Case, all_cases, assert_same
 from one_op_graphs import graph_of
 
 from compiler_core import dtype as dt
@@ -19,14 +19,23 @@ CASES = tuple(c for c in all_cases() if c.variant != "strided")
 DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
 
 
-LONG = (dt.float64, dt.float16, dt.bfloat16)  # three quarters of a minute each
+# one program walks every window of these, and Triton's interpreter takes a tenth of a second an element
+SLOW_OPS = ("convolution_input", "windows_add")
 
 
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(d, marks=[pytest.mark.long] * (d in LONG)) for d in DTYPES], ids=lambda d: d.short
-)
-def test_interpreted_triton_is_eager(dtype: dt.DType) -> None:
+def cases_of(dtype: dt.DType, in_full: bool) -> list[Case]:
+    """The cases of a dtype; of the slow ops those on one dim alone, unless `in_full`."""
     cases = [c for c in CASES if c.dtype is dtype]
+    return cases if in_full else [c for c in cases if c.op.name not in SLOW_OPS or len(c.sample.attrs["size"]) == 1]
+
+
+RUNS = [pytest.param(d, False, id=d.short) for d in DTYPES]
+RUNS += [pytest.param(d, True, id=f"{d.short}-in_full", marks=pytest.mark.long) for d in (dt.float32, dt.int64)]
+
+
+@pytest.mark.parametrize(("dtype", "in_full"), RUNS)
+def test_interpreted_triton_is_eager(dtype: dt.DType, in_full: bool) -> None:
+    cases = cases_of(dtype, in_full)
     executables = TritonBackend().compile([graph_of(c) for c in cases], f"conformance_{dtype.short}")
     wrong = []
     for case, executable in zip(cases, executables):
@@ -61,3 +70,9 @@ def test_interpreted_triton_refuses_a_bad_index(name: str) -> None:
     (executable,) = TritonBackend().compile([graph_of(case)], f"bad_{name}")
     with pytest.raises(IndexError_):
         executable(arrays)
+
+
+def test_every_op_is_run_in_every_dtype_it_has() -> None:
+    for dtype in DTYPES:
+        ops = {c.op.name for c in CASES if c.dtype is dtype}
+        assert {c.op.name for c in cases_of(dtype, False) if c.variant != "empty"} == ops

@@ -233,41 +233,6 @@ PROCESS = textwrap.dedent("""
 """)
 
 
-SANITIZERS = "address,undefined"
-
-
-def runtime_libraries() -> list[str]:
-    """The sanitizers' libraries, to be loaded before Python; empty where the compiler does not bring them."""
-    if "clang" in find_toolchain().path:  # its sanitizers are linked in another way
-        return []
-    names = [f"lib{name}.so" for name in ("asan", "ubsan")]
-    ask = [find_toolchain().path, "-print-file-name="]
-    found = [
-        subprocess.run([ask[0], ask[1] + n], capture_output=True, text=True, check=True).stdout.strip() for n in names
-    ]
-    return found if all(Path(path).is_absolute() for path in found) else []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not runtime_libraries(), reason="the compiler has no sanitizers")
-def test_generated_code_touches_nothing_it_should_not(tmp_path) -> None:
-    """Forward and gradients of a network with softmax, layer norm, embedding and attention, under the sanitizers."""
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": " ".join(runtime_libraries()),
-        "ASAN_OPTIONS": "detect_leaks=0:detect_odr_violation=0",
-        "UBSAN_OPTIONS": "halt_on_error=1",
-        "DISTCOMPILE_CXX_FLAGS": f"-fsanitize={SANITIZERS} -fno-sanitize-recover=all",
-        "DISTCOMPILE_CACHE_DIR": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
-    script = Path(__file__).with_name("sanitized_network.py")
-    command = [sys.executable, str(script)]
-    job = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert job.returncode == 0, job.stderr[-4000:]
-    assert job.stdout.split() == ["right"] * 2
-
-
 def start(cache: Path) -> subprocess.Popen[str]:
     code = PROCESS.format(tests=str(Path(__file__).parent))
     environment = {

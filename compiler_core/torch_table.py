@@ -29,7 +29,7 @@ TABLE: dict[str, str] = {
         "masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_ "
         "index_reduce_ as_strided_scatter. renorm_ fill"
     ),
-    "tensor.strided": "as_strided.",
+    "tensor.strided": "as_strided. .storage_offset",
     "tensor.lowrank": "svd_lowrank pca_lowrank",
     "ops.composite_running": (
         "cummax. cummin. logcumsumexp. cumprod_ trapezoid trapz cumulative_trapezoid gradient diff."

@@ -20,6 +20,7 @@ from compiler_core.ops import (
     requiring,
     solving,
     sorting,
+    strided,
     windows,
 )
 
@@ -43,5 +44,6 @@ __all__ = [
     "requiring",
     "solving",
     "sorting",
+    "strided",
     "windows",
 ]

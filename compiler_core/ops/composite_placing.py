@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
-from compiler_core.meta import Shape
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -29,6 +28,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_stacking import diag_embed
 from compiler_core.ops.registry import Value
+from compiler_core.ops.strided import check_strided, strided_places
 
 
 def with_flat(input: Value, result: Value) -> Value:
@@ -207,39 +207,14 @@ def index_reduce(
 # ---- by strides
 
 
-def _strided_places(size: Shape, stride: Shape, offset: int) -> Value:
-    """i64[size]: offset + sum of index_d * stride_d."""
-    places = prims.full(size, offset, dt.int64)
-    for d, step in enumerate(stride):
-        places = F.add(places, F.mul(prims.iota(size, d, dt.int64), step))
-    return places
-
-
-def _check_strided(name: str, count: int, size: Shape, stride: Shape, offset: int) -> None:
-    if len(size) != len(stride):
-        raise ShapeError(f"{name}: one stride for each size", expected=str(size), got=str(stride))
-    if any(s < 0 for s in stride) or offset < 0:
-        raise ShapeError(f"{name}: strides and offset must not be negative", got=f"{stride}, {offset}")
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride))
-    if math.prod(size) and last >= count:
-        raise ShapeError(f"{name} leaves the storage", expected=f"within {count} elements", got=f"element {last}")
-
-
-def as_strided(input: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:
-    """The elements of the row-major input at offset + sum of index_d * stride_d, as a copy: T[size]."""
-    size, stride, offset = tuple(size), tuple(stride), storage_offset or 0
-    _check_strided("as_strided", math.prod(input.shape), size, stride, offset)
-    return prims.take(F.reshape(input, -1), _strided_places(size, stride, offset))
-
-
 def as_strided_scatter(
     input: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
     """input with src put where `as_strided` would read."""
     size, stride, offset = tuple(size), tuple(stride), storage_offset or 0
-    _check_strided("as_strided_scatter", math.prod(input.shape), size, stride, offset)
+    check_strided("as_strided_scatter", math.prod(input.shape), size, stride, offset)
     flat = prims.index_copy(
-        F.reshape(input, -1), _strided_places(size, stride, offset), strict(src, size, dtype_of(input))
+        F.reshape(input, -1), strided_places(size, stride, offset), strict(src, size, dtype_of(input))
     )
     return F.reshape(flat, shape_of(input))
 

@@ -401,6 +401,10 @@ def slice(x: Value, starts: Ints, stops: Ints, steps: Ints) -> Value:
     return bind(OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
+def strided(x: Value, size: Ints, stride: Ints, offset: int) -> Value:
+    return bind(OPS["strided"], x, size=tuple(size), stride=tuple(stride), offset=offset)
+
+
 def windows(x: Value, kernel: Ints, stride: Ints, dilation: Ints) -> Value:
     return bind(OPS["windows"], x, kernel=tuple(kernel), stride=tuple(stride), dilation=tuple(dilation))
 

@@ -84,6 +84,10 @@ class Cell:
         """The strides torch would report, in elements; a base is contiguous."""
         return views.contiguous_strides(self.value.shape)
 
+    def offset(self) -> int:
+        """Where the first element lies in the storage, in elements."""
+        return 0
+
     def touch(self) -> None:
         """Say that the value changed: also for whoever writes into the array itself (a reducer's bucket)."""
         self._version += 1
@@ -139,6 +143,9 @@ class ViewCell(Cell):
 
     def strides(self) -> views.Strides:
         return views.view_strides(self.op.name, self.attrs, self.base.value.shape, self.base.strides())
+
+    def offset(self) -> int:
+        return self.base.offset() + views.view_offset(self.op.name, self.attrs, self.base.strides())
 
     def touch(self) -> None:
         self._root.touch()

@@ -9,6 +9,7 @@ of a higher kind of dtype.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from compiler_core import dtype as dt
@@ -92,13 +93,11 @@ def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: G
     return prims.cast(randint(low, high, self.shape, generator=generator), self.dtype)
 
 
-def _derived(name: str) -> Callable[..., Value]:
-    """The function `name` of derived.py, which needs Tensor itself, so is loaded when it is first used."""
+def _derived(name: str, file: str = "derived") -> Callable[..., Value]:
+    """The function `name` of a file of this folder, which needs Tensor itself, so is loaded when it is first used."""
 
     def function(self: Tensor, *args: Any, **kwargs: Any) -> Value:
-        from compiler_core.tensor import derived
-
-        return getattr(derived, name)(self, *args, **kwargs)
+        return getattr(import_module(f"compiler_core.tensor.{file}"), name)(self, *args, **kwargs)
 
     function.__name__ = name
     return function
@@ -163,6 +162,9 @@ class InPlaceMethods:
     negative_, absolute_, true_divide_, fix_ = neg_, abs_, in_place(F.true_divide), trunc_
     squeeze_, unsqueeze_ = _handle_in_place(F.squeeze), _handle_in_place(F.unsqueeze)
     transpose_, t_, detach_ = _handle_in_place(F.transpose), _handle_in_place(F.t), _detach_in_place
+    as_strided_, resize_, resize_as_ = (
+        _handle_in_place(_derived(name, "strided")) for name in ("as_strided", "resized", "resized_as")
+    )
     masked_fill_, nan_to_num_ = in_place(F.masked_fill), in_place(F.nan_to_num)
     tril_, triu_ = in_place(F.tril), in_place(F.triu)
     logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)

@@ -1,27 +1,79 @@
-"""as_strided on Tensors: torch's strides count through the storage, which for a view is its base's.
+"""as_strided and resize_ on Tensors: views by sizes and strides that count through the storage.
 
-In: a Tensor, sizes, strides and an offset in elements. Out: a copy: values have no layout, so this is no view, and
-writing to it does not change the input.
+In: a Tensor, sizes, strides and an offset in elements. Out: a view of the storage, which for a view is its base's; what
+is written to it is seen by all who share the storage. Writing where places overlap raises ShapeError.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
-from compiler_core.errors import ShapeError
-from compiler_core.ops import composite_placing as placing
+from compiler_core.errors import AutogradError, DTypeError, ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.strided import check_strided
+from compiler_core.tensor.cell import ViewCell
+from compiler_core.tensor.creation import sizes
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.views import contiguous_strides
 
 
-def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """The elements of input's storage at offset + sum of index_d * stride_d: T[size]."""
+def _storage(input: Tensor) -> Tensor:
+    """The whole storage that input lies in: T[n]."""
     base = input
     while base._view is not None:
         base = base._view.base
-    whole = input is base or (input.is_contiguous() and input.numel() == base.numel())
-    if not whole and storage_offset is None:
-        raise ShapeError(
-            "as_strided of a part of another tensor needs its offset", expected="storage_offset", got="None",
-            remedy="give storage_offset, counted from the base's first element, or use contiguous() first",
+    if isinstance(base._cell, ViewCell):  # a detached handle on a view
+        base = Tensor._from_cell(base._cell.root)
+    if base.dtype is not input.dtype:
+        raise DTypeError(
+            "as_strided of a part of complex numbers: its storage has another dtype",
+            expected=base.dtype.name, got=input.dtype.name, remedy="use contiguous() or clone() first",
         )  # fmt: skip
-    return placing.as_strided(input if whole else base, size, stride, storage_offset)  # type: ignore[no-any-return]
+    return prims.reshape(base, (math.prod(base.shape),))  # type: ignore[no-any-return]
+
+
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """A view of the elements of input's storage at offset + sum of index_d * stride_d: T[size].
+
+    storage_offset: input's own by default. Raises ShapeError for elements outside the storage.
+    """
+    size, stride = tuple(size), tuple(stride)
+    offset = input._cell.offset() if storage_offset is None else storage_offset
+    storage = _storage(input)
+    check_strided("as_strided", storage.numel(), size, stride, offset)
+    return prims.strided(storage, size, stride, offset)  # type: ignore[no-any-return]
+
+
+def storage_offset(input: Tensor) -> int:
+    """Where input's first element lies in its storage, in elements."""
+    return input._cell.offset()
+
+
+def resized(input: Tensor, *size: Any, memory_format: object = None) -> Tensor:
+    """The first elements of what input's storage holds from input's first one on, as a contiguous view: T[size].
+
+    A tensor without elements becomes one of zeros (torch: whatever is there). Raises ShapeError where the storage
+    would have to grow.
+    """
+    if input.requires_grad:
+        raise AutogradError("resize_: a tensor that requires a gradient cannot be resized", remedy="detach() it first")
+    shape = sizes(size)
+    count, offset = math.prod(shape), input._cell.offset()
+    storage = _storage(input)
+    if count > storage.numel() - offset and input.numel() == 0:
+        return Tensor._wrap(prims.full(shape, 0, input.dtype))
+    if count > storage.numel() - offset:
+        raise ShapeError(
+            "resize_: a storage cannot grow",
+            expected=f"at most {storage.numel() - offset} elements",
+            got=str(shape),
+            remedy="make a new tensor with new_empty()",
+        )
+    return prims.strided(storage, shape, contiguous_strides(shape), offset)  # type: ignore[no-any-return]
+
+
+def resized_as(input: Tensor, the_template: Tensor, *, memory_format: object = None) -> Tensor:
+    """`resized` to the_template's shape."""
+    return resized(input, tuple(the_template.shape))

@@ -1,9 +1,9 @@
 """Which ops alias their operand, how to write through them, and the strides their result has.
 
 In: a view op, its attributes, shapes. Out: `is_view`, `scatter` (view_scatter: the base with the view's elements
-replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, diagonal, detach; flip, take
-copy. `scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded, which is how
-gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`, and whether
+replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, diagonal, strided, detach;
+flip, take copy. `scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded,
+which is how gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`, and whether
 `reshape` aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted operand
 (`x.t() * 2`).
 """
@@ -18,6 +18,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.movement import put_on_diagonal
 from compiler_core.ops.registry import Attrs, Op, Value, meta_of
+from compiler_core.ops.strided import overlaps, strided_places
 
 if TYPE_CHECKING:
     from compiler_core.tensor.cell import Cell
@@ -70,6 +71,18 @@ def _scatter_diagonal(base: Value, new: Value, attrs: Attrs) -> Value:
     return put_on_diagonal(base, new, attrs["offset"])
 
 
+def _scatter_strided(base: Value, new: Value, attrs: Attrs) -> Value:
+    size, stride = attrs["size"], attrs["stride"]
+    if overlaps(size, stride):
+        raise ShapeError(
+            "cannot write in place to what as_strided shows: several of its elements may be one memory location",
+            expected="strides that step over what smaller ones reach",
+            got=f"size {size}, stride {stride}",
+            remedy="clone() it first",
+        )
+    return prims.index_copy(base, strided_places(size, stride, attrs["offset"]), new)
+
+
 def _scatter_detach(base: Value, new: Value, attrs: Attrs) -> Value:
     return new
 
@@ -82,6 +95,7 @@ _SCATTER: dict[str, Callable[[Value, Value, Attrs], Value]] = {
     "windows": _scatter_windows,
     "detach": _scatter_detach,
     "diagonal": _scatter_diagonal,
+    "strided": _scatter_strided,
 }
 VIEW_OPS = frozenset(_SCATTER)
 
@@ -126,10 +140,24 @@ def view_strides(op: str, attrs: Attrs, in_shape: Shape, in_strides: Strides) ->
         return (*in_strides[:lead], *outer, *(s * step for s, step in zip(in_strides[lead:], attrs["dilation"])))
     if op == "detach":
         return in_strides
+    if op == "strided":
+        return tuple(s * in_strides[0] for s in attrs["stride"])
     if op == "diagonal":
         return (*in_strides[:-2], in_strides[-2] + in_strides[-1])
     strides = reshaped_strides(in_shape, in_strides, attrs["shape"])
     return contiguous_strides(attrs["shape"]) if strides is None else strides
+
+
+def view_offset(op: str, attrs: Attrs, in_strides: Strides) -> int:
+    """How many elements after the first of something with `in_strides` the first of a view of it lies."""
+    if op == "slice":
+        return sum(int(start) * s for start, s in zip(attrs["starts"], in_strides))
+    if op == "strided":
+        return int(attrs["offset"]) * in_strides[0]
+    if op == "diagonal":
+        above = int(attrs["offset"])
+        return max(above, 0) * in_strides[-1] - min(above, 0) * in_strides[-2]
+    return 0
 
 
 def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:

@@ -12,9 +12,10 @@ NOT_OURS: dict[str, str] = {
     "torch's gradient reads the triangle that the values do not depend on; of symmetric matrices it is ours": """
         linalg.pinv/hermitian
     """,
-    "the sample is a view of a storage that the comparison does not carry over": "as_strided/partial_views",
+    "the sample is a view that reads its storage beside itself; only the view itself is carried over to ours": """
+        as_strided/partial_views
+    """,
     "edges that do not ascend are refused; torch counts something": "histogramdd",
-    "a tensor's storage cannot be resized": "resize_ resize_as_",
     "internal to torch, or an operator without a public function": "grid_sampler_2d grid_sampler_3d hash_tensor slice",
     "random: torch's draws are not ours": """
         nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d

@@ -8,38 +8,54 @@ from __future__ import annotations
 
 import threading
 
+from compiler_core.location import user_call
+
 
 class DistCompileError(Exception):
     """Base of the compiler core's errors.
 
     what: one sentence on what went wrong. where: the user's file and line, if known.
     expected, got: the two sides of the mismatch. remedy: what the user can do.
+    An `is_of_call` error finds the line and the user's call with its arguments by itself, unless told `where`.
     """
 
+    is_of_call = False  # whether arguments of a call are what is wrong
+
     def __init__(self, what: str, *, where: str = "", expected: str = "", got: str = "", remedy: str = "") -> None:
+        where, call = user_call() if self.is_of_call and not where else (where, "")
         self.what, self.where, self.expected, self.got, self.remedy = what, where, expected, got, remedy
-        rows = (("at", where), ("expected", expected), ("got", got), ("what to do", remedy))
+        rows = (("at", where), ("in", call), ("expected", expected), ("got", got), ("what to do", remedy))
         super().__init__("\n".join([what, *(f"  {label}: {text}" for label, text in rows if text)]))
 
 
 class DTypeError(DistCompileError, TypeError, RuntimeError):
     """An element type that does not exist here, or does not fit the operation. A RuntimeError too, as in torch."""
 
+    is_of_call = True
+
 
 class ShapeError(DistCompileError, ValueError, RuntimeError):
     """Shapes that do not fit the operation or each other. A RuntimeError too, as in torch."""
 
+    is_of_call = True
 
-class IndexError_(DistCompileError, IndexError):
-    """An index outside its dimension, or of a kind that indexing does not take."""
+
+class IndexError_(DistCompileError, IndexError, RuntimeError):
+    """An index outside its dimension, or of a kind that indexing does not take. A RuntimeError too: torch has both."""
+
+    is_of_call = True
 
 
 class DivisionByZeroError(DistCompileError, ZeroDivisionError, RuntimeError):
     """A whole number divided by zero. A RuntimeError too, as in torch."""
 
+    is_of_call = True
+
 
 class DomainError(DistCompileError, ValueError, RuntimeError):
     """An element of a tensor for which the function is not defined."""
+
+    is_of_call = True
 
 
 class OpDefinitionError(DistCompileError):
@@ -56,6 +72,8 @@ class AutogradError(DistCompileError, RuntimeError):
 
 class LinAlgError(DistCompileError, RuntimeError):
     """A matrix that the routine cannot do: singular, not positive definite, or an iteration that does not converge."""
+
+    is_of_call = True
 
 
 class GraphError(DistCompileError):

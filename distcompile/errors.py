@@ -48,6 +48,8 @@ class StateDictError(DistCompileError, RuntimeError):
 class ArgumentError(DistCompileError, ValueError):
     """An argument outside its range, or arguments that exclude each other."""
 
+    is_of_call = True
+
 
 class GradientNormError(DistCompileError, RuntimeError):
     """The total gradient norm is not finite, under `error_if_nonfinite=True`."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from compiler_core.aot.boundary import Boundary, boundary_cotangents, boundary_groups, is_boundary
 from compiler_core.errors import GraphBreak, GraphError
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
+from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.convert import DETACH
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, use_trace
 from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.location import user_location
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from compiler_core.capture.environment import is_called_by_the_collector, is_use
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.capture.python_state import has_changed, is_users_class, restore, state_of
 from compiler_core.errors import GraphBreak
-from compiler_core.tensor.location import is_ours
+from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
 LARGEST_CONTAINER = 64  # items of a container that are looked into

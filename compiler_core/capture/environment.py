@@ -24,7 +24,7 @@ from compiler_core.capture.guards import Guards
 from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.capture.reachable import Walk, is_set
 from compiler_core.errors import GraphBreak
-from compiler_core.tensor.location import is_ours
+from compiler_core.location import is_ours
 
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-packages"))

@@ -17,10 +17,10 @@ from compiler_core.capture.module_protocol import ModuleProtocol
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
+from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Attrs, Op, Value, meta_of
 from compiler_core.tensor.cell import Cell, ViewCell
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.random import current_shard
 from compiler_core.tensor.tape import Edge
 from compiler_core.tensor.tensor import Tensor

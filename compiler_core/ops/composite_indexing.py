@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import GraphBreak, IndexError_
+from compiler_core.errors import DTypeError, GraphBreak, IndexError_
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -319,7 +319,7 @@ def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Va
     """weight[input]: rows of weight: T[V, D] at input: i64[*] -> T[*, D]. padding_idx: a row that gets no gradient."""
     index = as_value(input)
     if dtype_of(index) not in (dt.int64, dt.int32):
-        raise IndexError_("embedding indices must be int64 or int32", got=dtype_of(index).name)
+        raise DTypeError("embedding indices must be int64 or int32", got=dtype_of(index).name)
     rows = prims.take(weight, index)
     if padding_idx is None:
         return rows

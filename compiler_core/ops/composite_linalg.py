@@ -177,7 +177,11 @@ def parse_einsum(equation: str, ndims: Sequence[int]) -> tuple[list[list[str]], 
     inputs = [spell(term, n) for term, n in zip(terms, extra)]
     letters = "".join(terms).replace("...", "")
     implicit = [*ellipsis, *sorted(c for c in set(letters) if letters.count(c) == 1)]
-    return inputs, spell(right, widest) if arrow else implicit
+    output = spell(right, widest) if arrow else implicit
+    strange = set(output) - {*letters, *ellipsis}
+    if strange or len(set(output)) != len(output):
+        raise ShapeError(f"einsum {equation!r}: the output's letters are letters of the inputs, each once", got=right)
+    return inputs, output
 
 
 def _diagonals(labels: list[str], x: Value) -> tuple[list[str], Value]:

@@ -282,6 +282,8 @@ def split(tensor: Value, split_size_or_sections: Sizes, dim: int = 0) -> tuple[V
 def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """At most `chunks` pieces of equal size along `dim`, the last perhaps smaller."""
     extent = input.shape[normalize_dim(dim, len(input.shape))]
+    if chunks < 1:
+        raise ShapeError("chunk expects chunks to be greater than 0", got=str(chunks))
     return split(input, builtins.max(1, -(-extent // chunks)), dim)
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core import observe
 from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.engine import Backward, queue_callback
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.location import user_location
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd import attach_node
 from compiler_core.tensor.grad_mode import no_grad, thread_mode
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tape import FunctionNode
 from compiler_core.tensor.tensor import Tensor
 

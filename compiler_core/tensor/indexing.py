@@ -15,9 +15,9 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Value, current_trace, meta_of
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.own_views import own_view
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import cell_trace
-from compiler_core.tensor.location import user_location
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

@@ -14,13 +14,13 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import GraphBreak, ShapeError
+from compiler_core.errors import DomainError, GraphBreak, ShapeError
+from compiler_core.location import user_location
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
 from compiler_core.ops.numpy_names import creation_names
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.random import Generator, default_generator
 from compiler_core.tensor.tensor import Tensor
 
@@ -128,6 +128,8 @@ def normal(
 ) -> Tensor:
     """mean + std * standard normal; without `size`, of the shape of the tensors given."""
     given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if isinstance(std, int | float) and std < 0:
+        raise DomainError("normal expects std >= 0", got=str(std))
     shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
     dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
     return leaf(normal_value(shape, dtype, generator)) * std + mean  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ import numpy as np
 from compiler_core.device import Device, cpu
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import (
     OPS,
@@ -40,7 +41,6 @@ from compiler_core.tensor.indexing import get_item, set_item
 from compiler_core.tensor.inplace import InPlaceMethods
 from compiler_core.tensor.interop import Interop
 from compiler_core.tensor.late_methods import LateMethods
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode

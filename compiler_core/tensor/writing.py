@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
+from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tape import TRACED, FunctionNode, GradNode, OutputNode
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 from collectives import Communicator, was_launched_by_mpi
 from compiler_core import log
 from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.fence import settle_all
-from compiler_core.tensor.location import user_location
 from distcompile import watchdog
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import environment

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import (
     NonLeafParameterError,

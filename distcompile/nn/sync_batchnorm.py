@@ -18,9 +18,9 @@ import numpy as np
 from collectives import Communicator
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak, ShapeError
+from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.function import Function
-from compiler_core.tensor.location import user_location
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
 from distcompile.nn.batchnorm import _BatchNorm

@@ -3,9 +3,9 @@
 In: a view op, its attributes, shapes. Out: `is_view`, `scatter` (view_scatter: the base with the view's elements
 replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, diagonal, strided, detach;
 flip, take copy. `scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded,
-which is how gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`, and whether
-`reshape` aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted operand
-(`x.t() * 2`).
+which is how gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`,
+and whether `reshape` aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted
+operand (`x.t() * 2`).
 """
 
 from __future__ import annotations

@@ -41,12 +41,17 @@ class Executable(Protocol):
 
 
 class Backend(Protocol):
-    """A way to run graphs. `announces`: whether a graph's signals come while it runs, not all at its end."""
+    """A way to run graphs.
+
+    announces: whether a graph's signals come while it runs, not all at its end. lay_out(graph): the graph, not yet cut
+    into forward and backward, as this backend wants it; itself if there is nothing to prepare.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def announces(self) -> bool: ...
+    def lay_out(self, graph: Graph) -> Graph: ...
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]: ...
 
 
@@ -56,6 +61,9 @@ class InterpreterBackend:
 
     name: str
     announces = True
+
+    def lay_out(self, graph: Graph) -> Graph:
+        return graph
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         return [partial(interpret, graph) for graph in graphs]
@@ -74,6 +82,9 @@ class CallableBackend:
     @property
     def name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def lay_out(self, graph: Graph) -> Graph:
+        return graph
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         return [self._compile(graph) for graph in graphs]

@@ -6,6 +6,7 @@ In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Ou
     simplify        Graph -> Graph                                               graph/passes
     joint           Graph -> forward and gradient in one Graph                   aot/joint.py
     simplify_joint  Graph -> Graph                                               graph/passes
+    layout          Graph -> Graph, its arrays as the backend wants them         graph/passes/channels_last.py
     partition       joint Graph -> forward Graph, backward Graph, saved values   aot/partition.py
     plan            backward Graph -> segments (DDP cuts at its buckets)         aot/strategy.py
     backend         Graphs -> Executables                                        backend.py
@@ -78,9 +79,10 @@ def compile_captured(request: Request, backend: Backend) -> Compiled:
     graph = simplify(request.graph)
     flows = differentiable_nodes(graph, request.wanted)
     if not any(node in flows for node in graph.outputs[: request.results]):
-        graph = simplify_joint(graph)
+        graph = lay_out(backend, simplify_joint(graph))
         return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
     joint = differentiate(graph, request)
+    joint = replace(joint, graph=lay_out(backend, joint.graph))
     parts = split(joint)
     plan = plan_gradients(request, joint, parts, backend)
     waits = parameter_places(parts.forward) if request.strategy.parameters_may_wait else ()
@@ -110,12 +112,15 @@ def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codege
     Outputs may be given destinations at every call (`Executable`); a destination may be the array of an input only if
     the output's element i depends on that input's element i alone.
     """
-    return run_backend(find_backend(backend), [simplify_joint(graph)], graph.name)[0]
+    return compile_graphs([graph], graph.name, backend)[0]
 
 
-def compile_graphs(graphs: Sequence[Graph], name: str, backend: str = "codegen") -> Sequence[Executable]:
+def compile_graphs(
+    graphs: Sequence[Graph], name: str, backend: str | Backend | GraphCompiler = "codegen"
+) -> Sequence[Executable]:
     """As `compile_graph`, for several graphs together: they share their kernels."""
-    return run_backend(find_backend(backend), [simplify_joint(graph) for graph in graphs], name)
+    found = find_backend(backend)
+    return run_backend(found, [lay_out(found, simplify_joint(graph)) for graph in graphs], name)
 
 
 # -- the steps
@@ -143,6 +148,15 @@ def simplify_joint(graph: Graph) -> Graph:
         graph = run_passes(graph, SIMPLIFY_JOINT)
     record_graph(graph.name, "simplify_joint", graph, artefact="aot")
     return graph
+
+
+def lay_out(backend: Backend, graph: Graph) -> Graph:
+    """Graph -> Graph, its arrays in the layouts that the backend's routines want."""
+    with timed(graph.name, "layout"):
+        made = backend.lay_out(graph)
+    if made is not graph:
+        record_graph(graph.name, "layout", made, artefact="aot")
+    return made
 
 
 def split(joint: Joint) -> Partition:

@@ -18,7 +18,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
 
-STEPS = ("capture", "simplify", "joint", "simplify_joint", "partition", "plan", "backend")
+STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")
 CODEGEN_STEPS = ("define", "inline", "place", "schedule", "emit", "build")
 _NUMBER = {step: number for number, step in enumerate((*STEPS, *CODEGEN_STEPS))}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.routine import Routine
+from compiler_core.ops.rules import Expansion
 from compiler_core.steps import StepTime, compile_times
 
 
@@ -33,9 +34,20 @@ class EntryReport:
         for kind, graph in self.graphs:
             for call in graph.calls if kind != "joint" else ():
                 routine = call.op.lower
-                if isinstance(routine, Routine):
+                if isinstance(routine, Routine) and routine.native is None:
                     where = f", {call.location}" if call.location else ""
                     found.setdefault(f"{routine.name} in the {kind} ({routine.why}){where}")
+        return tuple(found)
+
+    @property
+    def expansions(self) -> tuple[str, ...]:
+        """Which calls are written out with other ops although a library could compute them, and where."""
+        found: dict[str, None] = {}
+        for kind, graph in self.graphs:
+            for call in graph.calls if kind != "joint" else ():
+                if isinstance(call.op.lower, Expansion):
+                    where = f", {call.location}" if call.location else ""
+                    found.setdefault(f"{call.op.name} in the {kind} by windows and matrix products{where}")
         return tuple(found)
 
     def __str__(self) -> str:
@@ -43,7 +55,7 @@ class EntryReport:
         graphs = [f"{kind}:\n{print_graph(graph, locations=True, elide=True)}" for kind, graph in self.graphs]
         guards = [f"  {guard}" for guard in self.guards]
         backs = [f"calls back into NumPy: {text}" for text in self.callbacks]
-        return "\n".join([f"entry {self.name} ({seconds})", *backs, "guards:", *guards, *graphs])
+        return "\n".join([f"entry {self.name} ({seconds})", *backs, *self.expansions, "guards:", *guards, *graphs])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,12 @@ from compiler_core.config import config
 from compiler_core.dtype import by_name
 from compiler_core.errors import CompilerFailedError
 from compiler_core.graph.ir import Graph
-from compiler_core.graph.print import print_graph
+from compiler_core.graph.passes import ChannelsLast
+from compiler_core.graph.print import print_attrs, print_graph
 from compiler_core.ops.registry import Array
+from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
+from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
 from compiler_core.runtime.profiler import ProfileSource, StepCost, announce
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
@@ -39,6 +42,7 @@ from compiler_core.steps import record, timed
 if TYPE_CHECKING:
     from compiler_core.codegen.cpp.program import Source
     from compiler_core.loop_ir.ir import Program
+    from compiler_core.runtime import onednn
 
 LIBRARY = "kernels.so"
 CONSTANTS = "constants.bin"
@@ -49,6 +53,10 @@ class NativeBackend:
 
     name = "codegen"
     announces = True
+
+    def lay_out(self, graph: Graph) -> Graph:
+        """Convolutions as oneDNN's, and channels last around them, where it has them; otherwise said once."""
+        return ChannelsLast(_judge).apply(graph)
 
     def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
@@ -64,6 +72,17 @@ class NativeBackend:
         if not builds and _is_shown():
             _generate(graphs, name, threads)
         return _load(entry, with_threads(toolchain) if threads else toolchain, threads)
+
+
+def _judge(routine: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> onednn.Yes | onednn.No:
+    """Whether oneDNN computes a convolution."""
+    from compiler_core.runtime import onednn
+
+    verdict = onednn.verdict(Callback(routine, print_attrs(attrs), arrays))
+    if isinstance(verdict, onednn.No):
+        what = "convolutions are computed as windows and matrix products, which is slower"
+        log.warn_once(f"onednn {verdict.why}", f"{what}: {verdict.why}")
+    return verdict
 
 
 def _is_shown() -> bool:

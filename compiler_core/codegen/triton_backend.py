@@ -34,6 +34,9 @@ class TritonBackend:
     name = "triton"
     announces = True
 
+    def lay_out(self, graph: Graph) -> Graph:
+        return graph
+
     def compile(self, graphs: Sequence[Graph], name: str) -> list[TritonExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
         import_triton()

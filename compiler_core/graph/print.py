@@ -15,6 +15,7 @@ the graph's identity, so `print_graph(g)` leaves them out and `print_graph(g, lo
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,11 @@ def print_attr(value: Any) -> str:
         f"an attribute cannot hold a {type(value).__name__}",
         expected="int, float, bool, str, DType, or tuples of these",
     )
+
+
+def print_attrs(attrs: Mapping[str, Any]) -> str:
+    """Attributes as `parse_attrs` reads them, by name."""
+    return " ".join(f"{key}={print_attr(value)}" for key, value in sorted(attrs.items()))
 
 
 def print_array(array: Array, *, elide: bool = False) -> str:

@@ -334,48 +334,38 @@ def argsort(x: Value, dim: int, descending: bool) -> Value:
 
 
 def convolution(x: Value, weight: Value, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1) -> Value:
-    return bind(
-        OPS["convolution"],
-        x,
-        weight,
-        stride=tuple(stride),
-        low=tuple(low),
-        high=tuple(high),
-        dilation=tuple(dilation),
-        groups=groups,
-    )
+    return bind(OPS["convolution"], x, weight, **_spatial(stride, low, high, dilation, groups))
 
 
 def convolution_input(
     g: Value, weight: Value, size: Ints, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1
 ) -> Value:
-    return bind(
-        OPS["convolution_input"],
-        g,
-        weight,
-        size=tuple(size),
-        stride=tuple(stride),
-        low=tuple(low),
-        high=tuple(high),
-        dilation=tuple(dilation),
-        groups=groups,
-    )
+    places = _spatial(stride, low, high, dilation, groups)
+    return bind(OPS["convolution_input"], g, weight, size=tuple(size), **places)
 
 
 def convolution_weight(
     x: Value, g: Value, kernel: Ints, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1
 ) -> Value:
-    return bind(
-        OPS["convolution_weight"],
-        x,
-        g,
-        kernel=tuple(kernel),
-        stride=tuple(stride),
-        low=tuple(low),
-        high=tuple(high),
-        dilation=tuple(dilation),
-        groups=groups,
-    )
+    places = _spatial(stride, low, high, dilation, groups)
+    return bind(OPS["convolution_weight"], x, g, kernel=tuple(kernel), **places)
+
+
+def _spatial(stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int) -> dict[str, object]:
+    places = {"stride": stride, "low": low, "high": high, "dilation": dilation}
+    return {**{name: tuple(values) for name, values in places.items()}, "groups": groups}
+
+
+def convolution_last(x: Value, weight: Value, **attrs: object) -> Value:
+    return bind(OPS["convolution_last"], x, weight, **attrs)
+
+
+def convolution_last_input(g: Value, weight: Value, **attrs: object) -> Value:
+    return bind(OPS["convolution_last_input"], g, weight, **attrs)
+
+
+def convolution_last_weight(x: Value, g: Value, **attrs: object) -> Value:
+    return bind(OPS["convolution_last_weight"], x, g, **attrs)
 
 
 # ---- movement

@@ -2,7 +2,8 @@
 
 In: an op's definition. Out: `Routine`, which stands as the op's `lower` rule. Two kinds:
 
-    C call       `native` says which symbols are needed, and writes the call (ops/gemm.py)
+    C call       `native` says which symbols are needed, and writes the call (ops/gemm.py); a planned one is given what
+                 the runtime prepared for it when the code was loaded (ops/convolution_last.py, runtime/onednn.py)
     call back    native code takes the GIL and calls the NumPy definition; `why` says why (`explain` repeats it)
 
 A call back is never a graph break: what stands before and after it is still one native program. To declare one, give
@@ -68,12 +69,19 @@ class CArray:
 
 @dataclass(frozen=True, slots=True)
 class CCall:
-    """One call to be written: attrs of the routine, symbol(name) -> expression of its address (`const void*`)."""
+    """One call to be written: attrs of the routine, symbol(name) -> expression of its address (`const void*`).
+
+    plan, scratch: expressions of the address of what was prepared for a planned call, and of the scratch memory that it
+    asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails.
+    """
 
     operands: tuple[CArray, ...]
     result: CArray
     attrs: Attrs
     symbol: Callable[[str], str]
+    plan: str = ""
+    scratch: str = ""
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,12 +89,13 @@ class Native:
     """How generated C++ calls a C library.
 
     symbols(operand layouts, attrs): the names of what is called, as runtime/blas.py knows them. emit(call): the lines.
-    helper: C++ that they need, once per source.
+    helper: C++ that they need, once per source. planned: whether the runtime prepares each call when code is loaded.
     """
 
     symbols: Callable[[tuple[Strided, ...], Attrs], tuple[str, ...]]
     emit: Callable[[CCall], Iterator[str]]
     helper: str = ""
+    planned: bool = False
 
 
 def _anywhere(layout: Strided) -> bool:

@@ -23,6 +23,7 @@ from compiler_core.graph.parse import parse_attrs
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import ROUTINES, Strided
 
+LIBRARY_FAILED = 0x7FFFFFFD  # what a generated entry point returns when a library it called says that it failed
 RAISED = 0x7FFFFFFE  # what a generated entry point returns when a routine that it called back has raised
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 

@@ -12,7 +12,7 @@ point's: in C by `dc_call` (its source is `CALL_HELPER`), in Python where the ar
 the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input;
 only in an element-wise graph may it be the very array. An array that an event is about is never copied.
 Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit; events.FAILED: a wait failed;
-callback.RAISED: a routine that was called back raised.
+callback.RAISED: a routine that was called back raised; callback.LIBRARY_FAILED: a library said that it failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,10 +32,13 @@ from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.blas import routine_table
-from compiler_core.runtime.callback import RAISED, Callback, Callbacks
+from compiler_core.runtime.callback import LIBRARY_FAILED, RAISED, Callback, Callbacks
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
-from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena
+from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena, scratch_offset
 from compiler_core.runtime.profiler import ProfileSource, StepCost
+
+if TYPE_CHECKING:
+    from compiler_core.runtime.onednn import Plan
 
 # C++ source of the calling helper, part of every generated shared object. `spec` is what `_make_spec` packs.
 CALL_HELPER = """\
@@ -81,7 +84,8 @@ class EntryPoint:
     """What one generated function expects. messages[k]: what to say when check k fails.
 
     announced, awaited: the outputs that it signals, the inputs that it waits for. symbols: the library routines it
-    calls; callbacks: those it calls back for. Their addresses make `lib`, in this order.
+    calls; callbacks: those it calls back for; planned: calls that oneDNN prepares. Their addresses make `lib`, in this
+    order.
     """
 
     symbol: str
@@ -93,6 +97,7 @@ class EntryPoint:
     awaited: tuple[int, ...] = ()
     symbols: tuple[str, ...] = ()
     callbacks: tuple[Callback, ...] = ()
+    planned: tuple[Callback, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -105,6 +110,7 @@ class EntryPoint:
             "awaited": list(self.awaited),
             "symbols": list(self.symbols),
             "callbacks": [callback.to_json() for callback in self.callbacks],
+            "planned": [call.to_json() for call in self.planned],
         }
 
     @staticmethod
@@ -119,6 +125,7 @@ class EntryPoint:
             tuple(data["awaited"]),
             tuple(data["symbols"]),
             tuple(Callback.from_json(row) for row in data["callbacks"]),
+            tuple(Callback.from_json(row) for row in data["planned"]),
         )
 
 
@@ -137,6 +144,15 @@ def load_library(path: Path) -> ctypes.CDLL:
     except OSError as error:
         raise CacheError("a compiled artefact cannot be loaded", where=str(path), got=str(error)) from error
     return library
+
+
+def make_plans(calls: Sequence[Callback]) -> list[Plan]:
+    """What the library prepares for planned calls, in order; without any it is not even imported."""
+    if not calls:
+        return []
+    from compiler_core.runtime.onednn import make_plan
+
+    return [make_plan(call) for call in calls]
 
 
 class NativeExecutable:
@@ -165,7 +181,11 @@ class NativeExecutable:
         self._pools = tuple(OutputPool(meta) for meta in entry.outputs)
         self._lock = Lock()
         self._callbacks = Callbacks(entry.callbacks)
-        self._table = routine_table(entry.symbols, self._callbacks.addresses)  # held, as are the callbacks
+        plans = make_plans(entry.planned)
+        more = [*self._callbacks.addresses, *(plan.address for plan in plans)]
+        self._table = routine_table(entry.symbols, more)  # held, as are the callbacks
+        scratch_nbytes = max((plan.scratch_nbytes for plan in plans), default=0)
+        self._arena_nbytes = scratch_offset(entry.arena_nbytes) + scratch_nbytes if plans else entry.arena_nbytes
         self._routines = ctypes.addressof(self._table)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0
@@ -191,8 +211,8 @@ class NativeExecutable:
         an index out of bounds, and what events raise.
         """
         if events is None:
-            return self._run(inputs, outs, None, arena_address(self.entry.arena_nbytes))
-        arena = arena_address(self.entry.arena_nbytes)
+            return self._run(inputs, outs, None, arena_address(self._arena_nbytes))
+        arena = arena_address(self._arena_nbytes)
         with Dispatch(events) as dispatch, nested_arena():
             return self._run(inputs, outs, dispatch, arena)
 
@@ -284,6 +304,8 @@ class NativeExecutable:
             return  # leaving the dispatch raises
         if code == RAISED:
             raise self._callbacks.take_error()
+        if code == LIBRARY_FAILED:
+            raise BackendError("oneDNN failed", where=f"compiled graph {self.entry.symbol}")
         raise failed_check(self.entry.messages[code - 1], f"compiled graph {self.entry.symbol}")
 
 

@@ -66,6 +66,11 @@ def arena_address(nbytes: int) -> int:
     return arena.address
 
 
+def scratch_offset(arena_nbytes: int) -> int:
+    """Where, behind an arena of that size, the scratch memory of library routines begins."""
+    return (arena_nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
 @contextmanager
 def nested_arena() -> Iterator[None]:
     """Within the block, a call whose arena is in use may be interrupted by others, which get another arena."""

@@ -43,6 +43,9 @@ class Recorder:
     def name(self) -> str:
         return f"{self.inner.name}, recorded"
 
+    def lay_out(self, graph: Graph) -> Graph:
+        return self.inner.lay_out(graph)
+
     @property
     def runs(self) -> list[Run]:
         """The last run of each graph, in the order in which they ran."""

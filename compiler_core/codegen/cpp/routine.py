@@ -1,7 +1,8 @@
 """Routine calls of a program as C++: a C call that the routine writes itself, or a call back into NumPy.
 
-In: a Program. Out: the lines of each `RoutineCall`, and `library_of`: the symbols and callbacks whose addresses make
-the table `lib` that the entry function is given, symbols first, each in order of first use.
+In: a Program. Out: the lines of each `RoutineCall`, and `library_of`: the symbols, callbacks and planned calls whose
+addresses make the table `lib` that the entry function is given, in this order, each in order of first use. Planned
+calls share the memory behind the arena as their scratch.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from compiler_core.graph.print import print_attr
+from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import Program, RoutineCall, Slot, View
 from compiler_core.ops.routine import CArray, CCall
-from compiler_core.runtime.callback import Callback
+from compiler_core.runtime.callback import LIBRARY_FAILED, Callback
+from compiler_core.runtime.memory import scratch_offset
 
 
 def slot_text(slot: Slot) -> str:
@@ -35,15 +37,18 @@ def symbols_of(program: Program) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def library_of(program: Program) -> tuple[tuple[str, ...], tuple[Callback, ...]]:
-    """The symbols, and the calls back, of `program`."""
-    backs = [call for call in routine_calls(program) if call.routine.native is None]
-    return symbols_of(program), tuple(map(_callback, backs))
+def library_of(program: Program) -> tuple[tuple[str, ...], tuple[Callback, ...], tuple[Callback, ...]]:
+    """The symbols, the calls back, and the planned calls of `program`."""
+    calls = routine_calls(program)
+    backs = [call for call in calls if call.routine.native is None]
+    planned = [call for call in calls if call.routine.native is not None and call.routine.native.planned]
+    return symbols_of(program), tuple(map(_callback, backs)), tuple(map(_callback, planned))
 
 
 def _callback(call: RoutineCall) -> Callback:
-    attrs = " ".join(f"{key}={print_attr(value)}" for key, value in call.attrs)
-    return Callback(call.routine.name, attrs, tuple(view.layout for view in (*call.operands, call.result)))
+    return Callback(
+        call.routine.name, print_attrs(dict(call.attrs)), tuple(view.layout for view in (*call.operands, call.result))
+    )
 
 
 def routine_helpers(programs: Sequence[Program]) -> str:
@@ -56,9 +61,11 @@ class RoutinePrinter:
     """Prints the routine calls of one program, which must be asked for in order."""
 
     def __init__(self, program: Program) -> None:
-        symbols = symbols_of(program)
+        symbols, backs, _ = library_of(program)
         self._places = {name: place for place, name in enumerate(symbols)}
         self._callbacks = count(len(symbols))
+        self._plans = count(len(symbols) + len(backs))
+        self._scratch = f"arena + {scratch_offset(int(program.arena_nbytes))}"
 
     def lines(self, step: RoutineCall) -> Iterator[str]:
         """The lines that do `step`."""
@@ -67,7 +74,9 @@ class RoutinePrinter:
             yield from self._call_back(step, next(self._callbacks))
             return
         operands = tuple(map(_c_array, step.operands))
-        yield from native.emit(CCall(operands, _c_array(step.result), dict(step.attrs), self._symbol))
+        plan = f"lib[{next(self._plans)}]" if native.planned else ""
+        result, attrs = _c_array(step.result), dict(step.attrs)
+        yield from native.emit(CCall(operands, result, attrs, self._symbol, plan, self._scratch, str(LIBRARY_FAILED)))
 
     def _symbol(self, name: str) -> str:
         return f"lib[{self._places[name]}]"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.canonicalise import Canonicalise
+from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import Expand
@@ -45,6 +46,7 @@ __all__ = [
     "SIMPLIFY",
     "SIMPLIFY_JOINT",
     "Canonicalise",
+    "ChannelsLast",
     "Cse",
     "Dce",
     "Expand",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler_core.graph.passes import Canonicalise, Cse, Dce, Fold, Pass, Rename
+from compiler_core.graph.passes import Canonicalise, ChannelsLast, Cse, Dce, Fold, Pass, Rename
 
 CANONICAL: tuple[Pass, ...] = (Fold(), Canonicalise(), Cse(), Dce())
 GRADIENT: tuple[Pass, ...] = (
@@ -12,6 +12,10 @@ GRADIENT: tuple[Pass, ...] = (
     Canonicalise(after_autograd=True),
     Dce(),
 )
+
+# every convolution is the library's
+LAST: tuple[Pass, ...] = (ChannelsLast(lambda routine, attrs, arrays: True), Canonicalise())
+_SAME = "stride=(1, 1) low=(1, 1) high=(1, 1) dilation=(1, 1) groups=1"
 
 # name -> (passes, text of the graph)
 CASES: dict[str, tuple[tuple[Pass, ...], str]] = {
@@ -310,6 +314,52 @@ graph g(%neg: f32[2] input 'x') {
   %c: f32[2] = constant [1.0, 2.0]
   return %neg_7, %c
 }
+""",
+    ),
+    "channels_last_stays_between_convolutions": (
+        LAST,
+        f"""
+graph g(%x: f32[2, 3, 5, 4] input 'x', %w: f32[6, 3, 3, 3] parameter 'w', %v: f32[6, 6, 3, 3] parameter 'v',
+        %b: f32[6] parameter 'b') {{
+  %a: f32[2, 6, 5, 4] = convolution(%x, %w) {_SAME}
+  %c: f32[6, 1, 1] = reshape(%b) shape=(6, 1, 1)
+  %d: f32[2, 6, 5, 4] = expand(%c) shape=(2, 6, 5, 4)
+  %e: f32[2, 6, 5, 4] = add(%a, %d)
+  %f: f32[2, 6, 5, 4] = convolution(%e, %v) {_SAME}
+  %h: f32[2, 6, 5, 4] = add(%f, %e)
+  %i: f32[2, 6] = sum(%h) dims=(2, 3)
+  %j: f32[6] = sum(%h) dims=(0, 2, 3)
+  %k: f32[6, 5, 4] = sum(%h) dims=(0,)
+  return %i, %j, %k
+}}
+""",
+    ),
+    "channels_last_gradients": (
+        LAST,
+        """
+graph g(%x: f32[2, 3, 5] input 'x', %w: f32[4, 3, 3] parameter 'w', %g: f32[2, 4, 5] tangent 'g') {
+  %a: f32[2, 3, 5] = neg(%x)
+  %b: f32[2, 3, 5] = convolution_input(%g, %w) size=(5,) stride=(1,) low=(1,) high=(1,) dilation=(1,) groups=1
+  %c: f32[4, 3, 3] = convolution_weight(%a, %g) kernel=(3,) stride=(1,) low=(1,) high=(1,) dilation=(1,) groups=1
+  %d: f32[2, 3, 5] = mul(%b, %x)
+  return %d, %c
+}
+""",
+    ),
+    "channels_last_moves_what_has_dims": (
+        LAST,
+        f"""
+graph g(%x: f32[2, 3, 5, 4] input 'x', %w: f32[6, 3, 3, 3] parameter 'w', %y: f32[2, 2, 5, 4] input 'y') {{
+  %a: f32[2, 6, 5, 4] = convolution(%x, %w) {_SAME}
+  %b: f32[2, 8, 5, 4] = cat(%a, %y) dim=1
+  %c: f32[2, 8, 7, 4] = pad(%b) low=(0, 0, 2, 0) high=(0, 0, 0, 0) value=0.0
+  %d: f32[2, 8, 6, 3] = window_sum(%c) kernel=(2, 2) stride=(1, 1) dilation=(1, 1)
+  %e: f32[2, 4, 6, 3] = slice(%d) starts=(0, 1, 0, 0) stops=(2, 8, 6, 3) steps=(1, 2, 1, 1)
+  %f: f32[2, 6, 3, 4] = permute(%e) dims=(0, 2, 3, 1)
+  %h: f32[2, 72] = reshape(%e) shape=(2, 72)
+  %i: i64[2, 4, 3] = argmax(%e) dims=(2,)
+  return %f, %h, %i
+}}
 """,
     ),
 }

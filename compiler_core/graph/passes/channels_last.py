@@ -1,0 +1,181 @@
+"""Channels last: convolutions become routines whose arrays have channels last, and what lies between follows.
+
+In: a differentiated Graph, before the partition, and `judge`, which says what the library computes. Out: a Graph in
+which a convolution that it computes is `convolution_last` of permuted operands, its result permuted back; and the ops
+that read such a result (pointwise, reductions, pad, slice, cat, sums over windows) work on the array with channels
+last and permute theirs back. So two permutes meet before the next convolution and vanish, and every array between is
+contiguous with channels last: the shapes in the graph say how values lie in memory, and no later step knows of layouts.
+Shapes that the user sees do not change. A permute that stays (of an input, before a reshape) is a view, copied where
+its reader needs it. Method: one forward sweep; layouts follow convolutions, as torch's channels_last format does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.passes.cse import Cse
+from compiler_core.graph.passes.dce import Dce
+from compiler_core.graph.passes.rewrite import Rewriter
+from compiler_core.meta import Shape
+from compiler_core.ops.convolution_last import LAST, to_first, to_last
+from compiler_core.ops.routine import Strided
+from compiler_core.ops.rules import Pointwise, Reduction
+
+
+class Verdict(Protocol):
+    """Yes, or no and why."""
+
+    def __bool__(self) -> bool: ...
+
+
+Judge = Callable[[str, Mapping[str, Any], tuple[Strided, ...]], Verdict]
+"""judge(routine, attributes, layouts of operands and result): whether the library computes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsLast:
+    """See the head of this file."""
+
+    judge: Judge
+
+    def apply(self, graph: Graph) -> Graph:
+        if not any(call.op in LAST for call in graph.calls):
+            return graph
+        made = Rewriter(graph, _Sweep(self.judge)).run()
+        made = replace(made, signals=graph.signals, waits=graph.waits)
+        return Dce().apply(Cse().apply(made))
+
+
+class _Sweep:
+    """The rule. last: values that have channels last in memory -> the array that lies so."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.last: dict[Node, Node] = {}
+        self.busy = False
+
+    def __call__(self, rewriter: Rewriter, call: Call) -> Node | None:
+        if self.busy:
+            return None  # a node that this rule makes
+        self.busy = True
+        try:
+            if call.op in LAST:
+                return self._convolution(rewriter, call)
+            if any(arg in self.last for arg in call.args):
+                return self._follow(rewriter, call)
+            return None
+        finally:
+            self.busy = False
+
+    # ---- values
+
+    def _as_last(self, rewriter: Rewriter, node: Node) -> Node:
+        """`node` with channels last: the array behind it, or a permute of it."""
+        if node in self.last:
+            return self.last[node]
+        dims = to_last(len(node.shape))
+        if isinstance(node, Call) and node.op.name == "full":
+            return rewriter.full(node.meta.with_shape(_pick(node.shape, dims)), node.attrs["value"])
+        if isinstance(node, Call) and node.op.name == "permute" and node.attrs["dims"] == to_first(len(node.shape)):
+            return node.args[0]
+        return rewriter.call("permute", node, dims=dims)
+
+    def _as_first(self, rewriter: Rewriter, node: Node) -> Node:
+        """The value that the rest of the graph sees, `node` being it with channels last."""
+        seen = rewriter.call("permute", node, dims=to_first(len(node.shape)))
+        self.last[seen] = node
+        return seen
+
+    # ---- convolutions
+
+    def _convolution(self, rewriter: Rewriter, call: Call) -> Node | None:
+        op = LAST[call.op]
+        has_weight = call.op.name != "convolution_weight"
+        shapes = [_pick(arg.shape, to_last(len(arg.shape))) for arg in call.args]
+        if has_weight:
+            shapes[1] = call.args[1].shape
+        result = _pick(call.shape, to_last(len(call.shape))) if has_weight else call.shape
+        arrays = tuple(_contiguous(call, shape) for shape in (*shapes, result))
+        if call.dtype not in op.dtypes or not self.judge(op.name, call.attrs, arrays):
+            return None
+        first, second = call.args
+        operands = self._as_last(rewriter, first), second if has_weight else self._as_last(rewriter, second)
+        made = rewriter.call(op, *operands, **call.attrs)
+        return self._as_first(rewriter, made) if has_weight else made
+
+    # ---- what follows
+
+    def _follow(self, rewriter: Rewriter, call: Call) -> Node | None:
+        """`call` on arrays with channels last, if it is of a kind that can."""
+        rank = len(call.args[0].shape)
+        if isinstance(call.op.lower, Reduction):
+            return self._reduction(rewriter, call, rank)
+        if call.op.name == "permute":
+            return self.last[call.args[0]] if call.attrs["dims"] == to_last(rank) else None
+        if call.op.name == "window_sum":
+            return self._window_sum(rewriter, call, rank)
+        attrs = _moved_attrs(call, rank)
+        if attrs is None:
+            return None
+        args = [self._as_last(rewriter, arg) for arg in call.args]
+        return self._as_first(rewriter, rewriter.call(call.op, *args, **attrs))
+
+    def _reduction(self, rewriter: Rewriter, call: Call, rank: int) -> Node | None:
+        dims: tuple[int, ...] = tuple(call.attrs["dims"])
+        if call.op.name.startswith("arg") and len(dims) > 1:
+            return None  # a place counts the reduced dims in their order
+        order = to_last(rank)
+        places = tuple(sorted(order.index(d) for d in dims))
+        made = rewriter.call(call.op, self.last[call.args[0]], **{**call.attrs, "dims": places})
+        kept = [d for d in order if d not in dims]  # the dims of `made`
+        back = tuple(kept.index(d) for d in sorted(kept))
+        if back == tuple(range(len(back))):
+            return made
+        if len(back) > 2 and back == to_first(len(back)):
+            return self._as_first(rewriter, made)
+        return rewriter.call("permute", made, dims=back)
+
+    def _window_sum(self, rewriter: Rewriter, call: Call, rank: int) -> Node | None:
+        """A sum over the kernel's dims of the windows, channels innermost."""
+        spatial = len(call.attrs["kernel"])
+        if spatial != rank - 2:
+            return None
+        windows = rewriter.call("windows", call.args[0], **call.attrs)  # (N, C, *o, *k), a view
+        order = (0, *range(2, 2 + 2 * spatial), 1)
+        moved = rewriter.call("permute", windows, dims=order)
+        made = rewriter.call("sum", moved, dims=tuple(range(1 + spatial, 1 + 2 * spatial)))
+        return self._as_first(rewriter, made)
+
+
+def _pick(shape: Shape, dims: tuple[int, ...]) -> Shape:
+    return tuple(shape[d] for d in dims)
+
+
+def _contiguous(call: Call, shape: Shape) -> Strided:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return Strided(call.dtype, shape, tuple(reversed(strides)))
+
+
+def _moved_attrs(call: Call, rank: int) -> Mapping[str, Any] | None:
+    """The attributes of `call` on operands with channels last; None if it is of no kind that follows."""
+    if len(call.shape) != rank:
+        return None
+    if isinstance(call.op.lower, Pointwise) or call.op.name in ("cast", "detach"):
+        return call.attrs
+    order = to_last(rank)
+    names = _PER_DIM.get(call.op.name)
+    if names is not None:
+        moved = {name: _pick(tuple(call.attrs[name]), order) for name in names}
+        return {**call.attrs, **moved}
+    if call.op.name == "cat":
+        return {**call.attrs, "dim": order.index(call.attrs["dim"])}
+    return None
+
+
+_PER_DIM: dict[str, tuple[str, ...]] = {"pad": ("low", "high"), "slice": ("starts", "stops", "steps")}

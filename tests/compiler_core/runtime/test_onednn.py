@@ -1,0 +1,147 @@
+"""Convolutions by oneDNN: what it is asked, what it answers, what is done without it, and that all ways agree."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+import distcompile.nn.functional as F
+from compiler_core.dtype import float32
+from compiler_core.errors import BackendError
+from compiler_core.graph.parse import parse_graph
+from compiler_core.log import DistCompileWarning
+from compiler_core.ops.routine import Strided
+from compiler_core.pipeline import compile_graph
+from compiler_core.runtime import onednn
+from compiler_core.runtime.callback import Callback
+
+ATTRS = "dilation=(1, 1) groups=1 high=(1, 1) low=(1, 1) stride=(1, 1)"
+needs_onednn = pytest.mark.skipif(isinstance(onednn.find_onednn(), onednn.No), reason="oneDNN is not installed")
+
+
+def contiguous(*shape: int) -> Strided:
+    strides = np.empty(shape, np.int8).strides
+    return Strided(float32, shape, strides)
+
+
+CALL = Callback("convolution_last", ATTRS, (contiguous(2, 5, 5, 16), contiguous(16, 16, 3, 3), contiguous(2, 5, 5, 16)))
+
+
+def net(x: Any, w: Any, v: Any) -> Any:
+    h = F.relu(F.conv2d(x, w, padding=1))
+    return (F.conv2d(F.avg_pool2d(h, 2), v, stride=2, groups=2) * h[:, :4, :2, :2]).sum()
+
+
+def operands() -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    shapes = ((2, 3, 8, 8), (8, 3, 3, 3), (4, 4, 1, 1))
+    return tuple(dc.tensor(rng.standard_normal(s).astype(np.float32), requires_grad=True) for s in shapes)
+
+
+def results(step: Any) -> list[Any]:
+    values = operands()
+    out = step(*values)
+    out.backward()
+    return [out.detach().numpy(), *(value.grad.numpy() for value in values)]
+
+
+@pytest.fixture
+def no_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "find_onednn", lambda: onednn.No("not here"))
+    onednn.verdict.cache_clear()
+    yield
+    onednn.verdict.cache_clear()
+
+
+@needs_onednn
+def test_a_plan_is_made_once_and_asks_for_scratch() -> None:
+    assert onednn.verdict(CALL)
+    plan = onednn.make_plan(CALL)
+    assert onednn.make_plan(CALL) is plan
+    assert plan.scratch_nbytes >= 16 * 16 * 9 * 4  # the weight in blocks
+    assert plan.scratch_nbytes % 64 == 0
+
+
+@needs_onednn
+def test_what_onednn_refuses_is_no_plan_but_an_error() -> None:
+    wrong = Callback(CALL.routine, ATTRS, (CALL.arrays[0], CALL.arrays[1], contiguous(2, 4, 5, 16)))
+    assert not onednn.verdict(wrong)
+    with pytest.raises(BackendError, match="does not compute convolution_last"):
+        onednn.make_plan(wrong)
+
+
+@needs_onednn
+def test_compiled_graphs_hold_channels_last_and_agree_with_eager() -> None:
+    compiled = dc.compile(net, fullgraph=True)
+    for got, want in zip(results(compiled), results(net), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    text = str(compiled.explain())
+    assert "convolution_last_weight(" in text
+    assert "by windows" not in text
+
+
+def test_without_the_library_windows_stand_in_and_say_so(no_onednn: None) -> None:
+    compiled = dc.compile(net, fullgraph=True)
+    with pytest.warns(DistCompileWarning, match="windows and matrix products.*not here"):
+        mine = results(compiled)
+    for got, want in zip(mine, results(net), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    text = str(compiled.explain())
+    assert "convolution_last" not in text
+    assert "convolution in the forward by windows and matrix products" in text
+
+
+def test_an_artefact_that_needs_the_library_says_what_to_install(
+    no_onednn: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onednn._onednn.cache_clear()
+    with pytest.raises(BackendError, match="oneDNN"):
+        onednn.make_plan(Callback(CALL.routine, ATTRS + " ", CALL.arrays))
+    onednn._onednn.cache_clear()
+
+
+@needs_onednn
+def test_float64_is_computed_as_windows() -> None:
+    x, w = (dc.randn(1, 2, 4, 4, dtype=dc.float64), dc.randn(3, 2, 3, 3, dtype=dc.float64))
+    got = dc.compile(F.conv2d)(x, w)
+    np.testing.assert_allclose(got.numpy(), F.conv2d(x, w).numpy(), rtol=1e-12)
+
+
+@needs_onednn
+def test_threads_share_a_plan() -> None:
+    text = "graph g(%x: f32[4, 9, 9, 8] input 'x', %w: f32[8, 8, 3, 3] parameter 'w') {\n  %a: f32[4, 9, 9, 8] = "
+    run = compile_graph(parse_graph(f"{text}convolution_last(%x, %w) {ATTRS}\n  return %a\n}}\n"))
+    aot = compile_graph(parse_graph(f"{text}convolution_last(%x, %w) {ATTRS}\n  return %a\n}}\n"), "aot_eager")
+    rng = np.random.default_rng(1)
+    inputs = [[rng.standard_normal(s).astype(np.float32) for s in ((4, 9, 9, 8), (8, 8, 3, 3))] for _ in range(4)]
+    want = [aot(given)[0] for given in inputs]
+    worst = [0.0] * 4
+
+    def work(k: int) -> None:
+        for _ in range(50):
+            worst[k] = max(worst[k], float(np.abs(run(inputs[k])[0] - want[k]).max()))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert max(worst) < 1e-4
+
+
+@pytest.mark.parametrize("memory", ["first", "last"])
+@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [(1, 1, 1, 1), (2, 0, 2, 4), (3, 2, 1, 8)])
+def test_channels_last_inputs(memory: str, stride: int, padding: int, dilation: int, groups: int) -> None:
+    rng = np.random.default_rng(2)
+    x = dc.tensor(rng.standard_normal((2, 11, 10, 8)).astype(np.float32))
+    x = x.permute(0, 3, 1, 2) if memory == "last" else x.permute(0, 3, 1, 2).contiguous()
+    w = dc.tensor(rng.standard_normal((16, 8 // groups, 3, 3)).astype(np.float32))
+
+    def conv(x: Any, w: Any) -> Any:
+        return F.conv2d(x, w, None, stride, padding, dilation, groups)
+
+    np.testing.assert_allclose(dc.compile(conv)(x, w).numpy(), conv(x, w).numpy(), rtol=1e-4, atol=1e-4)

@@ -1,6 +1,6 @@
-"""finfo and iinfo: the range and precision of a dtype, as torch gives them.
+"""finfo and iinfo: the range and precision of a dtype, as torch gives them; and which dtype several make together.
 
-In: a dtype. Out: eps, max, min, tiny, bits.
+In: dtypes, tensors, numbers. Out: eps, max, min, tiny, bits; a dtype.
 """
 
 from __future__ import annotations
@@ -44,3 +44,21 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def promote_types(type1: dt.DType, type2: dt.DType) -> dt.DType:
+    """The dtype of a sum of tensors of these two."""
+    return dt.promote(type1, type2)
+
+
+def result_type(tensor1: Any, tensor2: Any) -> dt.DType:
+    """The dtype of tensor1 + tensor2: tensors or numbers."""
+    return dt.promote(tensor1, tensor2)
+
+
+_KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def can_cast(from_: dt.DType, to: dt.DType) -> bool:
+    """Whether an in-place result of dtype `from_` may be put into a tensor of dtype `to`."""
+    return _KINDS[from_.kind] <= _KINDS[to.kind]

@@ -5,10 +5,11 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 
 from __future__ import annotations
 
-SUBMODULES: frozenset[str] = frozenset(
-    ("autograd", "backends", "cuda", "data", "ddp", "debug", "demo", "distributed", "errors", "futures", "nn", "optim")
-    + ("fft", "linalg", "multiprocessing", "parity", "random", "signal", "special", "masked", "utils")
-)
+_SUBMODULES = """
+_dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed errors fft func futures fx jit
+linalg masked multiprocessing nn optim parity random signal special utils
+"""
+SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
 _FUNCTIONS = """
 abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not bitwise_or
@@ -31,7 +32,13 @@ zeros_like
 
 _RANDOM_CREATION = "bernoulli normal rand rand_like randint randint_like randn randn_like randperm"
 
-_METHODS = "allclose clone equal is_floating_point numel"  # of Tensor, as functions
+_METHODS = """
+allclose clone equal is_floating_point numel clamp_min clamp_max is_complex is_nonzero is_signed
+abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
+clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_
+frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_
+relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+"""  # of Tensor, as functions
 
 _DTYPES = """
 float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
@@ -50,7 +57,7 @@ _OTHERS = {
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
-    "compiler_core.tensor.selection": "nonzero unique bincount multinomial",
+    "compiler_core.tensor.selection": "nonzero argwhere:nonzero unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
     "compiler_core.ops.composite_convolution": (
@@ -64,7 +71,24 @@ _OTHERS = {
         "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
         "BoolTensor"
     ),
-    "distcompile.limits": "finfo iinfo",
+    "distcompile.nn.functional": (
+        "alpha_dropout celu celu_ dropout feature_alpha_dropout hardshrink pairwise_distance prelu rrelu threshold "
+        "threshold_"
+    ),
+    "distcompile.amp.autocasting": (
+        "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "
+        "get_autocast_cpu_dtype"
+    ),
+    "distcompile.memory_format": (
+        "memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last "
+        "channels_last_3d strided"
+    ),
+    "distcompile.determinism": (
+        "use_deterministic_algorithms are_deterministic_algorithms_enabled "
+        "is_deterministic_algorithms_warn_only_enabled"
+    ),
+    "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
+    "distcompile.asking": "_assert get_default_device typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",
     "math": "inf nan pi e",

@@ -39,7 +39,6 @@ from distcompile.nn.activation import (
     Threshold,
 )
 from distcompile.nn.adaptive import AdaptiveLogSoftmaxWithLoss
-from distcompile.nn.attention import MultiheadAttention
 from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from distcompile.nn.containers import ModuleDict, ModuleList, Sequential
 from distcompile.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
@@ -47,6 +46,22 @@ from distcompile.nn.distance import CosineSimilarity, PairwiseDistance
 from distcompile.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from distcompile.nn.embedding import Embedding, EmbeddingBag
 from distcompile.nn.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from distcompile.nn.lazy import UninitializedBuffer, UninitializedParameter
+from distcompile.nn.lazy_layers import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from distcompile.nn.linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from distcompile.nn.loss import (
     BCELoss,
@@ -75,7 +90,8 @@ from distcompile.nn.margin_loss import (
     TripletMarginWithDistanceLoss,
 )
 from distcompile.nn.module import Module
-from distcompile.nn.normalization import GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from distcompile.nn.multihead_attention import MultiheadAttention
+from distcompile.nn.normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from distcompile.nn.padding import (
     CircularPad1d,
     CircularPad2d,
@@ -139,14 +155,19 @@ from distcompile.nn.upsampling import (
 )
 
 if TYPE_CHECKING:
-    from distcompile.nn import parallel
+    from distcompile.nn import attention, modules, parallel
+    from distcompile.nn.parallel import DataParallel
+
+_SUBMODULES = ("attention", "modules", "parallel", "parameter")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "parallel":
-        import importlib
+    import importlib
 
-        return importlib.import_module("distcompile.nn.parallel")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"distcompile.nn.{name}")
+    if name == "DataParallel":
+        return importlib.import_module("distcompile.nn.parallel.data_parallel").DataParallel
     raise AttributeError(f"module 'distcompile.nn' has no attribute {name!r}")
 
 
@@ -194,6 +215,8 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "CrossMapLRN2d",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -225,6 +248,19 @@ __all__ = [
     "LPPool3d",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LinearCrossEntropyLoss",
@@ -293,14 +329,18 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "attention",
     "functional",
     "init",
+    "modules",
     "parallel",
     "utils",
 ]

@@ -7,19 +7,24 @@ not torch's numbers). Sources: Glorot, Bengio 2010 (xavier); He et al. 2015 (kai
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any, TypeAlias
+import warnings
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 
 from compiler_core.log import warn_once
-from compiler_core.tensor.creation import eye, from_numpy
+from compiler_core.tensor.creation import eye as identity
+from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand, randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
+P = ParamSpec("P")
 _GAINS = {"sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4, "linear": 1.0} | {
     f"conv{'_transpose' if t else ''}{d}d": 1.0 for t in (False, True) for d in (1, 2, 3)
 }
@@ -98,7 +103,7 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.dim() != 2:
         raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
     with no_grad():
-        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))
+        return tensor.copy_(identity(*tensor.shape, dtype=tensor.dtype))
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
@@ -184,6 +189,22 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         return tensor.mul_(from_numpy(keep.astype(tensor.dtype.numpy)))
 
 
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The identity of a convolution with `groups`: 1 at the kernel's centre from input channel c to output c."""
+    if tensor.dim() not in (3, 4, 5):
+        raise ArgumentError("Only tensors with 3, 4, or 5 dimensions are supported", got=f"{tensor.dim()}")
+    outputs, inputs, *kernel = tensor.shape
+    if outputs % groups:
+        raise ArgumentError("dim 0 must be divisible by groups", got=f"{outputs}, {groups}")
+    values = np.zeros(tuple(tensor.shape), np.float64)
+    centre = tuple(k // 2 for k in kernel)
+    for first in range(0, outputs, outputs // groups):
+        for channel in range(min(outputs // groups, inputs)):
+            values[(first + channel, channel, *centre)] = 1
+    with no_grad():
+        return tensor.copy_(from_numpy(values.astype(tensor.dtype.numpy)))
+
+
 Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 
@@ -198,3 +219,23 @@ def _normal_quantile(p: Doubles) -> Doubles:
     outer = np.polyval(c, tail) / np.polyval(d, tail) * np.where(p < 0.5, 1.0, -1.0)
     quantile: Doubles = np.where(np.abs(centre) <= 0.47575, middle, outer)
     return quantile
+
+
+def _deprecated(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """`function` under its older name, without the underscore: it warns, as torch does, and fills in place too."""
+    new = function.__name__
+    old = new.removesuffix("_")
+
+    @functools.wraps(function)
+    def renamed(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        warnings.warn(f"`nn.init.{old}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    renamed.__name__ = old
+    return renamed
+
+
+uniform, normal, constant, eye, dirac = (_deprecated(f) for f in (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal = _deprecated(xavier_uniform_), _deprecated(xavier_normal_)
+kaiming_uniform, kaiming_normal = _deprecated(kaiming_uniform_), _deprecated(kaiming_normal_)
+orthogonal, sparse = _deprecated(orthogonal_), _deprecated(sparse_)

@@ -1,4 +1,4 @@
-"""Normalisation layers without running statistics: LayerNorm, RMSNorm, GroupNorm.
+"""Normalisation layers without running statistics: LayerNorm, RMSNorm, GroupNorm, local response norms.
 
 In: f[..., *normalized_shape]. Out: the same shape, normalised over the last dimensions (GroupNorm: channel groups).
 Sources: Ba, Kiros, Hinton 2016 (LayerNorm); Zhang, Sennrich 2019 (RMSNorm); Wu, He 2018 (GroupNorm).
@@ -7,9 +7,13 @@ Sources: Ba, Kiros, Hinton 2016 (LayerNorm); Zhang, Sennrich 2019 (RMSNorm); Wu,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import empty
+from compiler_core.ops import functional as C
+from compiler_core.tensor.creation import empty, from_numpy
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -137,3 +141,41 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """x / (k + alpha/size · sum of x² over neighbouring channels)^beta, on f[N, C, H, W]: an older LocalResponseNorm.
+
+    The neighbours are those of torch's layer: its sum runs over the channels and keeps channel 0 where the window
+    should leave it behind. The gradient is that of this function (torch's own is that of the window as it should be).
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() != 4:
+            raise ArgumentError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        channels = input.shape[1]
+        window = from_numpy(_neighbours(channels, self.size)).to(input.dtype)  # (C, C)
+        sums = C.matmul(window, (input * input).flatten(2)).reshape(input.shape)
+        result: Tensor = input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+def _neighbours(channels: int, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """f[C, C]: which channels torch's CrossMapLRN2d adds up for each: a running sum, as it keeps one."""
+    reach = int((size - 1) / 2 + 1)
+    rows = np.zeros((channels, channels))
+    rows[:1, :reach] = 1
+    for c in range(1, channels):
+        rows[c] = rows[c - 1]
+        if c < channels - reach + 1:
+            rows[c, c + reach - 1] += 1
+        if c > reach:
+            rows[c, c - reach] -= 1
+    return rows

@@ -36,3 +36,12 @@ class Buffer(Tensor):
         data = empty(0) if data is None else data
         super().__init__(data.detach()._cell, requires_grad=data.requires_grad)
         self.persistent = persistent
+
+
+def __getattr__(name: str) -> Any:
+    """torch keeps what has no sizes yet in this module too."""
+    if name in ("UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin", "is_lazy"):
+        from distcompile.nn import lazy
+
+        return getattr(lazy, name)
+    raise AttributeError(f"module 'distcompile.nn.parameter' has no attribute {name!r}")

@@ -14,11 +14,11 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init
-from distcompile.nn.attention import MultiheadAttention
 from distcompile.nn.containers import ModuleList
 from distcompile.nn.dropout import Dropout
 from distcompile.nn.linear import Linear
 from distcompile.nn.module import Module
+from distcompile.nn.multihead_attention import MultiheadAttention
 from distcompile.nn.normalization import LayerNorm
 
 Activation = Callable[[Tensor], Tensor]

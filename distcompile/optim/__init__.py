@@ -20,6 +20,7 @@ from distcompile.optim.radam import RAdam
 from distcompile.optim.rmsprop import RMSprop
 from distcompile.optim.rprop import Rprop
 from distcompile.optim.sgd import SGD
+from distcompile.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
@@ -37,6 +38,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "lr_scheduler",
     "swa_utils",
 ]

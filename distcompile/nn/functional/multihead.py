@@ -111,6 +111,9 @@ def attend(
     if add_zero_attn:
         k, v = (C.cat([x, x.new_zeros((batch, heads, 1, x.shape[-1]))], 2) for x in (k, v))
         extra += 1
+    sizes = (length, k.shape[2] - extra)
+    if masks.attention is not None and tuple(masks.attention.shape[-2:]) != sizes:
+        raise ShapeError("attn_mask does not fit", expected=str(sizes), got=str(tuple(masks.attention.shape)))
     out, weights = _attended(q, k, v, masks.extended(extra), dropout_p, need_weights, masks.is_causal and not extra)
     out = out.transpose(1, 2).reshape(batch, length, width)
     return linear(out, projections.out_weight, projections.out_bias), weights

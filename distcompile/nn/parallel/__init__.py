@@ -1,10 +1,11 @@
-"""torch.nn.parallel's one name: DistributedDataParallel, from `distcompile.ddp`.
+"""torch.nn.parallel's names: DistributedDataParallel, from `distcompile.ddp`, and DataParallel for one process.
 
-In: a module. Out: the same module, its gradients averaged over the ranks.
+In: a module. Out: the same module, its gradients averaged over the ranks; or just run.
 """
 
 from __future__ import annotations
 
 from distcompile.ddp import DistributedDataParallel
+from distcompile.nn.parallel.data_parallel import DataParallel, data_parallel
 
-__all__ = ["DistributedDataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]

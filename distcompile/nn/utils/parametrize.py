@@ -8,6 +8,7 @@ attribute is now computed (a property of a class of its own), with `parametrizat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from compiler_core.tensor.grad_mode import no_grad
@@ -35,7 +36,8 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(list(modules)):
                 if hasattr(module, "right_inverse"):
-                    value = module.right_inverse(value)
+                    with suppress(NotImplementedError):  # then the original starts as the value
+                        value = module.right_inverse(value)
         self.is_tensor = isinstance(value, Tensor)
         for name, part in zip(self._names(1 if self.is_tensor else len(value)), _parts(value), strict=True):
             setattr(self, name, Parameter(part.clone(), requires_grad=original.requires_grad))

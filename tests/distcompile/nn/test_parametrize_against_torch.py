@@ -86,3 +86,56 @@ def test_weight_norm_under_its_older_name(backend: str) -> None:
     np.testing.assert_allclose(mine(dc.tensor(X)).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="not found"):
         dc.nn.utils.remove_weight_norm(mine)
+
+
+@pytest.mark.parametrize("trivialized", [True, False])
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
+@pytest.mark.parametrize("orthogonal_map", [None, "matrix_exp", "cayley", "householder"])
+def test_orthogonal_is_torchs(orthogonal_map: str | None, shape: tuple[int, int], trivialized: bool) -> None:
+    rows, columns = shape
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, columns)).astype("f4")
+    layers = []
+    for lib in (dc, torch):
+        layer = lib.nn.Linear(columns, rows)
+        options = {"orthogonal_map": orthogonal_map, "use_trivialization": trivialized}
+        layers.append(lib.nn.utils.parametrizations.orthogonal(layer, **options))
+    mine, theirs = layers
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    weight = mine.weight.detach().numpy()
+    tall = weight if rows >= columns else weight.T
+    np.testing.assert_allclose(tall.T @ tall, np.eye(tall.shape[1]), atol=1e-5)
+    state = {k: v.numpy() for k, v in mine.state_dict().items()}
+    key = "parametrizations.weight.original"
+    state[key] = state[key] + 0.3 * rng.standard_normal(shape).astype("f4")
+    outs = []
+    for lib, layer in ((dc, mine), (torch, theirs)):
+        layer.load_state_dict({k: lib.tensor(v) for k, v in state.items()})
+        out = layer(lib.tensor(x))
+        out.cos().sum().backward()
+        outs.append([out.detach().numpy(), *(p.grad.numpy() for p in layer.parameters())])
+    for got, want in zip(*outs, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_older_spectral_norm_is_torchs() -> None:
+    mine, theirs = dc.nn.utils.spectral_norm(dc.nn.Linear(4, 3)), torch.nn.utils.spectral_norm(torch.nn.Linear(4, 3))
+    assert set(mine.state_dict()) == set(theirs.state_dict())
+    mine.load_state_dict(theirs.state_dict())
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype("f4")
+    for training in (True, True, False):
+        outs = []
+        for lib, layer in ((dc, mine), (torch, theirs)):
+            layer.train(training)
+            layer.zero_grad()
+            out = layer(lib.tensor(x))
+            out.square().sum().backward()
+            outs.append((out.detach().numpy(), layer.weight_orig.grad.numpy(), layer.weight_u.numpy()))
+        for got, want in zip(*outs, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    weight = mine.weight.detach().numpy()
+    dc.nn.utils.remove_spectral_norm(mine)
+    assert list(mine.state_dict()) == ["bias", "weight"]
+    np.testing.assert_array_equal(mine.weight.detach().numpy(), weight)
+    with pytest.raises(ValueError, match="not found"):
+        dc.nn.utils.remove_spectral_norm(mine)

@@ -1,0 +1,31 @@
+"""Small questions that model files ask torch itself: an assertion, the default device, a type's name.
+
+In: anything. Out: nothing, or an AssertionError; the CPU; a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler_core.device import Device, cpu
+from compiler_core.tensor.tensor import Tensor
+
+
+def _assert(condition: Any, message: str) -> None:
+    """`assert condition, message`."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def get_default_device() -> Device:
+    """Where tensors are made: the CPU."""
+    return cpu
+
+
+def typename(obj: Any) -> str:
+    """A tensor's type as `type()` gives it, else the class with its module."""
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(named, "__module__", "") or ""
+    return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"

@@ -1,0 +1,23 @@
+"""torch's switches for deterministic algorithms, set and read back: everything computed here is deterministic anyway.
+
+In: a bool. Out: the same bool.
+"""
+
+from __future__ import annotations
+
+_mode = {"on": False, "warn_only": False}
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for deterministic algorithms: there are no others."""
+    _mode.update(on=mode, warn_only=warn_only)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """What `use_deterministic_algorithms` was last told."""
+    return _mode["on"]
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """What its `warn_only` was."""
+    return _mode["warn_only"]

@@ -1,0 +1,96 @@
+"""torch.jit's names for model files that are written to be scripted too: here nothing is ever scripted.
+
+In: functions, classes, annotations. Out: the same, as torch gives them back under PYTORCH_JIT=0. `compile` compiles.
+Not offered: ScriptModule files (`load`, `save`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from distcompile.errors import NotSupportedError
+from distcompile.nn.module import Module as ScriptModule
+
+__all__ = [
+    "Attribute",
+    "Final",
+    "ScriptModule",
+    "annotate",
+    "export",
+    "ignore",
+    "interface",
+    "is_scripting",
+    "is_tracing",
+    "isinstance",
+    "load",
+    "save",
+    "script",
+    "script_if_tracing",
+    "script_method",
+    "trace",
+    "unused",
+]
+
+T = TypeVar("T")
+_isinstance = isinstance
+
+
+def is_scripting() -> bool:
+    """Whether this runs as TorchScript: never."""
+    return False
+
+
+def is_tracing() -> bool:
+    """Whether `jit.trace` is at work: never. (`compiler.is_compiling` tells of `compile`.)"""
+    return False
+
+
+def export(fn: T) -> T:
+    """`fn`: there is no script that it could be missing from."""
+    return fn
+
+
+unused = interface = script_if_tracing = script_method = _script_if_tracing = _overload_method = _overload = export
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """`fn`, or with arguments a decorator that gives it back."""
+    return drop if callable(drop) else export
+
+
+def annotate(the_type: Any, the_value: T) -> T:
+    """The value."""
+    return the_value
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Python's isinstance."""
+    return _isinstance(obj, target_type)
+
+
+class Attribute:
+    """A value with a type beside it."""
+
+    def __init__(self, value: Any, type: Any) -> None:
+        self.value, self.type = value, type
+
+
+def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
+    """`obj` as it is: Python runs it."""
+    return obj
+
+
+def trace(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`func` as it is: Python runs it."""
+    return func
+
+
+def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """Raises NotSupportedError: files of TorchScript cannot be read."""
+    raise NotSupportedError("jit.load is not offered", remedy="save the state_dict, and load it with distcompile.load")
+
+
+def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    """Raises NotSupportedError: files of TorchScript cannot be written."""
+    raise NotSupportedError("jit.save is not offered", remedy="save the state_dict with distcompile.save")

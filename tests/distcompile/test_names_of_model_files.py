@@ -1,0 +1,197 @@
+"""Names that model files use around their layers: torch.jit, fx, compiler, amp, checkpoint, paths of nn.modules."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from compiler_core.errors import AutogradError, GraphBreak
+from distcompile.errors import ArgumentError, NotSupportedError, StateDictError
+from distcompile.nn.modules import FILES
+from distcompile.utils.checkpoint import checkpoint, checkpoint_sequential
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def test_nothing_is_scripted() -> None:
+    assert not dc.jit.is_scripting()
+    assert not dc.jit.is_tracing()
+
+    def f(x: int) -> int:
+        return x + 1
+
+    for decorate in (dc.jit.ignore, dc.jit.unused, dc.jit.export, dc.jit.script, dc.jit.ignore(drop=True), dc.fx.wrap):
+        assert decorate(f) is f
+    assert dc.jit.annotate(list[int], [1]) == [1]
+    for refused in (dc.jit.load, dc.jit.save):
+        with pytest.raises(NotSupportedError, match="state_dict"):
+            refused("model.pt", "model.pt")
+
+
+def test_what_is_kept_out_of_graphs_runs_eager_and_says_why() -> None:
+    seen = []
+
+    @dc.compiler.disable(reason="it prints")
+    def watched(x: Any) -> Any:
+        seen.append(dc.compiler.is_compiling())
+        return x + 1
+
+    def f(x: Any) -> Any:
+        return watched(x) * 2
+
+    np.testing.assert_array_equal(dc.compile(f)(dc.ones(2)).numpy(), [4.0, 4.0])
+    assert seen == [False]
+    with pytest.raises(GraphBreak, match=r"watched is kept out of graphs by compiler.disable: it prints"):
+        dc.compile(f, fullgraph=True)(dc.ones(2))
+    asked = dc.compile(lambda x: x + 1 if dc.compiler.is_compiling() else x, fullgraph=True)(dc.ones(2))
+    np.testing.assert_array_equal(asked.numpy(), [2.0, 2.0])
+    assert not dc.compiler.is_compiling()
+
+
+def test_autocast_acts_nowhere_or_says_so() -> None:
+    with pytest.raises(NotSupportedError, match="autocast is not offered on the CPU"):
+        dc.autocast("cpu")
+    with dc.autocast("cpu", enabled=False), dc.amp.autocast("cuda"), dc.cuda.amp.autocast():
+        assert dc.mm(dc.ones(2, 2), dc.ones(2, 2)).dtype is dc.float32
+        assert not dc.is_autocast_enabled()
+    assert dc.autocast("cuda")(lambda: 3)() == 3
+    with pytest.raises(ArgumentError, match="device_type"):
+        dc.autocast("gpu")
+    assert (dc.get_autocast_dtype("cpu"), dc.get_autocast_dtype("cuda")) == (dc.bfloat16, dc.float16)
+
+
+def scaled_training(lib: Any) -> tuple[list[Any], list[Any]]:
+    scaler = lib.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    weight = lib.ones(3, requires_grad=True)
+    optimizer = lib.optim.SGD([weight], lr=0.1)
+    seen = []
+    for step in range(6):
+        optimizer.zero_grad()
+        loss = (weight * lib.tensor([1.0, 2.0, float("inf") if step == 3 else 3.0])).sum()
+        scaler.scale(loss).backward()
+        if step % 2:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((scaler.get_scale(), *weight.detach().numpy().tolist()))
+    return seen, sorted(scaler.state_dict().items())
+
+
+def test_grad_scaler_is_torchs() -> None:
+    (mine, my_state), (theirs, their_state) = scaled_training(dc), scaled_training(torch)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-7)
+    assert my_state == their_state
+
+
+def test_a_disabled_grad_scaler_passes_everything_on() -> None:
+    scaler, loss = dc.cuda.amp.GradScaler(), dc.ones(1)
+    assert scaler.scale(loss) is loss
+    assert (scaler.is_enabled(), scaler.get_scale(), scaler.state_dict()) == (False, 1.0, {})
+
+
+def test_a_grad_scaler_used_wrongly_says_so() -> None:
+    scaler = dc.amp.GradScaler("cpu")
+    weight = dc.ones(2, requires_grad=True)
+    optimizer = dc.optim.SGD([weight], lr=0.1)
+    with pytest.raises(StateDictError, match="No inf checks"):
+        scaler.update()
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(StateDictError, match="already been called"):
+        scaler.unscale_(optimizer)
+    with pytest.raises(ArgumentError, match="growth factor"):
+        dc.amp.GradScaler("cpu", growth_factor=1.0)
+
+
+def test_checkpointed_functions_have_their_gradients() -> None:
+    layers = dc.nn.Sequential(dc.nn.Linear(3, 3), dc.nn.Tanh(), dc.nn.Linear(3, 3))
+    x = dc.ones(2, 3, requires_grad=True)
+    layers(x).sum().backward()
+    want, x.grad = x.grad.numpy().copy(), None
+    checkpoint(layers, x, use_reentrant=False, preserve_rng_state=True).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), want)
+    x.grad = None
+    checkpoint_sequential(layers, 2, x, use_reentrant=False).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), want)
+    with pytest.raises(ArgumentError, match="Unexpected keyword"):
+        checkpoint(layers, x, use_reentrant=True, y=1)
+
+
+def test_memory_formats_change_no_values() -> None:
+    x = dc.randn(2, 3, 4, 5)
+    for changed in (x.to(memory_format=dc.channels_last), x.contiguous(memory_format=dc.contiguous_format)):
+        np.testing.assert_array_equal(changed.numpy(), x.numpy())
+    assert dc.nn.Conv2d(3, 2, 1).to(memory_format=dc.channels_last)(x).shape == (2, 2, 4, 5)
+    assert repr(dc.channels_last) == "distcompile.channels_last"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_of_nn_modules_has_torchs_public_names(name: str) -> None:
+    mine, theirs = importlib.import_module(f"distcompile.nn.modules.{name}"), getattr(torch.nn.modules, name)
+    absent = {"NonDynamicallyQuantizableLinear", "Container", "NLLLoss2d", "register_module_backward_hook"}
+    public = set(getattr(theirs, "__all__", ())) - absent
+    assert public <= set(vars(mine))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["batchnorm._BatchNorm", "batchnorm._NormBase", "conv._ConvNd", "conv._ConvTransposeNd", "utils._pair",
+     "instancenorm._InstanceNorm", "dropout._DropoutNd", "loss._Loss", "loss._WeightedLoss", "pooling._MaxPoolNd",
+     "pooling._AvgPoolNd", "pooling._AdaptiveAvgPoolNd", "module.Module", "lazy.LazyModuleMixin"],
+)  # fmt: skip
+def test_bases_are_found_where_torch_keeps_them(path: str) -> None:
+    file, name = path.split(".")
+    assert callable(getattr(importlib.import_module(f"distcompile.nn.modules.{file}"), name))
+
+
+def test_data_parallel_without_gpus_runs_its_module() -> None:
+    module = dc.nn.Linear(2, 3)
+    parallel = dc.nn.DataParallel(module, device_ids=[0, 1])
+    assert list(parallel.state_dict()) == ["module.weight", "module.bias"]
+    np.testing.assert_array_equal(parallel(dc.ones(4, 2)).detach().numpy(), module(dc.ones(4, 2)).detach().numpy())
+    assert dc.nn.parallel.data_parallel(module, dc.ones(4, 2)).shape == (4, 3)
+
+
+def test_sparse_adam_refuses_dense_gradients_as_torch_does() -> None:
+    theirs = torch.ones(2, requires_grad=True)
+    theirs.grad = torch.ones(2)
+    with pytest.raises(RuntimeError, match="SparseAdam does not support dense gradients"):
+        torch.optim.SparseAdam([theirs]).step()
+    weight = dc.ones(2, requires_grad=True)
+    optimizer = dc.optim.SparseAdam([weight])
+    optimizer.step()
+    weight.grad = dc.ones(2)
+    with pytest.raises(AutogradError, match="SparseAdam does not support dense gradients"):
+        optimizer.step()
+    with pytest.raises(ArgumentError, match="beta parameter at index 1"):
+        dc.optim.SparseAdam([weight], betas=(0.9, 1.0))
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "constant", "eye", "dirac", "xavier_uniform", "kaiming_normal"])
+def test_older_names_of_initialisations_warn(name: str) -> None:
+    shape = (2, 2, 3) if name == "dirac" else (2, 2)
+    with pytest.warns(FutureWarning, match=f"`nn.init.{name}` is now deprecated"):
+        getattr(dc.nn.init, name)(dc.zeros(*shape), *((1.0,) if name == "constant" else ()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(dc.nn.init, f"{name}_")(dc.zeros(*shape), *((1.0,) if name == "constant" else ()))
+
+
+def test_dtypes_of_several_are_torchs() -> None:
+    names = ["float32", "float64", "bfloat16", "int64", "uint8", "bool"]
+    for a in names:
+        for b in names:
+            want = torch.promote_types(getattr(torch, a), getattr(torch, b))
+            assert dc.promote_types(getattr(dc, a), getattr(dc, b)).name == str(want).removeprefix("torch.")
+            assert dc.can_cast(getattr(dc, a), getattr(dc, b)) == torch.can_cast(getattr(torch, a), getattr(torch, b))
+    assert dc.result_type(dc.ones(2, dtype=dc.int64), 1.5) is dc.float32
+    with pytest.raises(AssertionError, match="too wide"):
+        dc._assert(False, "too wide")
+    assert dc.typename(dc.nn.Linear(1, 1)).endswith("Linear")
+    assert dc.typename(dc.ones(1)) == "distcompile.FloatTensor"

@@ -147,6 +147,7 @@ def test_every_file_of_nn_modules_has_torchs_public_names(name: str) -> None:
 )  # fmt: skip
 def test_bases_are_found_where_torch_keeps_them(path: str) -> None:
     file, name = path.split(".")
+    assert callable(getattr(getattr(dc.nn.modules, file), name))
     assert callable(getattr(importlib.import_module(f"distcompile.nn.modules.{file}"), name))
 
 

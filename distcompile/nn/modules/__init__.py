@@ -52,3 +52,4 @@ def _gathered(name: str, sources: str) -> ModuleType:
 
 for _name, _sources in FILES.items():
     globals()[_name] = sys.modules[f"{__name__}.{_name}"] = _gathered(_name, _sources)
+globals()["utils"] = importlib.import_module(f"{__name__}.utils")  # not nn.utils, which the star brought

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, overload
 
 from compiler_core.capture import compile
 from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.location import user_location
 
 __all__ = ["allow_in_graph", "compile", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting"]
 

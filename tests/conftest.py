@@ -1,15 +1,20 @@
-"""Options and fixtures every test may use: golden files, and a clean slate of warnings, knobs and trace."""
+"""Options and fixtures every test may use: golden files, and a clean slate of warnings, knobs and trace.
+
+How tests are shared among processes is in sharing.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compiler_core import log
 from compiler_core.config import config
 from compiler_core.ops.registry import current_trace
+from tests import sharing
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -19,8 +24,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run tests marked `long` too: soaks, many kills, two hosts")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return sharing.processes(config)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Scheduler:
+    config.option.loadscopereorder = False  # the order is ours
+    return sharing.Scheduler(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `long`, unless asked for: CI asks."""
+    """Put them in order, and leave out what is marked `long`, unless asked for: CI asks."""
+    items.sort(key=lambda item: sharing.rank_in_order(item.path))
     if config.getoption("--long"):
         return
     kept, left = [], []

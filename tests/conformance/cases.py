@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from compiler_core import ops as registration  # importing it registers the primitives
 from compiler_core.dtype import DType, bool_, float32, float64
@@ -130,6 +131,23 @@ def all_cases() -> tuple[Case, ...]:
                     cases.append(Case(op, made, dtype, arrays, variant, name))
                 seen.add(dtype)
     return tuple(cases)
+
+
+def by_op(cases: Sequence[Case]) -> list[Any]:
+    """Parameters of a test: the cases of one op each. One test a case would take longer to start than to run."""
+    ops = dict.fromkeys(case.op.name for case in cases)
+    return [pytest.param(tuple(c for c in cases if c.op.name == name), id=name) for name in ops]
+
+
+def check_each(check: Callable[[Case], None], cases: Sequence[Case]) -> None:
+    """Check every case; an error tells all those at which the check failed."""
+    wrong = []
+    for case in cases:
+        try:
+            check(case)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other cases are checked too
+            wrong.append(f"{case.name}: {type(error).__name__}: {error}")
+    assert not wrong, f"{len(wrong)} of {len(cases)} cases\n" + "\n".join(wrong)
 
 
 def differentiable_cases() -> tuple[Case, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@cache
 def compiled(dtype: dt.DType) -> dict[str, Executable]:
     """Case name -> executable, for all cases of `dtype`, built at once."""
     cases = [c for c in CASES if c.dtype is dtype]
@@ -39,11 +37,12 @@ def compiled(dtype: dt.DType) -> dict[str, Executable]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.short)
 def test_generated_cpp_is_eager(dtype: dt.DType) -> None:
     wrong = []
+    executables = compiled(dtype)
     for case in CASES:
         if case.dtype is dtype:
             with np.errstate(all="ignore"):
                 expected = case.eager()
-                (result,) = compiled(dtype)[case.name](list(case.arrays))
+                (result,) = executables[case.name](list(case.arrays))
             try:
                 assert_same(result, expected, dtype)
             except AssertionError as error:

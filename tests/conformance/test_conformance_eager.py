@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from cases import Case, all_cases, assert_same, differentiable_cases
+from cases import Case, all_cases, assert_same, by_op, check_each, differentiable_cases
 
 from compiler_core.dtype import of
 from compiler_core.loop_ir.scalars import TABLE
@@ -17,12 +15,7 @@ SCALARS = {name: function for name, _, _, function in TABLE}
 POINTWISE = tuple(c for c in all_cases() if isinstance(c.op.lower, Pointwise) and c.op.lower.scalar in SCALARS)
 
 
-def named(cases: tuple[Case, ...]) -> list[Any]:
-    return [pytest.param(c, id=c.name) for c in cases]
-
-
-@pytest.mark.parametrize("case", named(all_cases()))
-def test_infer_is_what_eager_gives(case: Case) -> None:
+def infer_is_what_eager_gives(case: Case) -> None:
     before = [a.tobytes() for a in case.arrays]
     promised = case.op.infer(*map(meta_of, case.arrays), **case.sample.attrs)
     result = case.eager()
@@ -31,14 +24,12 @@ def test_infer_is_what_eager_gives(case: Case) -> None:
     assert [a.tobytes() for a in case.arrays] == before, "the op wrote to its operands"
 
 
-@pytest.mark.parametrize("case", named(tuple(c for c in all_cases() if c.variant == "strided")))
-def test_strides_do_not_matter(case: Case) -> None:
+def strides_do_not_matter(case: Case) -> None:
     dense = case.op.eager(np, *(a.copy(order="C") for a in case.arrays), **case.sample.attrs)
     assert_same(case.eager(), dense, of(dense))
 
 
-@pytest.mark.parametrize("case", named(POINTWISE))
-def test_scalar_functions_of_the_loop_ir_mean_the_same(case: Case) -> None:
+def scalar_functions_of_the_loop_ir_mean_the_same(case: Case) -> None:
     """The second definition of each pointwise op, written for the loop-IR interpreter, as oracle."""
     assert isinstance(case.op.lower, Pointwise)
     dtype = case.dtype
@@ -64,8 +55,7 @@ def differences(case: Case, position: int, weights: Array, step: float = 1e-6) -
     return gradient
 
 
-@pytest.mark.parametrize("case", named(differentiable_cases()))
-def test_vjp_agrees_with_differences(case: Case) -> None:
+def vjp_agrees_with_differences(case: Case) -> None:
     assert not isinstance(case.op.vjp, NotDifferentiable)
     out = case.eager()
     weights = np.random.default_rng(7).standard_normal(out.shape)
@@ -79,12 +69,36 @@ def test_vjp_agrees_with_differences(case: Case) -> None:
         np.testing.assert_allclose(cotangent, differences(case, position, weights), rtol=2e-6, atol=2e-7)
 
 
-@pytest.mark.parametrize("case", named(tuple(c for c in all_cases() if c.variant == "plain" and c.has_cotangents())))
-def test_cotangents_have_the_operands_metas(case: Case) -> None:
+def cotangents_have_the_operands_metas(case: Case) -> None:
     out = case.eager()
     assert not isinstance(case.op.vjp, NotDifferentiable)
     for array, cotangent in zip(case.arrays, case.op.vjp(np.ones_like(out), out, *case.arrays, **case.sample.attrs)):
         assert cotangent is None or meta_of(cotangent) == meta_of(array)
+
+
+@pytest.mark.parametrize("cases", by_op(all_cases()))
+def test_infer_is_what_eager_gives(cases: tuple[Case, ...]) -> None:
+    check_each(infer_is_what_eager_gives, cases)
+
+
+@pytest.mark.parametrize("cases", by_op([c for c in all_cases() if c.variant == "strided"]))
+def test_strides_do_not_matter(cases: tuple[Case, ...]) -> None:
+    check_each(strides_do_not_matter, cases)
+
+
+@pytest.mark.parametrize("cases", by_op(POINTWISE))
+def test_scalar_functions_of_the_loop_ir_mean_the_same(cases: tuple[Case, ...]) -> None:
+    check_each(scalar_functions_of_the_loop_ir_mean_the_same, cases)
+
+
+@pytest.mark.parametrize("cases", by_op(differentiable_cases()))
+def test_vjp_agrees_with_differences(cases: tuple[Case, ...]) -> None:
+    check_each(vjp_agrees_with_differences, cases)
+
+
+@pytest.mark.parametrize("cases", by_op([c for c in all_cases() if c.variant == "plain" and c.has_cotangents()]))
+def test_cotangents_have_the_operands_metas(cases: tuple[Case, ...]) -> None:
+    check_each(cotangents_have_the_operands_metas, cases)
 
 
 def test_every_differentiable_op_is_checked_in_float64() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import Case, all_cases
+from cases import Case, all_cases, by_op, check_each
 from one_op_graphs import graph_of
 
 from compiler_core.graph.interpret import interpret
@@ -11,19 +11,26 @@ from compiler_core.graph.parse import parse_graph
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
 
-PLAIN = [pytest.param(c, id=c.name) for c in all_cases() if c.variant == "plain"]
-CASES = [pytest.param(c, id=c.name) for c in all_cases()]
+PLAIN = [c for c in all_cases() if c.variant == "plain"]
 
 
-@pytest.mark.parametrize("case", PLAIN)
-def test_text_of_a_graph_reads_back(case: Case) -> None:
+def text_reads_back(case: Case) -> None:
     text = print_graph(verify(graph_of(case)))
     assert print_graph(verify(parse_graph(text))) == text
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_graph_interpreter_is_eager(case: Case) -> None:
+def interpreter_is_eager(case: Case) -> None:
     (result,) = interpret(graph_of(case), list(case.arrays))
     expected = case.eager()
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
     assert result.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("cases", by_op(PLAIN))
+def test_text_of_a_graph_reads_back(cases: tuple[Case, ...]) -> None:
+    check_each(text_reads_back, cases)
+
+
+@pytest.mark.parametrize("cases", by_op(all_cases()))
+def test_graph_interpreter_is_eager(cases: tuple[Case, ...]) -> None:
+    check_each(interpreter_is_eager, cases)

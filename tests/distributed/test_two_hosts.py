@@ -169,7 +169,7 @@ JOBS = [("mpich", "test_mpi_ddp.py", 2), ("mpich", "test_mpi_gates.py", 2), ("mp
 @pytest.mark.parametrize(("mpi", "file", "ranks"), JOBS, indirect=["mpi"])
 def test_collectives_and_training(shaped: Any, hosts: Any, mpi: str, file: str, ranks: int) -> None:
     """What holds on the ranks of one host holds on those of two; DDP's steps equal one process's among it."""
-    arguments = ["-m", "pytest", "--with-mpi", "-q", "-x", "--timeout=200", str(HERE / file)]
+    arguments = ["-m", "pytest", "--with-mpi", "-n", "0", "-q", "-x", "--timeout=200", str(HERE / file)]
     done, _ = run_on_hosts(shaped, hosts, mpi, ranks, arguments, limit_s=400)
     check_ran(done)
     assert " passed" in done.stdout, done.stdout

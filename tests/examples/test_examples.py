@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.sharing import some
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "backend"), [(1, "codegen"), (2, "codegen"), (1, "eager"), (2, "none")])
+@pytest.mark.parametrize(("ranks", "backend"), some([(1, "codegen"), (2, "codegen"), (1, "eager"), (2, "none")], 2))
 def test_digits_are_read_to_the_stated_accuracy(ranks: int, backend: str) -> None:
     pytest.importorskip("sklearn")
     launcher = ["-m", "launch", "-n", str(ranks), "--timeout", "200"] if ranks > 1 else []

@@ -5,6 +5,11 @@ How tests are shared among processes is in sharing.py.
 
 from __future__ import annotations
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: processes that share the cores, a thread each
+    os.environ |= dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

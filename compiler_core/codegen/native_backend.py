@@ -174,14 +174,15 @@ def with_threads(toolchain: Toolchain) -> Toolchain:
 
 
 def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
-    from compiler_core.codegen.cpp.routine import library_of
+    from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes
 
     inputs = tuple(node.meta for node in graph.inputs)
     outputs = tuple(node.meta for node in graph.outputs)
     announced = tuple(place for event in graph.signals for place in event)
     awaited = tuple(place for event in graph.waits for place in event)
+    library, scratch = library_of(program), scratch_nbytes(program)
     return EntryPoint(
-        program.name, inputs, outputs, program.arena_nbytes, messages, announced, awaited, *library_of(program)
+        program.name, inputs, outputs, program.arena_nbytes, messages, announced, awaited, *library, scratch
     )
 
 

@@ -335,7 +335,10 @@ def _define_routine(definer: Definer, node: Call, rule: Routine) -> None:
 
 
 def routine_operand(definer: Definer, node: Node, routine: Routine) -> View:
-    """`node` as `routine` reads it: through its views if it accepts their strides, else from a contiguous copy."""
+    """`node` as `routine` reads it: through its views if it accepts their strides, else from a contiguous copy.
+
+    Of a constant, one element is enough where all strides may be 0.
+    """
     axes = d.make_axes(node.shape)
     load = definer.read(node, indices_of(axes)) if node.meta.numel else None
     if isinstance(load, x.Load) and load.buffer in definer.result.metas and load.index.is_linear:
@@ -343,6 +346,11 @@ def routine_operand(definer: Definer, node: Node, routine: Routine) -> View:
         layout = Strided(node.dtype, node.shape, strides)
         if min(strides, default=0) >= 0 and routine.accepts(layout):
             return View(Slot(load.buffer, load.index.const), layout)
+    repeated = Strided(node.dtype, node.shape, (0,) * len(axes))
+    if isinstance(load, x.Const) and routine.accepts(repeated):
+        name = f"{node.name}__element"
+        definer.add(d.Element(name, node.dtype, (), load, note_of(node)), TensorMeta((), node.dtype))
+        return View(Slot(name), repeated)
     return View(Slot(definer.materialise(node)), Strided(node.dtype, node.shape, d.row_major(node.shape)))
 
 

@@ -8,6 +8,7 @@ The vjp rules and everything above them are written with these. Nothing here bro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from compiler_core.dtype import DType, of
 from compiler_core.ops.registry import OPS, Value, bind
@@ -321,6 +322,17 @@ def pinv(a: Value, limit: Value) -> Value:
 
 def matrix_exp(a: Value) -> Value:
     return bind(OPS["matrix_exp"], a)
+
+
+# ---- recurrent layers: see recurrent.py for what is packed; layer: mode, runs, reverse
+
+
+def recurrent(x: Value, w: Value, b: Value, first: Sequence[Value], **layer: Any) -> Value:
+    return bind(OPS["recurrent"], x, w, b, *first, **layer)
+
+
+def recurrent_backward(grads: Sequence[Value], out: Value, w: Value, first: Sequence[Value], **layer: Any) -> Value:
+    return bind(OPS["recurrent_backward"], *grads, out, w, *first, **layer)
 
 
 # ---- order

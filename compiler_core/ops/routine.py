@@ -84,18 +84,32 @@ class CCall:
     failed: str = ""
 
 
+def no_symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
+    """Of a routine whose helper is all that it calls."""
+    return ()
+
+
+def _no_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Native:
-    """How generated C++ calls a C library.
+    """How generated C++ calls a C library, or C++ of our own.
 
     symbols(operand layouts, attrs): the names of what is called, as runtime/blas.py knows them. emit(call): the lines.
-    helper: C++ that they need, once per source. planned: whether the runtime prepares each call when code is loaded.
+    helper: C++ that they need, once per source; needs, libm: the helpers of codegen/cpp/helpers.py, and the libm
+    functions, that it uses. planned: whether the runtime prepares each call when code is loaded. scratch(operand
+    layouts, attrs): bytes of memory that a call which is not planned may write while it runs.
     """
 
     symbols: Callable[[tuple[Strided, ...], Attrs], tuple[str, ...]]
     emit: Callable[[CCall], Iterator[str]]
     helper: str = ""
     planned: bool = False
+    needs: tuple[str, ...] = ()
+    libm: tuple[str, ...] = ()
+    scratch: Callable[[tuple[Strided, ...], Attrs], int] = _no_scratch
 
 
 def _anywhere(layout: Strided) -> bool:

@@ -85,7 +85,7 @@ class EntryPoint:
 
     announced, awaited: the outputs that it signals, the inputs that it waits for. symbols: the library routines it
     calls; callbacks: those it calls back for; planned: calls that oneDNN prepares. Their addresses make `lib`, in this
-    order.
+    order. scratch_nbytes: what calls that are not planned need behind the arena.
     """
 
     symbol: str
@@ -98,6 +98,7 @@ class EntryPoint:
     symbols: tuple[str, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     planned: tuple[Callback, ...] = ()
+    scratch_nbytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +112,7 @@ class EntryPoint:
             "symbols": list(self.symbols),
             "callbacks": [callback.to_json() for callback in self.callbacks],
             "planned": [call.to_json() for call in self.planned],
+            "scratch_nbytes": self.scratch_nbytes,
         }
 
     @staticmethod
@@ -126,6 +128,7 @@ class EntryPoint:
             tuple(data["symbols"]),
             tuple(Callback.from_json(row) for row in data["callbacks"]),
             tuple(Callback.from_json(row) for row in data["planned"]),
+            data["scratch_nbytes"],
         )
 
 
@@ -184,8 +187,8 @@ class NativeExecutable:
         plans = make_plans(entry.planned)
         more = [*self._callbacks.addresses, *(plan.address for plan in plans)]
         self._table = routine_table(entry.symbols, more)  # held, as are the callbacks
-        scratch_nbytes = max((plan.scratch_nbytes for plan in plans), default=0)
-        self._arena_nbytes = scratch_offset(entry.arena_nbytes) + scratch_nbytes if plans else entry.arena_nbytes
+        scratch_nbytes = max(entry.scratch_nbytes, *(plan.scratch_nbytes for plan in plans), 0)
+        self._arena_nbytes = scratch_offset(entry.arena_nbytes) + scratch_nbytes
         self._routines = ctypes.addressof(self._table)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0

@@ -2,7 +2,7 @@
 
 In: f[T, B, I] (batch_first: f[B, T, I]; without a batch: f[T, I]) or a PackedSequence, and first states f[L·D, B, H]
 (zero unless given). Out: (h of the last layer at every step, in the input's form, last states). L layers, D directions.
-The arithmetic is `functional/recurrent.py`'s; a trace sees every step of the sequence.
+The arithmetic is `functional/recurrent.py`'s; a layer and direction is one op, whatever the number of steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, RegistrationTypeError
 from distcompile.nn import functional as F
 from distcompile.nn import init
-from distcompile.nn.functional.recurrent import STEPS, State, Weights, run
+from distcompile.nn.functional.recurrent import State, Weights, run_layer
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 from distcompile.nn.registration import type_name
@@ -148,7 +148,7 @@ class RNNBase(Module):
             for direction in range(self._directions):
                 place = layer * self._directions + direction
                 first = tuple(part[place] for part in states)
-                out, end = run(STEPS[self.mode], rows, sizes, first, self._weights(place), reverse=direction == 1)
+                out, end = run_layer(self.mode, rows, sizes, first, self._weights(place), reverse=direction == 1)
                 outputs.append(out)
                 last.append(end)
             rows = outputs[0] if len(outputs) == 1 else C.cat(outputs, -1)

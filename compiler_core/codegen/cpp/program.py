@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 from compiler_core.codegen.cpp.names import with_identifiers
-from compiler_core.codegen.cpp.routine import RoutinePrinter, routine_helpers, slot_text
+from compiler_core.codegen.cpp.routine import RoutinePrinter, natives_of, routine_helpers, slot_text
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.statements import KernelPrinter, signature
 from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.events import FAILED
 from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, Program, RoutineCall, Signal, Step, Wait
+from compiler_core.ops.routine import Native
 from compiler_core.runtime.executor import CALL_HELPER
 
 SPLIT_LINES = 150  # kernel lines above which a second unit pays
@@ -154,12 +155,13 @@ def print_source(programs: Sequence[Program], *, threads: bool = False) -> Sourc
     first, second = _split(list(printer.printed.values()))
     entries = "\n".join(line for program in programs for line in printer.entry(program))
     declarations = "".join(f"{signature(p.kernel, p.name)};\n" for p in second)
-    tail = [declarations, routine_helpers(programs), _PROFILE, CALL_HELPER, "\n", entries]
+    natives = natives_of(programs)
+    tail = [declarations, routine_helpers(natives), _PROFILE, CALL_HELPER, "\n", entries]
     number = "int32_t dc_num_threads = 1;\n"
     visible = 'extern "C" __attribute__((visibility("default"))) ' if threads else ""
-    units = {"main": _unit(first, "".join(tail), visible + number if threads else "")}
+    units = {"main": _unit(first, "".join(tail), visible + number if threads else "", natives)}
     if second:
-        units["more"] = _unit(second, "", 'extern "C" int32_t dc_num_threads;\n' if threads else "")
+        units["more"] = _unit(second, "", 'extern "C" int32_t dc_num_threads;\n' if threads else "", ())
     return Source(units, tuple(printer.messages))
 
 
@@ -179,9 +181,9 @@ def _split(kernels: list[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
     return first, second
 
 
-def _unit(kernels: Sequence[_Printed], tail: str, head: str) -> str:
-    helpers = {name for printed in kernels for name in printed.used.helpers}
-    libm = {name for printed in kernels for name in printed.used.libm}
+def _unit(kernels: Sequence[_Printed], tail: str, head: str, natives: Sequence[Native]) -> str:
+    helpers = {name for printed in kernels for name in printed.used.helpers}.union(*(n.needs for n in natives))
+    libm = {name for printed in kernels for name in printed.used.libm}.union(*(n.libm for n in natives))
     bodies = "\n".join(printed.text for printed in kernels)
     return "\n".join([TYPES + head, libm_declarations(libm), helper_text(helpers), bodies, tail])
 

@@ -12,7 +12,7 @@ from itertools import count
 
 from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import Program, RoutineCall, Slot, View
-from compiler_core.ops.routine import CArray, CCall
+from compiler_core.ops.routine import CArray, CCall, Native
 from compiler_core.runtime.callback import LIBRARY_FAILED, Callback
 from compiler_core.runtime.memory import scratch_offset
 
@@ -51,10 +51,24 @@ def _callback(call: RoutineCall) -> Callback:
     )
 
 
-def routine_helpers(programs: Sequence[Program]) -> str:
-    """The C++ that the routines of `programs` need, once each."""
-    natives = [call.routine.native for program in programs for call in routine_calls(program)]
-    return "".join(dict.fromkeys(native.helper for native in natives if native is not None))
+def scratch_nbytes(program: Program) -> int:
+    """The scratch memory that the most demanding call of `program` declares; planned calls ask for theirs later."""
+    wanted = [0]
+    for call in routine_calls(program):
+        if call.routine.native is not None:
+            wanted.append(call.routine.native.scratch(tuple(view.layout for view in call.operands), dict(call.attrs)))
+    return max(wanted)
+
+
+def natives_of(programs: Sequence[Program]) -> list[Native]:
+    """The C calls of `programs`, once each, in order."""
+    natives = (call.routine.native for program in programs for call in routine_calls(program))
+    return list(dict.fromkeys(native for native in natives if native is not None))
+
+
+def routine_helpers(natives: Sequence[Native]) -> str:
+    """The C++ that C calls need, once each."""
+    return "".join(dict.fromkeys(native.helper for native in natives))
 
 
 class RoutinePrinter:

@@ -2,8 +2,9 @@
 
 In: for a run, rows of all steps one after the other, f[sum of sizes, I], and how many sequences reach each step (for a
 padded batch: B at every step). Out: rows alike, f[sum of sizes, H], and the last states.
-Method: the input's product for all steps is one GEMM; then one GEMM with the state a step. The rows are split by
-halves, so that the gradient of the split costs rows · log(steps), not rows · steps.
+Method: the input's product for all steps is one GEMM; the steps are one op (`run_layer`; core: ops/recurrent.py). Where
+that does not do (a projection, 16-bit floats), and as its oracle in tests, they are written out (`run`), one GEMM a
+step; then the rows are split by halves, so that the gradient of the split costs rows · log(steps), not rows · steps.
 Sources: Elman 1990; Hochreiter, Schmidhuber 1997 (LSTM); Sak et al. 2014 (its projection); Cho et al. 2014 (GRU).
 """
 
@@ -14,7 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from compiler_core.dtype import of
 from compiler_core.ops import functional as C
+from compiler_core.ops import prims
+from compiler_core.ops.recurrent import RECURRENT, unpacked
+from compiler_core.ops.recurrent_plan import Runs, runs_of
 from compiler_core.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) for LSTM: f[B, H] each
@@ -63,6 +68,7 @@ def gru_step(gates: Tensor, state: State, w: Weights) -> State:
 
 
 STEPS: dict[str, Step] = {"RNN_TANH": tanh_step, "RNN_RELU": relu_step, "LSTM": lstm_step, "GRU": gru_step}
+_MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
 
 
 def cell(step: Step, input: Tensor, state: State, weights: Weights) -> State:
@@ -70,13 +76,43 @@ def cell(step: Step, input: Tensor, state: State, weights: Weights) -> State:
     return step(C.linear(input, weights.of_input, weights.input_bias), state, weights)
 
 
-def run(
-    step: Step, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool = False
+def run_layer(
+    mode: str, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool = False
 ) -> tuple[Tensor, State]:
     """(rows of h, the last state of every sequence). sizes fall: sequences are sorted, longest first.
 
     reverse: from the last step to the first; a sequence joins, with its own first state, at its last step.
     """
+    operands = (rows, *first, weights.of_input, weights.of_state)
+    if weights.projection is not None or any(of(x.dtype) is not of(rows.dtype) for x in operands):
+        return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
+    if of(rows.dtype) not in RECURRENT.dtypes:
+        return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
+    gates, hidden = weights.of_state.shape
+    x = C.linear(rows, weights.of_input, weights.input_bias)
+    bias = C.zeros((gates,), dtype=of(rows.dtype)) if weights.state_bias is None else weights.state_bias
+    runs = runs_of(list(sizes))
+    packed = prims.recurrent(x, weights.of_state, bias, first, mode=_MODES[mode], runs=runs, reverse=reverse)
+    h, *rest = unpacked(packed, _MODES[mode], hidden, runs, reverse)
+    states = (h, rest[0]) if mode == "LSTM" else (h,)
+    return h, tuple(last_rows(part, runs, reverse=reverse) for part in states)
+
+
+def last_rows(states: Tensor, runs: Runs, *, reverse: bool) -> Tensor:
+    """The state of each sequence after its last step, f[B, H], from those after every step."""
+    if reverse:
+        return states[: runs[0][0]]
+    pieces, end = [], 0
+    for (size, steps), (following, _) in zip(runs, [*runs[1:], (0, 0)]):
+        end += size * steps
+        pieces.append(states[end - size + following : end])
+    return pieces[0] if len(pieces) == 1 else C.cat(pieces[::-1], 0)
+
+
+def run(
+    step: Step, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool = False
+) -> tuple[Tensor, State]:
+    """As `run_layer`, from the arithmetic of one step."""
     gates = split_rows(C.linear(rows, weights.of_input, weights.input_bias), sizes)
     order = range(len(sizes) - 1, -1, -1) if reverse else range(len(sizes))
     outputs: list[Tensor] = list(gates)

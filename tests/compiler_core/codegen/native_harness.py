@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compiler_core.codegen.cpp.program import print_source
-from compiler_core.codegen.cpp.routine import library_of
+from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes
 from compiler_core.codegen.native_backend import has_openmp, with_threads
 from compiler_core.dtype import DType, of
 from compiler_core.loop_ir.expr import Expr
@@ -63,7 +63,8 @@ def compile_programs(programs: Sequence[Program], folder: Path, *, threads: int 
 def _entry(program: Program, messages: tuple[str, ...]) -> EntryPoint:
     buffers = {b.name: TensorMeta((b.numel,), b.dtype) for b in program.buffers}
     ins, outs = (tuple(buffers[n] for n in names) for names in (program.inputs, program.outputs))
-    return EntryPoint(program.name, ins, outs, program.arena_nbytes, messages, (), (), *library_of(program))
+    library, scratch = library_of(program), scratch_nbytes(program)
+    return EntryPoint(program.name, ins, outs, program.arena_nbytes, messages, (), (), *library, scratch)
 
 
 def _constants(program: Program) -> list[Array]:

@@ -1,4 +1,4 @@
-"""The models that are measured: an MLP, GPTs of two sizes, two of small layers; written once for both frameworks.
+"""The models that are measured: an MLP, GPTs of two sizes, ResNets, two of small layers; written once for both.
 
 In: a name. Out: `make(name)` -> Case(model, batch, optimizer factory); `chain` for the pointwise case.
 The sizes are those of the project's recorded torch numbers. A model called on its batch returns its loss.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framework import F, nn, torch
+from resnet import resnet18, resnet50
 
 
 class MLP(nn.Module):
@@ -118,7 +119,10 @@ def _tokens(batch: int, time: int, vocabulary: int) -> tuple[Any, Any]:
 
 
 def make(name: str) -> Case:
-    """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), normed, narrow. Others: SystemExit."""
+    """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), resnet, resnet50, normed, narrow.
+
+    Raises SystemExit for others.
+    """
     torch.manual_seed(0)
     if name == "mlp":
         return Case(MLP(), (torch.randn(128, 784), torch.randint(0, 10, (128,))), _sgd)
@@ -126,10 +130,14 @@ def make(name: str) -> Case:
         return Case(GPT(4, 256, 4, 128, 512), _tokens(8, 128, 512), _adamw)
     if name == "gptbig":
         return Case(GPT(6, 512, 8, 128, 2048), _tokens(4, 128, 2048), _adamw)
+    if name == "resnet":
+        return Case(resnet18(), (torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))), _sgd)
+    if name == "resnet50":
+        return Case(resnet50(), (torch.randn(32, 3, 64, 64), torch.randint(0, 10, (32,))), _sgd)
     if name in ("normed", "narrow"):
         model = Normed() if name == "normed" else Narrow()
         return Case(model, (torch.randn(32, 64), torch.randn(32, 64)), _sgd)
-    raise SystemExit(f"no model {name!r}: mlp, gpt, gptbig, normed or narrow")
+    raise SystemExit(f"no model {name!r}: mlp, gpt, gptbig, resnet, resnet50, normed or narrow")
 
 
 def chain(x: Any) -> Any:

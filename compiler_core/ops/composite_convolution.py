@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from compiler_core.dtype import DType, float64, int64
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, dtype_of, shape_of
+from compiler_core.ops.broadcasting import as_value, cast, dtype_of, shape_of
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_padding import pad
 from compiler_core.ops.composite_pointwise import add
@@ -66,6 +67,16 @@ def _with_bias(name: str, out: Value, bias: Value | None) -> Value:
     return add(out, reshape(bias, (out.shape[1],) + (1,) * (len(out.shape) - 2)))
 
 
+def _exact(x: Value, is_integer: bool) -> Value:
+    """Integers as float64, in which they are convolved as they are multiplied by matmul: exact below 2^53."""
+    return cast(x, float64) if is_integer else x
+
+
+def _narrowed(x: Value, dtype: DType) -> Value:
+    """Back, wrapping around as integers do."""
+    return x if dtype_of(x) is dtype else cast(cast(x, int64), dtype)
+
+
 def _margins(
     name: str, padding: str | Ints, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -104,7 +115,9 @@ def _conv(
     _check_dtypes(name, x, w, bias)
     kernel, steps, gaps = w.shape[2:], spread("stride", stride, rank), spread("dilation", dilation, rank)
     low, high = _margins(name, padding, kernel, steps, gaps)
-    out = prims.convolution(x, w, steps, low, high, gaps, groups)
+    wide = _exact(x, dtype_of(x).kind in "iu")
+    out = prims.convolution(wide, cast(w, dtype_of(wide)), steps, low, high, gaps, groups)
+    out = _narrowed(out, dtype_of(x))
     return unbatched(_with_bias(name, out, bias), had_batch)
 
 
@@ -182,7 +195,9 @@ def _conv_transpose(
         raise ShapeError(f"{name}: channels do not divide by groups", expected=f"a multiple of {groups}", got=str(x))
     full = tuple((n - 1) * s + d * (k - 1) + 1 for n, s, k, d in zip(x.shape[2:], steps, kernel, gaps))
     none = (0,) * rank
-    out = prims.convolution_input(x, w, full, steps, none, none, gaps, groups)
+    wide = _exact(x, dtype_of(x) is int64)  # torch has no other integers here
+    out = prims.convolution_input(wide, cast(w, dtype_of(wide)), full, steps, none, none, gaps, groups)
+    out = _narrowed(out, dtype_of(x))
     margins = [n for p, e in zip(reversed(margin), reversed(extra)) for n in (-p, e - p)]
     out = pad(out, margins) if any(margins) else out
     return unbatched(_with_bias(name, out, bias), had_batch)

@@ -167,6 +167,24 @@ def _vjp_weight(h: Value, out: Value, x: Value, g: Value, kernel: Dims, **attrs:
     return prims.convolution_input(g, h, tuple(x.shape[2:]), **attrs), prims.convolution(x, h, **attrs)
 
 
+# ---- costs
+
+
+def flops(x: TensorMeta, weight: TensorMeta, **attrs: Any) -> int:
+    """Of a convolution: two an element of the result and of a filter."""
+    return 2 * _infer(x, weight, **attrs).numel * math.prod(weight.shape[1:])
+
+
+def flops_input(g: TensorMeta, weight: TensorMeta, **attrs: Any) -> int:
+    """Of its gradient in x."""
+    return 2 * g.numel * math.prod(weight.shape[1:])
+
+
+def flops_weight(x: TensorMeta, g: TensorMeta, **attrs: Any) -> int:
+    """Of its gradient in the weight."""
+    return 2 * g.numel * math.prod(_infer_weight(x, g, **attrs).shape[1:])
+
+
 # ---- registration
 
 
@@ -205,10 +223,10 @@ def _samples(kind: str) -> tuple[Sample, ...]:
     return tuple(found)
 
 
-def _register(name: str, infer: Any, expand: Callable[..., Value], vjp: Any) -> Op:
-    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand), _samples(name), FLOATING))
+def _register(name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cost: Callable[..., int]) -> Op:
+    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), FLOATING))
 
 
-CONVOLUTION = _register("convolution", _infer, _expand, _vjp)
-CONVOLUTION_INPUT = _register("convolution_input", _infer_input, _expand_input, _vjp_input)
-CONVOLUTION_WEIGHT = _register("convolution_weight", _infer_weight, _expand_weight, _vjp_weight)
+CONVOLUTION = _register("convolution", _infer, _expand, _vjp, flops)
+CONVOLUTION_INPUT = _register("convolution_input", _infer_input, _expand_input, _vjp_input, flops_input)
+CONVOLUTION_WEIGHT = _register("convolution_weight", _infer_weight, _expand_weight, _vjp_weight, flops_weight)

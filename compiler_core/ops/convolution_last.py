@@ -120,16 +120,11 @@ def _eager_weight(xp: Any, x: Array, g: Array, **attrs: Any) -> Array:
 
 
 def _flops(x: TensorMeta, weight: TensorMeta, **attrs: Any) -> int:
-    out = _infer(x, weight, **attrs)
-    return 2 * out.numel * math.prod(weight.shape[1:])
-
-
-def _flops_input(g: TensorMeta, weight: TensorMeta, **attrs: Any) -> int:
-    return 2 * g.numel * math.prod(weight.shape[1:])
+    return first.flops(_first(x), weight, **attrs)
 
 
 def _flops_weight(x: TensorMeta, g: TensorMeta, **attrs: Any) -> int:
-    return 2 * g.numel * math.prod(_infer_weight(x, g, **attrs).shape[1:])
+    return first.flops_weight(_first(x), _first(g), **attrs)
 
 
 def _emit(call: CCall) -> Iterator[str]:
@@ -174,7 +169,7 @@ def _register(op: Op, infer: Any, eager: Callable[..., Array], flops: Callable[.
 
 
 CONVOLUTION_LAST = _register(first.CONVOLUTION, _infer, _eager, _flops)
-CONVOLUTION_LAST_INPUT = _register(first.CONVOLUTION_INPUT, _infer_input, _eager_input, _flops_input)
+CONVOLUTION_LAST_INPUT = _register(first.CONVOLUTION_INPUT, _infer_input, _eager_input, first.flops_input)
 CONVOLUTION_LAST_WEIGHT = _register(first.CONVOLUTION_WEIGHT, _infer_weight, _eager_weight, _flops_weight)
 LAST = {
     first.CONVOLUTION: CONVOLUTION_LAST,

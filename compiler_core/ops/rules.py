@@ -70,9 +70,11 @@ class Expansion:
     """out = expand(*operands, **attrs), written with other ops just before lowering (graph/passes/expand.py).
 
     Differentiation and partition see the op whole: what it expands into is neither saved nor recomputed piecewise.
+    flops(*operand metas, **attrs): floating-point operations.
     """
 
     expand: Callable[..., Any]
+    flops: Callable[..., int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.routine import Routine
+from compiler_core.ops.rules import Expansion
 from distcompile.ddp.bucket_plan import BucketPlan
 
 _LIBRARY_WEIGHT = 1 / 16  # of a multiplication in a matrix product, beside one element of any other op
@@ -42,7 +43,7 @@ def _work(node: Node) -> float:
     if not isinstance(node, Call):
         return 0.0
     numel, routine = float(node.meta.numel), node.op.lower
-    if not isinstance(routine, Routine):
+    if not isinstance(routine, Routine | Expansion):
         return numel
     flops = routine.flops(*(arg.meta for arg in node.args), **node.attrs)
     return flops / 2 * _LIBRARY_WEIGHT if flops else numel

@@ -99,7 +99,8 @@ class _Sweep:
             shapes[1] = call.args[1].shape
         result = _pick(call.shape, to_last(len(call.shape))) if has_weight else call.shape
         arrays = tuple(_contiguous(call, shape) for shape in (*shapes, result))
-        if call.dtype not in op.dtypes or not self.judge(op.name, call.attrs, arrays):
+        is_empty = not all(array.numel for array in arrays)
+        if is_empty or call.dtype not in op.dtypes or not self.judge(op.name, call.attrs, arrays):
             return None
         first, second = call.args
         operands = self._as_last(rewriter, first), second if has_weight else self._as_last(rewriter, second)

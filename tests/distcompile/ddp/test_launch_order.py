@@ -30,6 +30,18 @@ def test_first_use_is_where_a_parameter_is_read() -> None:
     assert shares[-1] == 1.0
 
 
+def test_a_convolution_weighs_what_it_computes() -> None:
+    """2 x 4 x 8 x 8 results of 3 x 3 x 4 products each, beside as many elements that are added."""
+    builder = GraphBuilder("backward")
+    x = builder.placeholder("x", TensorMeta((2, 4, 8, 8), dtypes.float32))
+    w = builder.placeholder("w", TensorMeta((4, 4, 3, 3), dtypes.float32))
+    with use_trace(builder):
+        h = prims.convolution(x, w, (1, 1), (1, 1), (1, 1), (1, 1))
+        y = prims.add(h, h)
+    shares = work_until(builder.build([y]))
+    assert shares[-2] == pytest.approx((36 / 16) / (36 / 16 + 1))
+
+
 def test_what_is_needed_first_overtakes_what_is_not_sent_yet() -> None:
     ready = [ReadyParameter(f"p{k}", (1000,), dtypes.float32, k) for k in range(6)]
     plan = make_plan(ready, Caps(1, 1), order="")

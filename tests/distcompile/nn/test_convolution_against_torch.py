@@ -66,6 +66,26 @@ def test_values_and_gradients_are_torchs(name: str, compiled: bool) -> None:
     assert_like_torch(call, *arrays, compiled=compiled)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    ("dtype", "call"),
+    [
+        *[(kind, lambda F, x, w: F.conv1d(x, w, padding=1)) for kind in ("uint8", "int16", "int32", "int64")],
+        ("int64", lambda F, x, w: F.conv_transpose1d(x, w)),
+    ],
+)
+def test_integers_wrap_around_as_in_torch(dtype: str, call: CallF, compiled: bool) -> None:
+    x, w = (RNG.integers(0, 100, shape).astype(dtype) for shape in ((2, 3, 5), (3, 3, 2)))
+
+    def run(x: Any, w: Any) -> Any:
+        return call(dc.nn.functional, x, w)
+
+    mine = (dc.compile(run) if compiled else run)(dc.tensor(x), dc.tensor(w)).numpy()
+    want = call(torch.nn.functional, torch.tensor(x), torch.tensor(w)).numpy()
+    assert mine.dtype == want.dtype
+    np.testing.assert_array_equal(mine, want)
+
+
 def test_second_gradients_are_torchs() -> None:
     arrays = [f(2, 2, 5, 5).astype(np.float64), f(3, 2, 3, 3).astype(np.float64)]
 
@@ -89,6 +109,8 @@ ERRORS: dict[str, tuple[CallF, type[Exception]]] = {
     "bias": (lambda F: F.conv1d(dc.ones(1, 2, 4), dc.ones(2, 2, 3), dc.ones(3)), ShapeError),
     "dtype": (lambda F: F.conv1d(dc.ones(1, 2, 4), dc.ones(2, 2, 3, dtype=dc.float64)), DTypeError),
     "output_padding": (lambda F: F.conv_transpose1d(dc.ones(1, 2, 4), dc.ones(2, 2, 3), output_padding=1), ShapeError),
+    "bool": (lambda F: F.conv1d(dc.ones(1, 2, 4).bool(), dc.ones(2, 2, 3).bool()), DTypeError),
+    "int32 transposed": (lambda F: F.conv_transpose1d(dc.ones(1, 2, 4).int(), dc.ones(2, 2, 3).int()), DTypeError),
     "fold": (lambda F: F.fold(dc.ones(1, 8, 3), (3, 3), 2), ShapeError),
     "groups": (lambda F: dc.nn.Conv2d(3, 4, 3, groups=2), ArgumentError),
     "padding_mode": (lambda F: dc.nn.ConvTranspose2d(3, 4, 3, padding_mode="reflect"), ArgumentError),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, GraphBreak, IndexError_
+from compiler_core.errors import DTypeError, GraphBreak, IndexError_, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -34,6 +34,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_movement import movedim, permute, reshape
 from compiler_core.ops.composite_pointwise import truth
+from compiler_core.ops.refusals import need_index, need_one_dtype
 from compiler_core.ops.registry import Value
 
 
@@ -65,7 +66,7 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
 def parse_index(index: Any, shape: Shape) -> BasicIndex:
     """Split `index` of a value of `shape`. Raises IndexError_ for too many or bad entries."""
     entries = _expand_masks(as_tuple(index))
-    used = sum(e is not None and e is not Ellipsis for e in entries)
+    used = sum(e is not None and e is not Ellipsis and not isinstance(e, bool) for e in entries)
     if used > len(shape) or sum(e is Ellipsis for e in entries) > 1:
         raise IndexError_("too many indices", expected=f"at most {len(shape)}, one Ellipsis", got=str(index))
     full = [slice(None)] * (len(shape) - used)
@@ -75,7 +76,8 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
     out: list[int] = []
     arrays: list[tuple[int, Value]] = []
     for entry in entries:
-        if entry is None:
+        if entry is None or isinstance(entry, bool):  # a bool: a dim of its own, with one element or none
+            arrays += [] if entry is None else [(len(out), np.zeros(int(entry), np.int64))]
             out.append(1)
             continue
         n = shape[len(slices)]
@@ -112,15 +114,15 @@ def _check_int(index: int, n: int) -> int:
 
 
 def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Bool arrays replaced by the index arrays of their True places, which needs their data."""
+    """Bool arrays replaced by the index arrays of their True places, which needs their data; 0-d ones by a bool."""
     result: list[Any] = []
     for e in entries:
         if isinstance(e, (bool, np.bool_)):
-            raise IndexError_("indexing by a bare bool is not supported", remedy="use None, or a mask array")
-        if hasattr(e, "dtype") and hasattr(e, "shape") and dtype_of(e) is dt.bool_:
+            result.append(bool(e))
+        elif hasattr(e, "dtype") and hasattr(e, "shape") and dtype_of(e) is dt.bool_:
             if not isinstance(e, np.ndarray):
                 raise GraphBreak("indexing by a bool mask needs its data", remedy="use where or masked_fill")
-            result.extend(np.nonzero(e))
+            result.extend(np.nonzero(e) if e.ndim else [bool(e)])
         else:
             result.append(e)
     return tuple(result)
@@ -229,6 +231,7 @@ def wrap_negative(index: Value, size: int) -> Value:
 def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of input along `dim` at places `index`: i64[K]."""
     d = normalize_dim(dim, len(input.shape))
+    need_index("index_select", index)
     if not input.shape:
         return reshape(getitem(reshape(input, 1), reshape(index, -1)), ())
     return getitem(input, (*[slice(None)] * d, reshape(index, -1)))
@@ -236,8 +239,11 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
 
 def gather(input: Value, dim: int, index: Value) -> Value:
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on. 0-d counts as one element of one dim."""
-    x, idx = as_value(input), cast(as_value(index), dt.int64)
+    x, idx = as_value(input), as_value(index)
     d = normalize_dim(dim, len(x.shape))
+    if 0 not in shape_of(idx):
+        need_index("gather", idx)
+    idx = cast(idx, dt.int64)
     if not x.shape or not idx.shape:
         shape = shape_of(idx)
         return reshape(prims.gather(reshape(x, -1), reshape(idx, -1), 0), shape)
@@ -272,10 +278,14 @@ def scatter(input: Value, dim: int, index: Value, src: Value) -> Value:
 def _scatter(
     primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Value
 ) -> Value:
-    x, idx = as_value(input), cast(as_value(index), dt.int64)
+    x, idx = as_value(input), as_value(index)
     d = normalize_dim(dim, len(x.shape))
     if 0 in shape_of(idx):
         return as_new(x)
+    need_index("scatter", idx)
+    if not is_scalar(src):
+        need_one_dtype("scatter", x, src)
+    idx = cast(idx, dt.int64)
     if not x.shape or not idx.shape:
         src = src if is_scalar(src) else reshape(src, -1)
         return reshape(_scatter(primitive, reshape(x, -1), 0, reshape(idx, -1), src), shape_of(x))
@@ -290,6 +300,8 @@ def _scatter(
 def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:
     """input with alpha * source's slices added at places `index` along `dim`."""
     d = normalize_dim(dim, len(input.shape))
+    need_index("index_add", index)
+    need_one_dtype("index_add", input, source)
     scaled = source if alpha == 1 else prims.mul(source, prims.full_like(source, alpha))
     if not input.shape:
         return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(scaled, -1), accumulate=True), ())
@@ -298,6 +310,7 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Sca
 
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     """input with source's slices put at places `index` along `dim`."""
+    need_one_dtype("index_copy", input, source)
     d = normalize_dim(dim, len(input.shape))
     if not input.shape:
         return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(source, -1)), ())
@@ -337,6 +350,8 @@ def diag(input: Value, diagonal: int = 0) -> Value:
     """The matrix with this vector on a diagonal, or a diagonal of this matrix. diagonal > 0: above the main one."""
     x = as_value(input)
     right, down = max(diagonal, 0), max(-diagonal, 0)
+    if len(x.shape) not in (1, 2):
+        raise ShapeError("diag takes a vector or a matrix", got=str(shape_of(x)))
     if len(x.shape) == 1:
         n = x.shape[0] + right + down
         rows = broadcast_to(prims.pad(x, (right,), (down,), 0), (n, n))

@@ -25,6 +25,7 @@ from compiler_core.ops.composite_movement import (
 )
 from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.composite_reduction import sum
+from compiler_core.ops.refusals import need_dims, need_one_dtype
 from compiler_core.ops.registry import Value
 
 
@@ -33,7 +34,8 @@ def matmul(input: Value, other: Value) -> Value:
     a, b = as_value(input), as_value(other)
     if not a.shape or not b.shape:
         raise ShapeError("matmul of a scalar", expected="at least one dim on both sides", remedy="use mul")
-    dtype = dt.promote(a, b)
+    need_one_dtype("matmul", a, b)
+    dtype = dtype_of(a)
     if not dtype.is_floating_point:
         return cast(matmul(cast(a, dt.float64), cast(b, dt.float64)), dtype)
     a, b = cast(a, dtype), cast(b, dtype)
@@ -65,13 +67,13 @@ def flatten_rows(x: Value) -> Value:
 
 def mm(input: Value, mat2: Value) -> Value:
     """The product of two matrices."""
-    _need_dims("mm", 2, input, mat2)
+    need_dims("mm", 2, input, mat2)
     return matmul(input, mat2)
 
 
 def bmm(input: Value, mat2: Value) -> Value:
     """The products of two equally long batches of matrices."""
-    _need_dims("bmm", 3, input, mat2)
+    need_dims("bmm", 3, input, mat2)
     if input.shape[0] != mat2.shape[0]:
         raise ShapeError("bmm: batches differ", expected=str(input.shape[0]), got=str(mat2.shape[0]))
     return matmul(input, mat2)
@@ -79,23 +81,28 @@ def bmm(input: Value, mat2: Value) -> Value:
 
 def mv(input: Value, vec: Value) -> Value:
     """Matrix times vector."""
+    need_dims("mv", 2, input)
+    need_dims("mv", 1, vec)
     return matmul(input, vec)
 
 
 def dot(input: Value, tensor: Value) -> Value:
     """The inner product of two vectors."""
-    _need_dims("dot", 1, input, tensor)
+    need_dims("dot", 1, input, tensor)
+    need_one_dtype("dot", input, tensor)
     return sum(mul(input, tensor))
 
 
 def outer(input: Value, vec2: Value) -> Value:
     """All products of two vectors' elements."""
+    need_dims("outer", 1, input, vec2)
     return mul(unsqueeze(input, 1), vec2)
 
 
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat1 @ mat2."""
     product = mm(mat1, mat2)
+    need_one_dtype("addmm", input, product)
     product = product if alpha == 1 else mul(product, alpha)
     return add(product, input if beta == 1 else mul(input, beta))
 
@@ -103,14 +110,9 @@ def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Sc
 def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * batch1 @ batch2."""
     product = bmm(batch1, batch2)
+    need_one_dtype("baddbmm", input, product)
     product = product if alpha == 1 else mul(product, alpha)
     return add(product, input if beta == 1 else mul(input, beta))
-
-
-def _need_dims(name: str, ndim: int, *xs: Value) -> None:
-    for x in xs:
-        if len(x.shape) != ndim:
-            raise ShapeError(f"{name} takes {ndim}-d operands", expected=f"{ndim} dims", got=str(tuple(x.shape)))
 
 
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
@@ -124,9 +126,11 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
             "linear: sizes do not fit", expected=f"(*, {weight.shape[1]})", got=str(tuple(x.shape)),
             remedy="the last size of the input must be the layer's in_features",
         )  # fmt: skip
-    dtype = dt.promote(x, weight)
+    need_one_dtype("linear", x, weight, *(() if bias is None else (bias,)))
+    if not dtype_of(x).is_floating_point:
+        return add(matmul(x, transpose(weight, 0, 1)), 0 if bias is None else bias)
     rows = x if len(x.shape) == 2 else flatten_rows(x)  # (M, in)
-    out = prims.matmul(cast(rows, dtype), transpose(cast(weight, dtype), 0, 1))  # (M, out)
+    out = prims.matmul(rows, transpose(weight, 0, 1))  # (M, out)
     if bias is not None:
         out = add(out, bias)
     return reshape(out, (*x.shape[:-1], weight.shape[0]))

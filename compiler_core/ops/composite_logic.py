@@ -23,6 +23,7 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.composite_pointwise import Operand, abs, add, mul, sub, truth
+from compiler_core.ops.refusals import need_mask, need_one_dtype
 from compiler_core.ops.registry import Value
 
 
@@ -124,6 +125,7 @@ def isfinite(input: Value) -> Value:
 
 def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Value:
     """|input - other| <= atol + rtol * |other|, or both equal."""
+    need_one_dtype("isclose", as_value(input), as_value(other))
     a, b = operands(input, other)
     near = prims.bitwise_and(isfinite(a), le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)))
     close = prims.bitwise_or(prims.eq(a, b), prims.bitwise_and(near, isfinite(b)))
@@ -132,6 +134,8 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
 
 def where(condition: Value, input: Operand, other: Operand) -> Value:
     """input where condition holds, else other."""
+    if dtype_of(condition) not in (bool_, dt.uint8):
+        need_mask("where", condition)
     condition = truth(condition)
     a, b = loose(input), loose(other)
     shape = broadcast_shapes(shape_of(condition), shape_of(a), shape_of(b))
@@ -142,6 +146,7 @@ def where(condition: Value, input: Operand, other: Operand) -> Value:
 def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
     """input, with `value` where mask holds. Keeps input's dtype."""
     x = as_value(input)
+    need_mask("masked_fill", mask)
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
     fill = strict(value, shape, dtype_of(x))
     return prims.where(strict(mask, shape, bool_), fill, strict(x, shape, dtype_of(x)))

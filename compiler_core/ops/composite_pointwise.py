@@ -27,6 +27,7 @@ from compiler_core.ops.broadcasting import (
     plain,
     shape_of,
 )
+from compiler_core.ops.refusals import check_factor, need_floating, refuse_bools
 from compiler_core.ops.registry import Value
 
 Operand = Value | Scalar
@@ -35,15 +36,25 @@ Operand = Value | Scalar
 # ---- arithmetic
 
 
+def _scaled(name: str, input: Operand, other: Operand, alpha: Scalar) -> Operand:
+    """alpha * other. Raises DTypeError for an alpha that the result's dtype does not take."""
+    if type(alpha) is int and alpha == 1:
+        return other
+    dtype = dt.promote(loose(input), loose(other))
+    check_factor(name, dtype, alpha)
+    return other if alpha == 1 else mul(other, bool(alpha) if dtype is bool_ else alpha)
+
+
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input + alpha * other; a logical or for two bools."""
-    a, b = operands(input, other if alpha == 1 else mul(other, alpha))
+    a, b = operands(input, _scaled("add", input, other, alpha))
     return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.add(a, b)
 
 
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input - alpha * other."""
-    return prims.sub(*operands(input, other if alpha == 1 else mul(other, alpha)))
+    refuse_bools("Subtraction", input, other)
+    return prims.sub(*operands(input, _scaled("sub", input, other, alpha)))
 
 
 def rsub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
@@ -176,17 +187,28 @@ clip = clamp
 
 def lerp(input: Value, end: Value, weight: Operand) -> Value:
     """input + weight * (end - input)."""
+    dtype = dtype_of(as_value(input))
+    for given in (end, *((weight,) if shape_of(weight) else ())):
+        if dtype_of(given) is not dtype:
+            raise DTypeError("lerp: end and weight have input's dtype", expected=dtype.name, got=dtype_of(given).name)
+    need_floating("lerp", as_value(input))
     return add(input, mul(weight, sub(end, input)))
 
 
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 * tensor2."""
-    return add(input, mul(tensor1, tensor2), alpha=value)
+    product = mul(tensor1, tensor2)
+    if not is_scalar(value) or dt.promote(as_value(input), product).kind in "fc":
+        return add(input, product if value == 1 else mul(product, value))
+    return add(input, mul(product, int(value)))  # as torch: cast to whole numbers
 
 
 def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 / tensor2."""
-    return add(input, true_divide(tensor1, tensor2), alpha=value)
+    if dt.promote(as_value(tensor1), as_value(tensor2)).kind in "biu":
+        raise DTypeError("addcdiv: integer division is not supported", remedy="use add() and div()")
+    quotient = true_divide(tensor1, tensor2)
+    return add(input, quotient if value == 1 else mul(quotient, value))
 
 
 def square(input: Value) -> Value:
@@ -204,7 +226,9 @@ def reciprocal(input: Value) -> Value:
 
 def neg(input: Value) -> Value:
     """-input."""
-    return prims.neg(as_value(input))
+    x = as_value(input)
+    refuse_bools("Negation", x)
+    return prims.sub(prims.full_like(x, 0), x) if dtype_of(x).kind == "u" else prims.neg(x)
 
 
 def abs(input: Value) -> Value:

@@ -19,6 +19,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, dtype_of, floating, normalize_dim, shape_of
 from compiler_core.ops.composite_placing import with_flat
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.refusals import need_dims, need_one_dtype
 from compiler_core.ops.registry import Value
 
 
@@ -49,6 +50,7 @@ def product_of(a: Value, b: Value) -> Value:
 
 def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat @ vec."""
+    need_one_dtype("addmv", mat, vec)
     if len(mat.shape) != 2 or len(vec.shape) != 1:
         raise ShapeError("addmv takes a matrix and a vector", got=f"{tuple(mat.shape)}, {tuple(vec.shape)}")
     return _plus(input, product_of(mat, vec), beta, alpha)
@@ -56,6 +58,7 @@ def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scal
 
 def addr(input: Value, vec1: Value, vec2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * the outer product of two vectors."""
+    need_dims("addr", 1, vec1, vec2)
     return _plus(input, F.mul(F.unsqueeze(vec1, 1), F.unsqueeze(vec2, 0)), beta, alpha)
 
 
@@ -80,11 +83,13 @@ def kron(input: Value, other: Value) -> Value:
 
 def vdot(input: Value, other: Value) -> Value:
     """The inner product of two vectors; real ones have no conjugate."""
+    need_dims("vdot", 1, input, other)
     return inner(input, other)
 
 
 def inner(input: Value, other: Value) -> Value:
     """Inner products over the last dims."""
+    need_one_dtype("inner", input, other)
     if not input.shape or not other.shape:
         return F.mul(input, other)
     a, b = (F.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])) for x in (input, other))
@@ -101,6 +106,7 @@ def tensordot(a: Value, b: Value, dims: int | Sequence[Sequence[int]] | Value = 
         pairs = [list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))]
     else:
         pairs = [[d] if isinstance(d, int) else list(d) for d in dims]
+    need_one_dtype("tensordot", a, b)
     da = [normalize_dim(d, len(a.shape)) for d in pairs[0]]
     db = [normalize_dim(d, len(b.shape)) for d in pairs[1]]
     for i, j in zip(da, db, strict=True):  # sizes of 1 are summed against the other's

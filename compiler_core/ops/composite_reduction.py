@@ -31,6 +31,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_pointwise import maximum, minimum, truth
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.refusals import need_floating
 from compiler_core.ops.registry import Value
 
 
@@ -59,6 +60,8 @@ def _summable(x: Value, dtype: DType | None) -> Value:
 @numpy_names
 def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The sum over `dim`."""
+    if dtype is dt.bool_:
+        return amax(truth(input), dim, keepdim)
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
     return _keep(prims.sum(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
@@ -67,6 +70,8 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
 @numpy_names
 def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The product over `dim`."""
+    if dtype is dt.bool_:
+        return amin(truth(input), dim, keepdim)
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
     return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
@@ -74,8 +79,9 @@ def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType |
 
 @numpy_names
 def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
-    """The arithmetic mean over `dim`. Of integers, in the default dtype (torch raises)."""
-    x = floating(cast(as_value(input), dtype))
+    """The arithmetic mean over `dim`. Raises DTypeError for integers."""
+    x = cast(as_value(input), dtype)
+    need_floating("mean", x)
     wide = widened(x)
     dims = normalize_dims(dim, len(x.shape))
     total = prims.sum(wide, dims) if dims else wide
@@ -100,7 +106,8 @@ def var_mean(
     A bool in `dim`'s place is `unbiased`, as in torch: x.var(False). So it is for `var` and `std`.
     """
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
-    x = floating(input)
+    x = as_value(input)
+    need_floating("std and var", x)
     dims = normalize_dims(dim, len(x.shape))
     shape = shape_of(x)
     average, deviation = centered(widened(x), dims)
@@ -205,16 +212,21 @@ def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> 
     return minimum(input, dim)
 
 
+def _as_asked(found: Value, input: Value) -> Value:
+    """A truth value; of uint8, as torch has it, a uint8."""
+    return cast(found, dt.uint8) if dtype_of(as_value(input)) is dt.uint8 else found
+
+
 @numpy_names
 def any(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """Whether some element is non-zero."""
-    return amax(truth(input), dim, keepdim)
+    return _as_asked(amax(truth(input), dim, keepdim), input)
 
 
 @numpy_names
 def all(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """Whether all elements are non-zero."""
-    return amin(truth(input), dim, keepdim)
+    return _as_asked(amin(truth(input), dim, keepdim), input)
 
 
 @numpy_names
@@ -225,7 +237,8 @@ def count_nonzero(input: Value, dim: Dim = None) -> Value:
 
 def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
     """The vector norm (sum |x|^p)^(1/p) over `dim`; p may be inf, -inf, 0, or "fro" (2)."""
-    x = floating(cast(as_value(input), dtype))
+    need_floating("norm", as_value(input))
+    x = cast(as_value(input), dtype)
     if p == "nuc":
         from compiler_core.ops import composite_matrix  # which is above this file
 
@@ -266,6 +279,8 @@ def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
     wide = widened(x)
     dims = normalize_dims(dim, len(x.shape))
     shape = shape_of(x)
+    if not _count(shape, dims):
+        return _keep(prims.log(prims.sum(x, dims)), shape, dims, keepdim)
     peak = prims.detach(prims.max(wide, dims))
     finite = prims.lt(prims.abs(peak), prims.full_like(peak, math.inf))
     peak = prims.where(finite, peak, prims.full_like(peak, 0.0))  # all -inf: shift by 0, so that the result is -inf

@@ -17,6 +17,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
+from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.own_views import own_view
 
@@ -52,6 +53,7 @@ def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False)
 
 def masked_select(self: Tensor, mask: Tensor) -> Tensor:
     """The elements where mask holds, flat. Cannot be traced."""
+    need_mask("masked_select", mask)
     shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape) or (1,)
     return get_item(F.expand(self, shape), F.expand(mask, shape))
 

@@ -41,6 +41,8 @@ def _scatter_slice(base: Value, new: Value, attrs: Attrs) -> Value:
 
 def _scatter_expand(base: Value, new: Value, attrs: Attrs) -> Value:
     shape = meta_of(base).shape
+    if not meta_of(new).numel:
+        return base
     if meta_of(new).numel != meta_of(base).numel:
         raise ShapeError(
             "cannot write in place to an expanded tensor: several of its elements are one memory location",

@@ -1,0 +1,64 @@
+"""What torch refuses although a result could be computed is refused, by an error that a handler of torch's catches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distcompile as dc
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+CASES = [
+    "lib.mean(i)", "lib.mean(b)", "lib.mean(f, dtype=lib.int64)", "i.var()", "i.std(0)", "lib.norm(i)", "f - b",
+    "b - b", "f - True", "1 - b", "-b", "lib.add(i, i, alpha=0.5)", "lib.add(f, f, alpha=True)", "lib.addcdiv(i, i, i)",
+    "lib.lerp(f, d, 0.5)", "lib.lerp(f, f, d)", "m @ m.double()", "lib.matmul(i, f)", "lib.dot(f, d)", "lib.mv(f, m)",
+    "lib.mv(m, d)", "lib.nn.functional.linear(m, m.double())", "lib.nn.functional.linear(m, m, d)",
+    "lib.addmm(d, m, m)", "lib.bmm(m[None], m[None].double())", "lib.einsum('ij,jk->ik', m, m.double())",
+    "lib.outer(m, f)", "lib.inner(f, d)", "lib.vdot(m, m)", "lib.addr(m, f, m)", "lib.tensordot(m, m.double(), 1)",
+    "lib.gather(m, 0, m)", "lib.gather(m, 0, m.to(lib.uint8))", "lib.index_select(m, 0, f)", "m.scatter(0, m, 1.0)",
+    "m.scatter(0, m.long(), m.double())", "m.index_add(0, f, m)", "m.index_add(0, i, m.double())",
+    "m.index_copy(0, i, m.double())", "m.masked_fill(m, 1)", "lib.masked_select(m, m)", "lib.where(m, m, m)",
+    "lib.diag(m[None])", "lib.isclose(f, d)",
+]  # fmt: skip
+TAKEN = [
+    "lib.mean(i, dtype=lib.float32)", "lib.add(i, f, alpha=0.5)", "lib.add(b, b, alpha=2)", "-i.to(lib.uint8)",
+    "lib.addcmul(i, i, i, value=0.5)", "lib.addcmul(i, i, i, value=2.0)", "lib.addcmul(f, i, i, value=0.5)",
+    "lib.lerp(f, f, lib.tensor(0.5, dtype=lib.float64))", "lib.sum(f, dtype=lib.bool)", "lib.prod(f, dtype=lib.bool)",
+    "lib.all(i.to(lib.uint8))", "lib.any(i.to(lib.uint8), 0)", "lib.logsumexp(lib.empty(2, 0), 1)",
+    "lib.where(m.to(lib.uint8), m, m)", "lib.where(m.bool(), m, m.double())", "lib.outer(f, d)", "lib.kron(f, d)",
+    "lib.gather(m, 0, m.int())", "lib.gather(f, 0, lib.empty(0))", "m.scatter(0, m.int(), 1.0)",
+    "m[True]", "m[False]", "m[None, True]", "m[lib.tensor(True)]", "m[True, [0, 1]]", "m[:, True]", "m[True, None]",
+]  # fmt: skip
+
+
+def run(case: str, lib: Any) -> Any:
+    f, i, b = lib.ones(2), lib.ones(2, dtype=lib.int64), lib.ones(2, dtype=lib.bool)
+    return eval(case, {"lib": lib, "f": f, "i": i, "b": b, "d": f.double(), "m": lib.ones(2, 2)})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_refused_as_torch_refuses(case: str) -> None:
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  torch's own class is what is asked for
+        run(case, torch)
+    kind = RuntimeError if isinstance(theirs.value, NotImplementedError) else type(theirs.value)
+    with pytest.raises(kind):
+        run(case, dc)
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_it_is_taken_as_torch_takes_it(case: str) -> None:
+    got, want = run(case, dc), run(case, torch)
+    assert (tuple(got.shape), got.tolist()) == (tuple(want.shape), want.tolist())
+    assert str(got.dtype).split(".")[-1] == str(want.dtype).split(".")[-1]
+
+
+def test_writing_by_a_bare_bool_is_torchs() -> None:
+    for lib in (dc, torch):
+        x = lib.zeros(2, 3)
+        x[True] = 7
+        x[False] = 9
+        x[lib.tensor(True), 0] = 3
+        assert x.tolist() == [[3, 3, 3], [7, 7, 7]]

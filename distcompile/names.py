@@ -72,8 +72,8 @@ _OTHERS = {
         "BoolTensor"
     ),
     "distcompile.nn.functional": (
-        "alpha_dropout celu celu_ dropout feature_alpha_dropout hardshrink pairwise_distance prelu rrelu threshold "
-        "threshold_"
+        "alpha_dropout celu celu_ conv_tbc dropout feature_alpha_dropout hardshrink native_channel_shuffle "
+        "pairwise_distance prelu rrelu threshold threshold_"
     ),
     "distcompile.amp.autocasting": (
         "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "

@@ -104,7 +104,7 @@ class LazyModuleMixin:
     cls_to_become: the class that the module then has; None: it stays. Comes before Module among the bases.
     """
 
-    cls_to_become: ClassVar[type[Module] | None] = None
+    cls_to_become: ClassVar[type[Any] | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -10,8 +10,8 @@ The compiler core knows a module only by its protocol: `__tree_version__`, `__gl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
 
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device
@@ -23,9 +23,6 @@ from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTyp
 from distcompile.nn.registration import type_name
 from distcompile.nn.state import Stateful
 from distcompile.nn.versions import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 M = TypeVar("M", bound="Module")
 

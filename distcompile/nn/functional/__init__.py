@@ -87,6 +87,7 @@ from distcompile.nn.functional.layers import (
     alpha_dropout,
     batch_norm,
     bilinear,
+    conv_tbc,
     dropout,
     dropout1d,
     dropout2d,
@@ -151,6 +152,8 @@ from distcompile.nn.functional.sampling import (
     upsample_nearest,
 )
 
+native_channel_shuffle = channel_shuffle  # one implementation
+
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
@@ -176,6 +179,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_tbc",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
@@ -241,6 +245,7 @@ __all__ = [
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
+    "native_channel_shuffle",
     "nll_loss",
     "normalize",
     "one_hot",

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from compiler_core.ops import functional as C
+from compiler_core.ops.composite_convolution import conv1d
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator
 from compiler_core.tensor.tensor import Tensor
@@ -200,3 +201,9 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Pads the last dimensions first: (left, right, top, bottom, ...); negative numbers crop."""
     return C.pad(input, pad, mode, value)
+
+
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A convolution over time: input f[T, B, in], weight f[k, in, out], bias f[out] -> f[T + 2*pad - k + 1, B, out]."""
+    convolved = conv1d(C.permute(input, (1, 2, 0)), C.permute(weight, (2, 1, 0)), bias, padding=pad)
+    return C.permute(convolved, (2, 0, 1))

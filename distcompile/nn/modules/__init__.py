@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from distcompile.nn import *  # noqa: F403
@@ -45,6 +46,7 @@ def _gathered(name: str, sources: str) -> ModuleType:
     for source in reversed(sources.split()):
         held = vars(importlib.import_module(f"distcompile.nn.{source}"))
         vars(module).update({key: value for key, value in held.items() if not key.startswith("__")})
+    module.__spec__ = ModuleSpec(module.__name__, None)  # so that importlib finds it
     if name == "batchnorm":
         vars(module)["_NormBase"] = module.NormBase
     return module

@@ -7,8 +7,10 @@ attribute is now computed (a property of a class of its own), with `parametrizat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, cast
 
 from compiler_core.tensor.grad_mode import no_grad
@@ -20,18 +22,34 @@ from distcompile.nn.parameter import Parameter
 
 __all__ = [
     "ParametrizationList",
+    "cached",
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
+
+
+_cached: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("cached_parametrizations", default=None)
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Inside, each parametrised tensor is computed once, at its first use, and then kept until the end."""
+    token = _cached.set({} if _cached.get() is None else _cached.get())
+    try:
+        yield
+    finally:
+        _cached.reset(token)
 
 
 class ParametrizationList(ModuleList):
     """The parametrisations of one tensor, and the parameters that they start from."""
 
-    def __init__(self, modules: Sequence[Module], original: Tensor | Parameter) -> None:
+    def __init__(self, modules: Sequence[Module], original: Tensor | Parameter, unsafe: bool = False) -> None:
         super().__init__(modules)
+        self.unsafe = unsafe
         value: Any = original.detach()
         with no_grad():
             for module in reversed(list(modules)):
@@ -83,7 +101,7 @@ def register_parametrization(
     if tensor_name not in module._parameters or module._parameters[tensor_name] is None:
         raise ArgumentError(f"module {type(module).__name__} has no parameter {tensor_name!r} to parametrize")
     original = cast("Parameter", module._parameters[tensor_name])
-    entry = ParametrizationList([parametrization], original)
+    entry = ParametrizationList([parametrization], original, unsafe)
     with no_grad():
         value = entry()
     if not unsafe and (tuple(value.shape) != tuple(original.shape) or value.dtype is not original.dtype):
@@ -109,9 +127,16 @@ def _give_own_class(module: Module) -> None:
 
 def _property(name: str) -> property:
     def read(self: Module) -> Tensor:
-        return cast("Tensor", _table(self)[name]())
+        values = _cached.get()
+        if values is None:
+            return cast("Tensor", _table(self)[name]())
+        key = (id(self), name)
+        if key not in values:
+            values[key] = cast("Tensor", _table(self)[name]())
+        return values[key]
 
     def write(self: Module, value: Tensor) -> None:
+        (_cached.get() or {}).pop((id(self), name), None)
         cast("ParametrizationList", _table(self)[name]).right_inverse(value)
 
     return property(read, write)
@@ -128,6 +153,29 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def type_before_parametrizations(module: Module) -> type:
     """The module's class as it was."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give `to_module` copies of from_module's parametrisations (of one tensor, or all).
+
+    The original parameters are then shared by both. Raises ArgumentError if from_module has no parametrisation.
+    """
+    if not is_parametrized(from_module, tensor_name):
+        raise ArgumentError("from_module has no such parametrization", got=str(tensor_name))
+    for name in [tensor_name] if tensor_name is not None else list(_table(from_module)):
+        if getattr(to_module, name, None) is None:
+            with no_grad():
+                value = getattr(from_module, name).detach().clone()
+            to_module.register_parameter(name, Parameter(value))
+        source = cast("ParametrizationList", _table(from_module)[name])
+        for parametrization in source._modules.values():
+            register_parametrization(to_module, name, copy.deepcopy(cast("Module", parametrization)), unsafe=True)
+        target = cast("ParametrizationList", _table(to_module)[name])
+        for part in source._names(source.ntensors):
+            setattr(target, part, getattr(source, part))
+    return to_module
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:

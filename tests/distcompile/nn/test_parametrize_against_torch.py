@@ -139,3 +139,44 @@ def test_older_spectral_norm_is_torchs() -> None:
     np.testing.assert_array_equal(mine.weight.detach().numpy(), weight)
     with pytest.raises(ValueError, match="not found"):
         dc.nn.utils.remove_spectral_norm(mine)
+
+
+class Counted(dc.nn.Module):
+    calls = 0
+
+    def forward(self, weight: Any) -> Any:
+        Counted.calls += 1
+        return weight * 2
+
+
+def test_a_cached_parametrization_is_computed_once_and_anew_after_a_write() -> None:
+    layer = dc.nn.Linear(3, 3)
+    parametrize.register_parametrization(layer, "weight", Counted())
+    Counted.calls = 0
+    with parametrize.cached():
+        assert layer.weight is layer.weight
+    assert Counted.calls == 1
+    assert layer.weight is not layer.weight
+
+
+def test_parametrizations_are_transferred_as_torchs() -> None:
+    outs = []
+    for lib, tool in ((dc, parametrize), (torch, torch.nn.utils.parametrize)):
+        source, target = lib.nn.Linear(4, 3), lib.nn.Linear(4, 3)
+        lib.nn.utils.parametrizations.weight_norm(source)
+        tool.transfer_parametrizations_and_params(source, target, "weight")
+        np.testing.assert_allclose(target.weight.detach().numpy(), source.weight.detach().numpy(), rtol=1e-6)
+        assert target.parametrizations.weight.original0 is source.parametrizations.weight.original0
+        outs.append(list(target.state_dict()))
+    assert outs[0] == outs[1]
+    with pytest.raises(ValueError, match="no such parametrization"):
+        parametrize.transfer_parametrizations_and_params(dc.nn.Linear(1, 1), dc.nn.Linear(1, 1))
+
+
+def test_conv_tbc_is_torchs() -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype("f4") for shape in ((6, 2, 3), (3, 3, 4), (4,))]
+    got = dc.nn.functional.conv_tbc(*map(dc.tensor, arrays), pad=1)
+    np.testing.assert_allclose(got.numpy(), torch.conv_tbc(*map(torch.tensor, arrays), 1).numpy(), rtol=1e-4, atol=1e-5)
+    layer = dc.nn.Conv2d(1, 1, 1)
+    assert dc.nn.utils.convert_conv2d_weight_memory_format(layer, dc.channels_last) is layer

@@ -3,9 +3,12 @@
 In: NumPy dtypes, Python types. Out: interned `DType` constants (`float32`, ...), `of`, `promote`.
 
 Promotion is torch's (c10/core/ScalarType.h, aten/src/ATen/native/TypeProperties.cpp). Among equals the higher category
-wins (bool, integers, floats), within a category the larger size: int64 beside float32 is float32, float16 beside
-bfloat16 float32. Tensors with dims outrank 0-d ones, and these numbers (Python's and NumPy's alike): who is outranked
-changes the result only by a higher category. A float number alone is `get_default_dtype()`, an int is int64.
+wins (bool, integers, floats, complex), within a category the larger size: int64 beside float32 is float32, float16
+beside bfloat16 float32. Tensors with dims outrank 0-d ones, and these numbers (Python's and NumPy's alike): who is
+outranked changes the result only by a higher category. A float number alone is `get_default_dtype()`, an int is int64,
+a complex one complex64 (complex128 where the default is float64). A complex dtype is a pair of floats, `real` the dtype
+of each; beside a float of n bits it has at least n bits a part. There is no complex32, torch's answer to float16 beside
+a complex number: that is a DTypeError.
 uint16, uint32 and uint64 have no common dtype with other integers.
 """
 
@@ -28,7 +31,7 @@ class DType:
     short: str
     ctype: str
     numpy: np.dtype[np.generic]
-    kind: str  # "b" bool, "u" unsigned, "i" signed, "f" floating
+    kind: str  # "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex
     itemsize: int  # bytes
 
     @property
@@ -37,11 +40,30 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        return self.kind in "if"
+        return self.kind in "ifc"
 
     @property
     def is_complex(self) -> bool:
-        return False
+        return self.kind == "c"
+
+    @property
+    def is_inexact(self) -> bool:
+        """Floating or complex: what has gradients."""
+        return self.kind in "fc"
+
+    @property
+    def real(self) -> DType:
+        """The dtype of the parts of a complex one; itself otherwise."""
+        return _REAL.get(self.name, self)
+
+    @property
+    def complex(self) -> DType:
+        """The complex dtype whose parts are of this one; itself if complex. Raises DTypeError where there is none."""
+        if self.kind == "c":
+            return self
+        if self not in (float32, float64):
+            raise DTypeError(f"there is no complex dtype of {self.name} parts", expected="float32 or float64")
+        return complex64 if self is float32 else complex128
 
     @property
     def compute(self) -> DType:
@@ -73,10 +95,15 @@ uint32 = _make("uint32", "u32", "uint32_t", np.uint32, "u")
 uint16 = _make("uint16", "u16", "uint16_t", np.uint16, "u")
 uint8 = _make("uint8", "u8", "uint8_t", np.uint8, "u")
 bool_ = _make("bool", "bool", "bool", np.bool_, "b")
+complex128 = _make("complex128", "c128", "dc_c128", np.complex128, "c")
+complex64 = _make("complex64", "c64", "dc_c64", np.complex64, "c")
+_REAL = {"complex64": float32, "complex128": float64}
 
 ALL: tuple[DType, ...] = (
     float64, float32, float16, bfloat16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, bool_,
+    complex128, complex64,
 )  # fmt: skip
+COMPLEX: tuple[DType, ...] = (complex128, complex64)
 FLOATING: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating_point)
 
 _BY_NUMPY = {d.numpy: d for d in ALL}
@@ -109,13 +136,18 @@ def of(thing: object) -> DType:
 
 def _of_type(scalar: type) -> DType:
     """The dtype of a Python or NumPy scalar type."""
-    python = {float: _default_float, int: int64, bool: bool_}
+    python = {float: _default_float, int: int64, bool: bool_, complex: _default_complex()}
     return python[scalar] if scalar in python else of(np.dtype(scalar))
 
 
 def get_default_dtype() -> DType:
     """The floating dtype given to Python floats and to integer true division; float32 unless set."""
     return _default_float
+
+
+def _default_complex() -> DType:
+    """The dtype given to Python's complex numbers."""
+    return complex128 if _default_float is float64 else complex64
 
 
 def set_default_dtype(dtype: DType) -> None:
@@ -137,25 +169,36 @@ def _promote_pair(a: DType, b: DType) -> DType:
     if a is b:
         return a
     categories = _CATEGORY[a.kind], _CATEGORY[b.kind]
-    if categories[0] != categories[1] and 3 not in categories:
-        return a if categories[0] > categories[1] else b
+    if categories[0] != categories[1]:
+        strong, weak = (a, b) if categories[0] > categories[1] else (b, a)
+        if strong.kind == "c" and weak in _WIDE_UNSIGNED:
+            raise _no_common(a, b)
+        return complex128 if strong is complex64 and weak is float64 else strong
     if {a, b} == {float16, bfloat16}:
         return float32
     if a.kind in "iu" and (a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED):
-        raise DTypeError(
-            f"{a.name} and {b.name} have no common dtype",
-            expected="uint16, uint32 and uint64 beside floats or themselves",
-            remedy="convert one of them first",
-        )
+        raise _no_common(a, b)
     return of(np.promote_types(a.numpy, b.numpy))
+
+
+def _no_common(a: DType, b: DType) -> DTypeError:
+    return DTypeError(
+        f"{a.name} and {b.name} have no common dtype",
+        expected="uint16, uint32 and uint64 beside floats or themselves",
+        remedy="convert one of them first",
+    )
 
 
 def _outranked(strong: DType, weak: DType) -> DType:
     """The common dtype where `strong` outranks `weak`: its own, unless the other's category is higher."""
     if _CATEGORY[weak.kind] <= _CATEGORY[strong.kind]:
         return strong
+    if weak.kind == "c" and strong in _WIDE_UNSIGNED:
+        return weak
+    if weak.kind == "c" and strong is float16:
+        raise DTypeError("float16 beside a complex number is complex32, which NumPy has not", remedy="use float32")
     if weak.kind == "c" and strong.kind == "f":
-        return by_name("complex128" if strong is float64 else "complex64")
+        return complex128 if strong is float64 else complex64
     return _promote_pair(strong, weak)
 
 
@@ -172,8 +215,6 @@ def number_type(number: object) -> type | None:
 
 def of_number(kind: type) -> DType:
     """The dtype of a number of this Python type that stands alone: int64 for int, the default dtype for float."""
-    if kind is complex:
-        return by_name("complex128" if _default_float is float64 else "complex64")
     return _of_type(kind)
 
 
@@ -196,5 +237,5 @@ def promote(*operands: object) -> DType:
 
 
 def finfo_eps(dtype: DType) -> float:
-    """The distance from 1 to the next larger number of a floating dtype."""
-    return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
+    """The distance from 1 to the next larger number of a floating dtype (of a complex one: of its parts)."""
+    return float(ml_dtypes.finfo(dtype.real.numpy).eps)  # type: ignore[no-untyped-call]

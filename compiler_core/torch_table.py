@@ -22,8 +22,11 @@ TABLE: dict[str, str] = {
     "ops.composite_trigonometry": (
         "asin_ acos_ atan_ asinh_ acosh_ atanh_ arcsin_:asin arccos_:acos arctan_:atan arcsinh_:asinh arccosh_:acosh "
         "arctanh_:atanh atan2_ arctan2_:atan2 hypot_ deg2rad_ rad2deg_ sinc_ special.sinc copysign_ signbit. sgn_ "
-        "heaviside_ isposinf. isneginf. fmax. fmin. frexp. ldexp_ nextafter_ real isreal. conj_physical_ conj.:real "
-        "resolve_conj.:real resolve_neg.:real angle."
+        "heaviside_ isposinf. isneginf. fmax. fmin. frexp. ldexp_ nextafter_"
+    ),
+    "ops.composite_complex": (
+        "complex polar real imag isreal. conj_physical_ conj. resolve_conj. resolve_neg.:resolve_conj angle. "
+        "view_as_real view_as_complex"
     ),
     "ops.composite_placing": (
         "masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_ "
@@ -77,6 +80,11 @@ TABLE: dict[str, str] = {
     ),
     "tensor.derived": "linalg.diagonal:matrix_diagonal",
     "ops.composite_fourier": "+fft.fftfreq +fft.rfftfreq fft.fftshift fft.ifftshift",
+    "ops.composite_transforms": (
+        "fft.fft fft.ifft fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfft2 fft.irfft2 fft.rfftn "
+        "fft.irfftn fft.hfft fft.ihfft fft.hfft2 fft.ihfft2 fft.hfftn fft.ihfftn"
+    ),
+    "ops.composite_stft": "stft. istft.",
     "ops.composite_solving": (
         "linalg.cholesky linalg.cholesky_ex linalg.eigh linalg.eigvalsh linalg.svd linalg.svdvals linalg.qr linalg.lu "
         "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "

@@ -1,6 +1,6 @@
-"""torch.fft, as far as it stays within the real numbers; the transforms need complex numbers, which are not there yet.
+"""torch.fft: Fourier transforms, sample frequencies, shifts.
 
-In: Tensors. Out: Tensors. The functions are in compiler_core/ops/composite_fourier.py.
+In: Tensors. Out: Tensors. The functions are in compiler_core/ops/composite_transforms.py and composite_fourier.py.
 """
 
 from __future__ import annotations

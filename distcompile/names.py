@@ -33,7 +33,7 @@ zeros_like
 _RANDOM_CREATION = "bernoulli normal rand rand_like randint randint_like randn randn_like randperm"
 
 _METHODS = """
-allclose clone equal is_floating_point numel clamp_min clamp_max is_complex is_nonzero is_signed
+allclose clone equal is_floating_point numel clamp_min clamp_max is_complex is_conj is_nonzero is_signed
 abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
 clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_
 frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_
@@ -42,7 +42,8 @@ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xl
 
 _DTYPES = """
 float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
-short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ dtype:DType get_default_dtype set_default_dtype
+short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ complex64 cfloat:complex64 complex128 cdouble:complex128
+dtype:DType get_default_dtype set_default_dtype
 """
 
 _OTHERS = {

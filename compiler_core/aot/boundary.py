@@ -88,8 +88,7 @@ def gradient_boundary(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ..
     key = len(trace.boundaries)
     trace.boundaries[key] = Boundary(fn, len(tensors))
     return tuple(
-        bind(GRADIENT_BOUNDARY, t, boundary=key, slot=i) if t.dtype.is_floating_point else t
-        for i, t in enumerate(tensors)
+        bind(GRADIENT_BOUNDARY, t, boundary=key, slot=i) if t.dtype.is_inexact else t for i, t in enumerate(tensors)
     )
 
 

@@ -46,7 +46,7 @@ def differentiable_nodes(forward: Graph, wanted: Sequence[bool]) -> set[Node]:
     """The nodes through which gradients flow to an input that is `wanted`."""
     flows: set[Node] = {node for node, want in zip(forward.inputs, wanted, strict=True) if want}
     for call in forward.calls:
-        if call.dtype.is_floating_point and call.op is not DETACH and any(arg in flows for arg in call.args):
+        if call.dtype.is_inexact and call.op is not DETACH and any(arg in flows for arg in call.args):
             flows.add(call)
     return flows
 
@@ -187,5 +187,5 @@ def _is_zero(value: Node) -> bool:
 def _pull_back(call: Call, cotangent: Node) -> list[tuple[Node, Value | None]]:
     """(operand, its share of the cotangent of `call`); of a piecewise constant op, zeros, as on the tape."""
     if isinstance(call.op.vjp, NotDifferentiable):
-        return [(arg, prims.full(arg.shape, 0, arg.dtype)) for arg in call.args if arg.dtype.is_floating_point]
+        return [(arg, prims.full(arg.shape, 0, arg.dtype)) for arg in call.args if arg.dtype.is_inexact]
     return list(zip(call.args, call.op.vjp(cotangent, call, *call.args, **call.attrs), strict=True))

@@ -15,6 +15,7 @@ the graph's identity, so `print_graph(g)` leaves them out and `print_graph(g, lo
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,11 +73,13 @@ def print_attr(value: Any) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, np.generic):
         return print_attr(value.item())
+    if isinstance(value, complex):
+        return _complex_text(value)
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     raise GraphError(
         f"an attribute cannot hold a {type(value).__name__}",
-        expected="int, float, bool, str, DType, or tuples of these",
+        expected="int, float, complex, bool, str, DType, or tuples of these",
     )
 
 
@@ -86,8 +89,8 @@ def print_attrs(attrs: Mapping[str, Any]) -> str:
 
 
 def print_array(array: Array, *, elide: bool = False) -> str:
-    """A literal for short arrays, else `base64'...'`."""
-    if array.size <= LITERAL_ELEMENTS:
+    """A literal for short arrays that are not complex, else `base64'...'`."""
+    if array.size <= LITERAL_ELEMENTS and array.dtype.kind != "c":
         literal = _nested(array)
         if read_literal(literal_value(literal), array.dtype).tobytes() == array.tobytes():
             return literal
@@ -97,7 +100,9 @@ def print_array(array: Array, *, elide: bool = False) -> str:
 
 
 def literal_value(text: str) -> Any:
-    """The nested lists of numbers that a literal spells."""
+    """The nested lists of numbers that a literal spells; one complex number as `_complex_text` writes it."""
+    if text.endswith("j"):
+        return complex(text)
     return eval(text, {"__builtins__": {}}, {"nan": float("nan"), "inf": float("inf")})
 
 
@@ -111,6 +116,12 @@ def _nested(array: Array) -> str:
         return f"[{', '.join(_nested(row) for row in array)}]"
     value = array[()]
     return str(value) if array.dtype.kind in "iubf" else str(float(value))
+
+
+def _complex_text(value: complex) -> str:
+    """One token: `1.5-2.0j`."""
+    sign = "" if math.copysign(1.0, value.imag) < 0 and not math.isnan(value.imag) else "+"
+    return f"{value.real!r}{sign}{value.imag!r}j"
 
 
 def _with_location(line: str, location: str) -> str:

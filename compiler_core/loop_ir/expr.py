@@ -28,9 +28,9 @@ CompareOp = Literal["lt", "le", "gt", "ge", "eq", "ne"]
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal; floats may be nan and ±inf."""
+    """A literal; floats, and the parts of complex numbers, may be nan and ±inf."""
 
-    value: bool | int | float
+    value: bool | int | float | complex
     dtype: DType
 
 
@@ -122,12 +122,16 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         yield from walk_expr(child)
 
 
-ResultRule = Literal["same", "bool", "u32"]
+ResultRule = Literal["same", "bool", "u32", "real", "complex"]
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One scalar function. result: "same" as its arguments, "bool", or "u32". numpy: on arrays or NumPy scalars."""
+    """One scalar function. numpy: on arrays or NumPy scalars.
+
+    result: "same" as its arguments, "bool", "u32", "real" (of complex arguments the dtype of their parts, of others
+    theirs), "complex" (that of which the arguments are the parts).
+    """
 
     name: str
     arity: int
@@ -135,6 +139,8 @@ class Scalar:
     numpy: Callable[..., Any]
 
     def result_dtype(self, argument: DType) -> DType:
+        if self.result in ("real", "complex"):
+            return argument.real if self.result == "real" else argument.complex
         return {"same": argument, "bool": bool_, "u32": uint32}[self.result]
 
 

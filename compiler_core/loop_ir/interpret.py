@@ -250,6 +250,8 @@ _COMPARE: dict[str, np.ufunc] = {
 
 
 def _cast(value: Any, dtype: DType) -> Any:
+    if np.asarray(value).dtype.kind == "c" and not dtype.is_complex and dtype is not bool_:
+        value = np.real(value)
     return np.asarray(value).astype(dtype.numpy)[()]
 
 

@@ -189,7 +189,8 @@ def _convert_call(function: str, args: Sequence[ast.expr], scope: _Scope) -> x.E
         operands = tuple(_convert(arg, scope) for arg in args)
         return x.Call(function, operands, x.SCALARS[function].result_dtype(operands[0].dtype))
     dtype = by_name(function)
-    return x.Const(_read_number(ast.unparse(args[0])), dtype)
+    numbers = [_read_number(ast.unparse(arg)) for arg in args]
+    return x.Const(complex(*numbers) if len(numbers) == 2 else numbers[0], dtype)
 
 
 def _read_number(text: str) -> bool | int | float:

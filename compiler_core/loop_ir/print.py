@@ -36,7 +36,8 @@ def print_expr(expr: x.Expr) -> str:
     """One expression, in Python syntax."""
     match expr:
         case x.Const(value, dtype):
-            return f"{dtype.short}({value!r})"
+            parts = f"{value.real!r}, {value.imag!r}" if dtype.is_complex else repr(value)
+            return f"{dtype.short}({parts})"
         case x.Var(name, _):
             return name
         case x.Load(buffer, index, _):

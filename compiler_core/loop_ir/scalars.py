@@ -3,9 +3,10 @@
 In: NumPy arrays or scalars of one dtype. Out: the same shape. Floating results are within a few ulp of these in
 generated code. Meanings worth stating: `maximum` and `minimum` propagate NaN; `remainder` and `floor_divide` follow
 Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is nan; `sigmoid(x) = 1/(1+exp(-x))`, without overflow;
-integer division by zero gives 0 (NumPy's). and, or, xor are bitwise on integers, logical on bool. philox(seed, stream,
-element: u64) -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11)
-with key (seed lo, seed hi) and counter (element lo, element hi, stream lo, stream hi).
+integer division by zero gives 0 (NumPy's). Of complex numbers abs, real and imag are real; complex(re, im) is of the
+complex dtype of such parts. and, or, xor are bitwise on integers, logical on bool. philox(seed, stream, element: u64)
+-> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with key (seed lo,
+seed hi) and counter (element lo, element hi, stream lo, stream hi).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def pow(base: Numeric, exponent: Numeric) -> Numeric:
 
 
 def _sigmoid(x: Numeric) -> Numeric:
+    if np.asarray(x).dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(np.asarray(x).dtype)
 
@@ -55,11 +58,11 @@ def _abs(x: Numeric) -> Numeric:
 
 
 def _isnan(x: Numeric) -> Numeric:
-    return np.isnan(x) if np.asarray(x).dtype.kind == "f" else np.zeros(np.shape(x), np.bool_)
+    return np.isnan(x) if np.asarray(x).dtype.kind in "fc" else np.zeros(np.shape(x), np.bool_)
 
 
 def _div(a: Numeric, b: Numeric) -> Numeric:
-    return np.true_divide(a, b) if np.asarray(a).dtype.kind == "f" else np.floor_divide(a, b)
+    return np.true_divide(a, b) if np.asarray(a).dtype.kind in "fc" else np.floor_divide(a, b)
 
 
 _MASK32 = np.uint64(0xFFFFFFFF)
@@ -78,7 +81,15 @@ def philox(seed: Numeric, stream: Numeric, element: Numeric) -> Numeric:
     return c0.astype(np.uint32)
 
 
-Entry = tuple[str, int, Literal["same", "bool", "u32"], Callable[..., Any]]
+def complex_of(re: Numeric, im: Numeric) -> Numeric:
+    """re + i im, bit for bit."""
+    re, im = np.broadcast_arrays(re, im)
+    result = np.empty(re.shape, np.result_type(re.dtype, np.complex64))
+    result.real, result.imag = re, im
+    return result
+
+
+Entry = tuple[str, int, Literal["same", "bool", "u32", "real", "complex"], Callable[..., Any]]
 
 TABLE: tuple[Entry, ...] = (
     ("neg", 1, "same", np.negative),
@@ -99,7 +110,11 @@ TABLE: tuple[Entry, ...] = (
     ("asinh", 1, "same", np.arcsinh),
     ("acosh", 1, "same", np.arccosh),
     ("atanh", 1, "same", np.arctanh),
-    ("abs", 1, "same", _abs),
+    ("abs", 1, "real", _abs),
+    ("real", 1, "real", np.real),
+    ("imag", 1, "real", np.imag),
+    ("conj", 1, "same", np.conjugate),
+    ("complex", 2, "complex", complex_of),
     ("sign", 1, "same", np.sign),
     ("floor", 1, "same", np.floor),
     ("ceil", 1, "same", np.ceil),

@@ -387,7 +387,7 @@ def _as_plain_index(expr: x.Expr) -> Affine | None:
     if expr.dtype.kind != "i" or expr.dtype.itemsize < 4 or expr.dtype is bool_:
         return None
     if isinstance(expr, x.Const):
-        return as_affine(int(expr.value)) if abs(int(expr.value)) < 1 << 30 else None
+        return as_affine(int(expr.value.real)) if abs(int(expr.value.real)) < 1 << 30 else None
     if isinstance(expr, x.IndexValue) and max(map(abs, expr.index.bounds)) < 1 << 30:
         return expr.index  # type: ignore[no-any-return]
     return None

@@ -7,6 +7,8 @@ arithmetic on them.
 
 from __future__ import annotations
 
+import numpy as np
+
 from compiler_core.dtype import DType, bool_, int64
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir import expr as x
@@ -18,7 +20,9 @@ def cast(expr: x.Expr, dtype: DType) -> x.Expr:
     if expr.dtype is dtype:
         return expr
     if isinstance(expr, x.Const):
-        return x.Const(dtype.numpy.type(expr.dtype.numpy.type(expr.value)).item(), dtype)
+        value = np.asarray(expr.value).astype(expr.dtype.numpy)
+        value = value.real if expr.dtype.is_complex and not dtype.is_complex and dtype is not bool_ else value
+        return x.Const(value.astype(dtype.numpy).item(), dtype)
     return x.Cast(expr, dtype)
 
 
@@ -33,13 +37,13 @@ def call(scalar: str, args: tuple[x.Expr, ...]) -> x.Expr:
     compute = operand.compute
     wide = tuple(cast(arg, compute) for arg in args)
     result = x.Call(scalar, wide, rule.result_dtype(compute))
-    return cast(result, operand) if rule.result == "same" else result
+    return cast(result, operand) if rule.result in ("same", "real") and compute is not operand else result
 
 
 class Emitter:
     """Constructors of expressions, under the names that ops/rules.py promises."""
 
-    def const(self, value: bool | int | float, dtype: DType) -> x.Expr:
+    def const(self, value: bool | int | float | complex, dtype: DType) -> x.Expr:
         return x.Const(dtype.numpy.type(value).item(), dtype)
 
     def call(self, scalar: str, *args: x.Expr) -> x.Expr:

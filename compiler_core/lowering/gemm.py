@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler_core.dtype import float32, float64
 from compiler_core.graph.ir import Call, Node
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
@@ -28,7 +27,7 @@ def define_matmul(definer: Definer, node: Call) -> None:
     if a.shape[-1] == 0:
         definer.add_element(node, x.Const(0, node.dtype))
         return
-    if node.dtype in (float32, float64):
+    if node.dtype.compute is node.dtype:
         definer.add(make_gemm(node, node.name, _operand(definer, a), _operand(definer, b)), node.meta)
         return
     wide = node.meta.with_dtype(node.dtype.compute)

@@ -111,7 +111,8 @@ class _Placer:
             if scaled is None:
                 continue
             if isinstance(factor, x.Const):
-                return replace(scaled, alpha=scaled.alpha * float(factor.value))
+                is_real = not factor.value.imag
+                return replace(scaled, alpha=scaled.alpha * float(factor.value.real)) if is_real else None
             is_one = isinstance(factor, x.Load) and self.metas[factor.buffer].numel == 1
             if is_one and not scaled.scale and isinstance(factor, x.Load):
                 return replace(scaled, scale=factor.buffer)

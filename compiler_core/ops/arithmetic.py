@@ -2,16 +2,17 @@
 
 In: two arrays of one shape and dtype. Out: the same. Integer arithmetic wraps; integer division by zero gives 0.
 `maximum` and `minimum` propagate NaN and, as in torch, split the cotangent evenly between equal operands.
-`div` is floating only: the functions above choose the dtype.
+`div` is floating or complex only: the functions above choose the dtype. Complex numbers have no order: no `maximum`,
+`minimum`, `remainder`, `floor_divide`. Cotangents are multiplied by conjugates of derivatives, as torch has it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, of
 from compiler_core.ops import prims
-from compiler_core.ops.checks import BOOLEAN, FLOATING, INTEGRAL, NUMERIC, infer_alike
+from compiler_core.ops.checks import BOOLEAN, INEXACT, INTEGRAL, NUMERIC, ORDERED_NUMBERS, infer_alike
 from compiler_core.ops.pointwise import Eager, computed
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
@@ -34,21 +35,35 @@ def _binary(
 
 
 def _vjp_mul(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    return prims.mul(g, b), prims.mul(g, a)
+    return prims.mul(g, prims.conj(b)), prims.mul(g, prims.conj(a))
 
 
 def _vjp_div(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    da = prims.div(g, b)
-    return da, prims.neg(prims.mul(da, out))
+    da = prims.div(g, prims.conj(b))
+    return da, prims.neg(prims.mul(da, prims.conj(out)))
 
 
 def _vjp_pow(g: Value, out: Value, a: Value, b: Value) -> Pair:
     """a: g b a^(b-1). b: g a^b ln a, which is 0 where a = 0 and b >= 0 (the limit)."""
+    if of(a.dtype).is_complex:
+        return _vjp_complex_pow(g, out, a, b)
     one, zero = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
     da = prims.where(prims.eq(b, zero), zero, prims.mul(prims.mul(g, b), prims.pow(a, prims.sub(b, one))))
     at_zero = prims.bitwise_and(prims.eq(a, zero), prims.ge(b, zero))
     log_a = prims.log(prims.where(at_zero, one, a))
     return da, prims.where(at_zero, zero, prims.mul(prims.mul(g, out), log_a))
+
+
+def _vjp_complex_pow(g: Value, out: Value, a: Value, b: Value) -> Pair:
+    """The same with conjugates; b >= 0 means real and not negative."""
+    one, zero = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
+    slope = prims.mul(b, prims.pow(a, prims.sub(b, one)))
+    da = prims.where(prims.eq(b, zero), zero, prims.mul(g, prims.conj(slope)))
+    nothing = prims.full_like(prims.real(b), 0.0)
+    not_negative = prims.bitwise_and(prims.ge(prims.real(b), nothing), prims.eq(prims.imag(b), nothing))
+    at_zero = prims.bitwise_and(prims.eq(a, zero), not_negative)
+    log_a = prims.log(prims.where(at_zero, one, a))
+    return da, prims.where(at_zero, zero, prims.mul(g, prims.conj(prims.mul(out, log_a))))
 
 
 def _share(wins: Value, ties: Value, g: Value) -> Value:
@@ -73,8 +88,8 @@ def _vjp_remainder(g: Value, out: Value, a: Value, b: Value) -> Pair:
 
 
 def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
-    """Floats: IEEE's. Integers wrap, and to a negative power are 0, but for 1 and -1."""
-    if a.dtype.kind == "f":
+    """Floats: IEEE's. Complex: the principal value. Integers wrap, and to a negative power are 0, but for 1 and -1."""
+    if a.dtype.kind in "fc":
         return xp.power(a, b)  # type: ignore[no-any-return]
     parity = xp.where(b % 2 == 0, xp.absolute(a), a)
     inverse = xp.where(xp.absolute(a) == 1, parity, xp.zeros_like(a))
@@ -84,13 +99,20 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
 ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g))
 SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), lambda g, out, a, b: (g, prims.neg(g)))
 MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul)
-DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=FLOATING)
+DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT)
 POW = _binary("pow", _eager_pow, _vjp_pow, low=0.3, high=2.5)
-MAXIMUM = _binary("maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum)
-MINIMUM = _binary("minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum)
-REMAINDER = _binary("remainder", lambda xp, a, b: xp.remainder(a, b), _vjp_remainder, low=1.1, high=1.9)
+MAXIMUM = _binary("maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum, dtypes=ORDERED_NUMBERS)
+MINIMUM = _binary("minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum, dtypes=ORDERED_NUMBERS)
+REMAINDER = _binary(
+    "remainder", lambda xp, a, b: xp.remainder(a, b), _vjp_remainder, low=1.1, high=1.9, dtypes=ORDERED_NUMBERS
+)
 FLOOR_DIVIDE = _binary(
-    "floor_divide", lambda xp, a, b: xp.floor_divide(a, b), NotDifferentiable("piecewise constant"), low=1.0, high=6.0
+    "floor_divide",
+    lambda xp, a, b: xp.floor_divide(a, b),
+    NotDifferentiable("piecewise constant"),
+    low=1.0,
+    high=6.0,
+    dtypes=ORDERED_NUMBERS,
 )
 
 _BITS = INTEGRAL + BOOLEAN

@@ -21,13 +21,13 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value, meta_of
 
-Scalar = bool | int | float
+Scalar = bool | int | float  # and complex, where the function takes complex values
 Dim = int | Sequence[int] | None
 
 
 def is_scalar(x: object) -> TypeGuard[Scalar]:
     """Whether x is a number, Python's or NumPy's, and so weak."""
-    return isinstance(x, (bool, int, float, np.generic))
+    return isinstance(x, (bool, int, float, complex, np.generic))
 
 
 def plain(x: Scalar) -> Scalar:
@@ -117,7 +117,7 @@ def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:
     """Whether all are values of one shape and dtype: the usual case, worth not going the long way."""
     first: TensorMeta | None = None
     for x in xs:
-        if isinstance(x, (float, int, np.generic, list)):
+        if isinstance(x, (float, int, complex, np.generic, list)):
             return False
         meta = meta_of(x)
         if first is None:
@@ -128,9 +128,9 @@ def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:
 
 
 def floating(x: Value) -> Value:
-    """x if it is floating, else x in the default dtype."""
+    """x if it is floating or complex, else x in the default dtype."""
     x = as_value(x)
-    return x if dtype_of(x).is_floating_point else prims.cast(x, dt.get_default_dtype())
+    return x if dtype_of(x).is_inexact else prims.cast(x, dt.get_default_dtype())
 
 
 def widened(x: Value) -> Value:

@@ -16,9 +16,13 @@ from compiler_core.meta import Shape, TensorMeta
 
 FLOATING = dt.FLOATING
 INTEGRAL = tuple(d for d in dt.ALL if d.kind in "iu")
+COMPLEX = dt.COMPLEX
+INEXACT = FLOATING + COMPLEX
 SIGNED = tuple(d for d in dt.ALL if d.kind in "if")
-NUMERIC = FLOATING + INTEGRAL
+ORDERED_NUMBERS = FLOATING + INTEGRAL
+NUMERIC = ORDERED_NUMBERS + COMPLEX
 BOOLEAN = (dt.bool_,)
+ORDERED = ORDERED_NUMBERS + BOOLEAN
 EVERY = dt.ALL
 INDEX = (dt.int64, dt.int32)
 

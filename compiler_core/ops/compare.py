@@ -1,7 +1,7 @@
 """Comparisons (to bool) and `where`.
 
 In: two arrays of one shape and dtype; for `where` a bool array before them. Out: bool, or the chosen elements.
-NaN compares unequal to everything, itself included.
+NaN compares unequal to everything, itself included. Complex numbers are equal or not, and have no order.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 from compiler_core.dtype import DType, bool_
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.checks import BOOLEAN, EVERY, check_alike, check_dtype, check_same_shape, infer_alike
+from compiler_core.ops.checks import BOOLEAN, EVERY, ORDERED, check_alike, check_dtype, check_same_shape, infer_alike
 from compiler_core.ops.pointwise import Eager, computed
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import Pointwise
 
 
-def _comparison(name: str, eager: Eager) -> Op:
+def _comparison(name: str, eager: Eager, dtypes: tuple[DType, ...] = ORDERED) -> Op:
     """Register op `name`: (a, b) -> bool of their shape."""
     samples = tuple(Sample((shape, shape), low=-3.0, high=3.0) for shape in ((3, 4), (), (2, 1, 5)))
     vjp = NotDifferentiable("the result is a truth value")
-    return register(Op(name, infer_alike(name, EVERY, bool_), computed(eager), vjp, Pointwise(name), samples, EVERY))
+    return register(Op(name, infer_alike(name, dtypes, bool_), computed(eager), vjp, Pointwise(name), samples, dtypes))
 
 
-EQ = _comparison("eq", lambda xp, a, b: xp.equal(a, b))
-NE = _comparison("ne", lambda xp, a, b: xp.not_equal(a, b))
+EQ = _comparison("eq", lambda xp, a, b: xp.equal(a, b), EVERY)
+NE = _comparison("ne", lambda xp, a, b: xp.not_equal(a, b), EVERY)
 LT = _comparison("lt", lambda xp, a, b: xp.less(a, b))
 LE = _comparison("le", lambda xp, a, b: xp.less_equal(a, b))
 GT = _comparison("gt", lambda xp, a, b: xp.greater(a, b))

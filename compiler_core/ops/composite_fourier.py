@@ -1,6 +1,7 @@
-"""The functions of torch.fft that stay within the real numbers: sample frequencies, and shifts of the zero frequency.
+"""The functions of torch.fft around the transforms: sample frequencies, and shifts of the zero frequency.
 
-In: a size and a spacing; or values. Out: f[n]; or values of the same shape. The transforms need complex numbers.
+In: a size and a spacing; or values. Out: f[n]; or values of the same shape. The transforms are in
+composite_transforms.py.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def matmul(input: Value, other: Value) -> Value:
         raise ShapeError("matmul of a scalar", expected="at least one dim on both sides", remedy="use mul")
     need_one_dtype("matmul", a, b)
     dtype = dtype_of(a)
-    if not dtype.is_floating_point:
+    if not dtype.is_inexact:
         return cast(matmul(cast(a, dt.float64), cast(b, dt.float64)), dtype)
     a, b = cast(a, dtype), cast(b, dtype)
     if len(a.shape) == 1:

@@ -104,13 +104,13 @@ def bitwise_not(input: Value) -> Value:
 def isnan(input: Value) -> Value:
     """input is NaN."""
     x = as_value(input)
-    return prims.isnan(x) if dtype_of(x).is_floating_point else like(prims.full(shape_of(x), False, bool_), x)
+    return prims.isnan(x) if dtype_of(x).is_inexact else like(prims.full(shape_of(x), False, bool_), x)
 
 
 def isinf(input: Value) -> Value:
     """input is +inf or -inf."""
     x = as_value(input)
-    if not dtype_of(x).is_floating_point:
+    if not dtype_of(x).is_inexact:
         return like(prims.full(shape_of(x), False, bool_), x)
     return eq(prims.abs(x), math.inf)
 
@@ -118,7 +118,7 @@ def isinf(input: Value) -> Value:
 def isfinite(input: Value) -> Value:
     """input is neither NaN nor infinite."""
     x = as_value(input)
-    if not dtype_of(x).is_floating_point:
+    if not dtype_of(x).is_inexact:
         return like(prims.full(shape_of(x), True, bool_), x)
     return lt(prims.abs(x), math.inf)
 
@@ -157,6 +157,9 @@ def nan_to_num(input: Value, nan: float = 0.0, posinf: float | None = None, negi
     import ml_dtypes
 
     x = as_value(input)
+    if dtype_of(x).is_complex:
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (prims.real(x), prims.imag(x)))
+        return prims.complex(*parts)
     if not dtype_of(x).is_floating_point:
         return as_new(x)
     limits = ml_dtypes.finfo(dtype_of(x).numpy)  # type: ignore[no-untyped-call]

@@ -53,7 +53,7 @@ def _pad_constant(input: Value, low: list[int], high: list[int], value: Scalar |
     for d, (a, b) in enumerate(zip(low, high)):
         x = _cropped(x, d, a, b)
     low, high = [builtins.max(0, n) for n in low], [builtins.max(0, n) for n in high]
-    kind = {"f": float, "b": bool}.get(dtype_of(x).kind, int)
+    kind = {"f": float, "b": bool, "c": complex}.get(dtype_of(x).kind, int)
     if any(low) or any(high):
         return prims.pad(x, low, high, kind(value or 0))
     return as_new(x) if x is input else x

@@ -71,7 +71,7 @@ def mul(input: Operand, other: Operand) -> Value:
 def true_divide(input: Operand, other: Operand) -> Value:
     """input / other; integers become the default dtype first."""
     dtype = dt.promote(loose(input), loose(other))
-    return prims.div(*operands(input, other, dtype=dtype if dtype.is_floating_point else dt.get_default_dtype()))
+    return prims.div(*operands(input, other, dtype=dtype if dtype.is_inexact else dt.get_default_dtype()))
 
 
 def _divisor(b: Value, given: Operand) -> Value:
@@ -133,9 +133,11 @@ def pow(input: Operand, exponent: Operand) -> Value:
 
 def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
     """x ** exponent without `pow`, if the exponent is one of the usual ones."""
-    if isinstance(exponent, float) and not dtype_of(x).is_floating_point:
+    if isinstance(exponent, float) and not dtype_of(x).is_inexact:
         x = floating(x)
-    if isinstance(exponent, int) and exponent < 0 and not dtype_of(x).is_floating_point:
+    if isinstance(exponent, complex) and not dtype_of(x).is_complex:
+        return None
+    if isinstance(exponent, int) and exponent < 0 and not dtype_of(x).is_inexact:
         raise DTypeError("integers to a negative power", remedy="convert to a floating dtype first", got=str(exponent))
     simple: dict[Scalar, Callable[[Value], Value]] = {
         2: lambda v: prims.mul(v, v),
@@ -153,8 +155,9 @@ def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
 
 
 def float_power(input: Operand, exponent: Operand) -> Value:
-    """input ** exponent, in float64."""
-    return prims.pow(*operands(input, exponent, dtype=dt.float64))
+    """input ** exponent, in float64, or complex128 if one is complex."""
+    is_complex = dt.promote(loose(input), loose(exponent)).is_complex
+    return prims.pow(*operands(input, exponent, dtype=dt.complex128 if is_complex else dt.float64))
 
 
 def maximum(input: Operand, other: Operand) -> Value:
@@ -240,6 +243,8 @@ def abs(input: Value) -> Value:
 def sign(input: Value) -> Value:
     """-1, 0 or 1."""
     x = as_value(input)
+    if dtype_of(x).is_complex:
+        raise DTypeError("sign is not defined for complex numbers", got=dtype_of(x).name, remedy="use sgn")
     return prims.cast(prims.ne(x, prims.full_like(x, 0)), dtype_of(x)) if dtype_of(x).kind in "ub" else prims.sign(x)
 
 
@@ -299,8 +304,10 @@ def tan(input: Value) -> Value:
 
 
 def sinh(input: Value) -> Value:
-    """Hyperbolic sine: by expm1 near 0; else by e^(|x|/2), squared last, as e^|x| overflows first."""
+    """Hyperbolic sine: by expm1 near 0; else by e^(|x|/2), squared last, as e^|x| overflows first. Complex: by sin."""
     x = floating(input)
+    if dtype_of(x).is_complex:
+        return mul(prims.sin(mul(x, 1j)), -1j)
     one = prims.full_like(x, 1.0)
     is_small = prims.lt(prims.abs(x), one)
     e = prims.expm1(prims.where(is_small, x, prims.full_like(x, 0.0)))
@@ -311,8 +318,10 @@ def sinh(input: Value) -> Value:
 
 
 def cosh(input: Value) -> Value:
-    """Hyperbolic cosine, by e^(x/2), squared last, as e^x overflows first."""
+    """Hyperbolic cosine, by e^(x/2), squared last, as e^x overflows first. Complex: by cos."""
     x = floating(input)
+    if dtype_of(x).is_complex:
+        return prims.cos(mul(x, 1j))
     up, down = prims.exp(mul(x, 0.5)), prims.exp(mul(x, -0.5))
     return prims.add(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down))
 

@@ -38,7 +38,7 @@ def torch_shape(input: Value, product: Value) -> tuple[int, ...]:
 
 def product_of(a: Value, b: Value) -> Value:
     """a @ b, for integers by sums of products (the primitive takes floats alone)."""
-    if dt.promote(a, b).is_floating_point:
+    if dt.promote(a, b).is_inexact:
         return F.matmul(a, b)
     left = a if len(a.shape) > 1 else F.unsqueeze(a, 0)
     right = b if len(b.shape) > 1 else F.unsqueeze(b, -1)

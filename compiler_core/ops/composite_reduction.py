@@ -52,7 +52,7 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 
 def _summable(x: Value, dtype: DType | None) -> Value:
     """x in the dtype of its sum: int64 for bools and integers."""
-    if dtype is None and not dtype_of(x).is_floating_point:
+    if dtype is None and not dtype_of(x).is_inexact:
         dtype = dt.int64
     return cast(x, dtype)
 
@@ -98,6 +98,14 @@ def centered(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
     return average, prims.sub(wide, broadcast_to(average, shape))
 
 
+def abs_squared(x: Value) -> Value:
+    """|x|^2, real."""
+    if not dtype_of(x).is_complex:
+        return prims.mul(x, x)
+    re, im = prims.real(x), prims.imag(x)
+    return prims.add(prims.mul(re, re), prims.mul(im, im))
+
+
 def var_mean(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> tuple[Value, Value]:
@@ -111,11 +119,11 @@ def var_mean(
     dims = normalize_dims(dim, len(x.shape))
     shape = shape_of(x)
     average, deviation = centered(widened(x), dims)
-    total = prims.sum(prims.mul(deviation, deviation), dims)
+    total = prims.sum(abs_squared(deviation), dims)
     divisor = _count(shape, dims) - (float(unbiased) if correction is None else correction)
     result = prims.div(total, prims.full_like(total, builtins.max(divisor, 0.0)))
     kept = average if keepdim else prims.reshape(average, tuple(n for d, n in enumerate(shape) if d not in dims))
-    return cast(_keep(result, shape, dims, keepdim), dtype_of(x)), cast(kept, dtype_of(x))
+    return cast(_keep(result, shape, dims, keepdim), dtype_of(x).real), cast(kept, dtype_of(x))
 
 
 @numpy_names
@@ -245,22 +253,23 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
         return composite_matrix.nuclear_norm(x, dim, keepdim)
     wide = widened(x)
     if p in ("fro", 2):
-        result = sqrt_flat_at_zero(sum(prims.mul(wide, wide), dim, keepdim))
+        result = sqrt_flat_at_zero(sum(abs_squared(wide), dim, keepdim))
     elif p == math.inf:
         result = amax(prims.abs(wide), dim, keepdim)
     elif p == -math.inf:
         result = amin(prims.abs(wide), dim, keepdim)
     elif p == 0:
-        count = cast(sum(truth(wide), dim, keepdim), dtype_of(wide))
+        count = cast(sum(truth(wide), dim, keepdim), dtype_of(wide).real)
         always = prims.full(shape_of(count), True, dt.bool_)
-        result = prims.where(always, count, sum(wide, dim, keepdim))  # its gradient is 0, as torch has it
+        rest = cast(sum(wide, dim, keepdim), dtype_of(count))
+        result = prims.where(always, count, rest)  # its gradient is 0, as torch has it
     elif p == 1:
         result = sum(prims.abs(wide), dim, keepdim)
     else:
-        power = float(p)
-        total = sum(prims.pow(prims.abs(wide), prims.full_like(wide, power)), dim, keepdim)
+        power, size = float(p), prims.abs(wide)
+        total = sum(prims.pow(size, prims.full_like(size, power)), dim, keepdim)
         result = prims.pow(total, prims.full_like(total, 1.0 / power))
-    return cast(result, dtype_of(x))
+    return cast(result, dtype_of(x).real)
 
 
 def stable_shift(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
@@ -281,9 +290,10 @@ def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
     shape = shape_of(x)
     if not _count(shape, dims):
         return _keep(prims.log(prims.sum(x, dims)), shape, dims, keepdim)
-    peak = prims.detach(prims.max(wide, dims))
+    peak = prims.detach(prims.max(prims.real(wide) if dtype_of(x).is_complex else wide, dims))
     finite = prims.lt(prims.abs(peak), prims.full_like(peak, math.inf))
     peak = prims.where(finite, peak, prims.full_like(peak, 0.0))  # all -inf: shift by 0, so that the result is -inf
+    peak = cast(peak, dtype_of(wide))
     shifted = prims.sub(wide, broadcast_to(prims.reshape(peak, kept_shape(shape, dims)), shape))
     result = prims.add(prims.log(prims.sum(prims.exp(shifted), dims)), peak)
     return _keep(cast(result, dtype_of(x)), shape, dims, keepdim)

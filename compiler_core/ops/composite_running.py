@@ -194,7 +194,7 @@ def _end(slopes: _Line, h: _Line, near: int, far: int, edge_order: int) -> Value
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Running products along `dim`."""
     x = cast(as_value(input), dtype)
-    x = x if dtype_of(x).is_floating_point or dtype is not None else cast(x, dt.int64)
+    x = x if dtype_of(x).is_inexact or dtype is not None else cast(x, dt.int64)
     d = normalize_dim(dim, len(x.shape))
     if not x.shape or x.shape[d] <= 1:
         return prims.cast(x, dtype_of(x))

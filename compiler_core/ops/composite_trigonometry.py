@@ -1,4 +1,4 @@
-"""Inverse trigonometric and hyperbolic functions, angles, signs and floating-point parts, with torch's names.
+"""Inverse trigonometric and hyperbolic functions, signs and floating-point parts, with torch's names.
 
 In: values and Python scalars, broadcast and promoted. Out: one value; integers become the default dtype first.
 Sources: the primitives of inverse.py; hypot scales by the larger side (Kahan); sinc(x) = sin(pi x)/(pi x).
@@ -13,7 +13,7 @@ from compiler_core.dtype import bool_
 from compiler_core.errors import DTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_new, as_value, cast, dtype_of, floating, is_scalar, operands, shape_of
+from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, operands, shape_of
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.registry import Value
 
@@ -51,7 +51,7 @@ def atanh(input: Value) -> Value:
 def floating_operands(*xs: Operand) -> tuple[Value, ...]:
     """The operands broadcast, in their common dtype, or the default one where that is of integers."""
     dtype = dt.promote(*(x if is_scalar(x) else as_value(x) for x in xs))
-    return operands(*xs, dtype=dtype if dtype.is_floating_point else dt.get_default_dtype())
+    return operands(*xs, dtype=dtype if dtype.is_inexact else dt.get_default_dtype())
 
 
 def atan2(input: Operand, other: Operand) -> Value:
@@ -110,8 +110,13 @@ def signbit(input: Value) -> Value:
 
 
 def sgn(input: Value) -> Value:
-    """sign: -1, 0 or 1."""
-    return F.sign(input)
+    """sign: -1, 0 or 1; of complex numbers x / |x|, 0 at 0."""
+    x = as_value(input)
+    if not dtype_of(x).is_complex:
+        return F.sign(x)
+    size = prims.abs(x)
+    is_zero = F.eq(size, 0.0)
+    return prims.div(x, cast(F.where(is_zero, 1.0, size), dtype_of(x)))
 
 
 def heaviside(input: Value, values: Value) -> Value:
@@ -220,28 +225,3 @@ def nextafter(input: Value, other: Value) -> Value:
     result = prims.where(F.logical_or(prims.isnan(a), prims.isnan(b)), prims.add(a, b), result)
     nothing = F.where(F.isfinite(a), prims.sub(a, first), 0.0)  # 0, with input's gradient
     return prims.sub(result, nothing)
-
-
-# ---- real numbers as complex ones
-
-
-def real(input: Value) -> Value:
-    """input: it is real."""
-    return input
-
-
-def isreal(input: Value) -> Value:
-    """True everywhere: the dtype is real."""
-    return prims.full(shape_of(input), True, bool_)
-
-
-def conj_physical(input: Value) -> Value:
-    """A copy: real numbers are their own conjugates."""
-    return as_new(as_value(input))
-
-
-def angle(input: Value) -> Value:
-    """pi below 0, else 0; NaN stays. The gradient is 0."""
-    x = floating(input)
-    turned = prims.where(F.lt(x, 0.0), prims.full_like(x, math.pi), prims.full_like(x, 0.0))
-    return prims.where(prims.isnan(x), x, turned)

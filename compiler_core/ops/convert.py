@@ -1,7 +1,8 @@
 """The two pointwise ops that change how a value is taken, not its numbers: cast (dtype) and detach (no gradient).
 
 In: one array. Out: an array of its shape. Casting to bool means `!= 0`; float to integer truncates, and is undefined
-out of range, as in C. A cast between floating dtypes hands the cotangent back in the operand's dtype, or stops it.
+out of range, as in C; complex to real takes the real part. A cast between floating or complex dtypes hands the
+cotangent back in the operand's dtype; any other stops it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ def _infer_cast(x: TensorMeta, dtype: DType) -> TensorMeta:
 
 
 def _eager_cast(xp: Any, x: Array, dtype: DType) -> Array:
+    if x.dtype.kind == "c" and dtype.kind not in "cb":
+        x = x.real
     with np.errstate(all="ignore"):
         return x.astype(dtype.numpy)
 
 
 def _vjp_cast(g: Value, out: Value, x: Value, dtype: DType) -> tuple[Value | None]:
     source = of(x.dtype)
-    return (prims.cast(g, source) if source.is_floating_point and dtype.is_floating_point else None,)
+    return (prims.cast(g, source) if source.is_inexact and dtype.is_inexact else None,)
 
 
 def _emit_cast(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...], dtype: DType) -> Any:
@@ -38,7 +41,18 @@ def _emit_cast(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...], dty
 
 
 def _cast_samples() -> tuple[Sample, ...]:
-    targets = (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64, dt.int32, dt.uint8, dt.bool_)
+    targets = (
+        dt.float32,
+        dt.float64,
+        dt.float16,
+        dt.bfloat16,
+        dt.int64,
+        dt.int32,
+        dt.uint8,
+        dt.bool_,
+        dt.complex64,
+        dt.complex128,
+    )
     return tuple(Sample(((3, 4),), {"dtype": target}, low=0.0, high=9.0) for target in targets)
 
 

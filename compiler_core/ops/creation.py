@@ -15,7 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
-from compiler_core.ops.checks import EVERY, NUMERIC, check_dim, check_dtype
+from compiler_core.ops.checks import EVERY, ORDERED_NUMBERS, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.rules import Indexed
 
@@ -64,6 +64,7 @@ FULL = register(
                 ((0,), True, dt.bool_),
                 ((4,), float("-inf"), dt.float64),
                 ((4,), 0.1, dt.bfloat16),
+                ((4,), 1.5 - 2j, dt.complex64),
             )
         ),
         dtypes=EVERY,
@@ -74,7 +75,7 @@ FULL = register(
 def _infer_iota(*, shape: Shape, dim: int, dtype: DType) -> TensorMeta:
     check_sizes("iota", shape)
     check_dim("iota", dim, len(shape))
-    check_dtype("iota", TensorMeta(shape, dtype), NUMERIC, "the result")
+    check_dtype("iota", TensorMeta(shape, dtype), ORDERED_NUMBERS, "the result")
     return TensorMeta(shape, dtype)
 
 
@@ -100,6 +101,6 @@ IOTA = register(
             Sample((), {"shape": (2, 3), "dim": 1, "dtype": dt.float32}),
             Sample((), {"shape": (2, 3), "dim": 0, "dtype": dt.int32}),
         ),
-        dtypes=NUMERIC,
+        dtypes=ORDERED_NUMBERS,
     )
 )

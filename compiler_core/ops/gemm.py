@@ -1,8 +1,9 @@
-"""GEMM as a library routine: C = alpha * scale * A @ B + beta * C, batched, f32 or f64, by strides.
+"""GEMM as a library routine: C = alpha * scale * A @ B + beta * C, batched, f32, f64, c64 or c128, by strides.
 
 Operands: a (*batch, m, k), b (*batch, k, n), and perhaps scale, one element read at run time. Result: c (*batch, m, n).
-attrs: alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least the length
-of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the batch.
+attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least
+the length of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the
+batch.
 The C call is CBLAS's, in loops over the batch axes: with row-major order (code 101) a matrix of unit column stride is
 passed as it is (111), one of unit row stride as transposed (112).
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType, float32, float64
+from compiler_core.dtype import DType, complex64, complex128, float32, float64
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.routine import (
     Array,
@@ -28,7 +29,9 @@ from compiler_core.ops.routine import (
     register_routine,
 )
 
-_SYMBOL: dict[DType, str] = {float32: "cblas_sgemm", float64: "cblas_dgemm"}
+_SYMBOL: dict[DType, str] = {
+    float32: "cblas_sgemm", float64: "cblas_dgemm", complex64: "cblas_cgemm", complex128: "cblas_zgemm",
+}  # fmt: skip
 
 _HELPER = """\
 template <class T>
@@ -36,6 +39,13 @@ static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, in
                            const T* b, int ldb, T beta, T* c, int ldc) {
   typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
   ((gemm)routine)(101, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+template <class T>
+static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a,
+                                   int lda, const T* b, int ldb, T beta, T* c, int ldc) {
+  typedef void (*gemm)(int, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*,
+                       void*, int);
+  ((gemm)routine)(101, ta, tb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc);
 }
 
 """
@@ -84,7 +94,8 @@ def _emit(call: CCall) -> Iterator[str]:
     sizes = f"{m}, {n}, {a.layout.shape[-1]}"
     matrices = f"{alpha}, {_at(a)}, {lda}, {_at(b)}, {ldb}, ({ctype}){call.attrs['beta']!r}, {_at(c)}, {ldc}"
     routine = call.symbol(_SYMBOL[c.layout.dtype])
-    yield f"{pad}dc_gemm<{ctype}>({routine}, {ta}, {tb}, {sizes}, {matrices});"
+    function = "dc_complex_gemm" if c.layout.dtype.is_complex else "dc_gemm"
+    yield f"{pad}{function}<{ctype}>({routine}, {ta}, {tb}, {sizes}, {matrices});"
 
 
 def _order(matrix: Strided) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Inverse trigonometric and hyperbolic primitives, and copysign.
 
-In: one floating array, or two alike. Out: an array of that shape and dtype; NaN outside the function's domain.
+In: one floating or complex array, or two floating ones alike. Out: an array of that shape and dtype; NaN outside the
+function's domain, of complex numbers the principal branch.
 atan2(y, x) is the angle of (x, y) in (-pi, pi]; its gradient at the origin is 0, as torch has it. copysign's sign is
 the sign bit, that of zeros and NaN included; its second operand's gradient is 0,
 and so is the first's at 0.
@@ -8,9 +9,10 @@ and so is the first's at 0.
 
 from __future__ import annotations
 
+from compiler_core.dtype import of
 from compiler_core.ops import prims
 from compiler_core.ops.arithmetic import Pair
-from compiler_core.ops.checks import FLOATING, infer_alike
+from compiler_core.ops.checks import FLOATING, INEXACT, infer_alike
 from compiler_core.ops.pointwise import Eager, computed
 from compiler_core.ops.registry import Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
@@ -28,10 +30,10 @@ def _inverse(name: str, eager: Eager, slope: VjpRule, low: float = -0.9, high: f
     """Register op `name`. slope(x): the derivative. [low, high]: where samples are drawn from."""
 
     def vjp(g: Value, out: Value, x: Value) -> tuple[Value]:
-        return (prims.mul(g, slope(x)),)
+        return (prims.mul(g, prims.conj(slope(x))),)
 
     samples = tuple(Sample((shape,), low=low, high=high) for shape in ((3, 4), (), (2, 1, 5)))
-    return register(Op(name, infer_alike(name, FLOATING), computed(eager), vjp, Pointwise(name), samples, FLOATING))
+    return register(Op(name, infer_alike(name, INEXACT), computed(eager), vjp, Pointwise(name), samples, INEXACT))
 
 
 def _slope_asin(x: Value) -> Value:
@@ -39,6 +41,8 @@ def _slope_asin(x: Value) -> Value:
 
 
 def _slope_acosh(x: Value) -> Value:
+    if of(x.dtype).is_complex:  # the root of the product would be of the other branch on the left half plane
+        return prims.mul(prims.rsqrt(prims.sub(x, _one(x))), prims.rsqrt(prims.add(x, _one(x))))
     return prims.rsqrt(prims.mul(prims.sub(x, _one(x)), prims.add(x, _one(x))))
 
 

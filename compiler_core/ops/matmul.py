@@ -1,6 +1,6 @@
 """Batched matrix product: the one op that a library computes.
 
-In: a: T[*batch, M, K], b: T[*batch, K, N], equal batch dims. Out: T[*batch, M, N]. Floating dtypes only.
+In: a: T[*batch, M, K], b: T[*batch, K, N], equal batch dims. Out: T[*batch, M, N]. Floating and complex dtypes only.
 The 16-bit floats are multiplied and summed in f32 and rounded once. K = 0 gives zeros.
 """
 
@@ -14,13 +14,13 @@ from compiler_core.dtype import of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.checks import FLOATING, check_dtype
+from compiler_core.ops.checks import INEXACT, check_dtype
 from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 
 
 def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
-    check_dtype("matmul", a, FLOATING)
+    check_dtype("matmul", a, INEXACT)
     check_dtype("matmul", b, (a.dtype,), "operand 1")
     if a.ndim < 2 or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise ShapeError("matmul: shapes do not fit", expected="(*batch, M, K) x (*batch, K, N)", got=f"{a} x {b}")
@@ -40,8 +40,13 @@ def transpose_last(x: Value) -> Value:
     return prims.permute(x, (*range(n - 2), n - 1, n - 2))
 
 
+def adjoint(x: Value) -> Value:
+    """The conjugate of x with its last two dims exchanged."""
+    return prims.conj(transpose_last(x))
+
+
 def _vjp_matmul(g: Value, out: Value, a: Value, b: Value) -> tuple[Value, Value]:
-    return prims.matmul(g, transpose_last(b)), prims.matmul(transpose_last(a), g)
+    return prims.matmul(g, adjoint(b)), prims.matmul(adjoint(a), g)
 
 
 MATMUL = register(
@@ -61,6 +66,6 @@ MATMUL = register(
                 ((0, 3), (3, 2)),
             )
         ),
-        dtypes=FLOATING,
+        dtypes=INEXACT,
     )
 )

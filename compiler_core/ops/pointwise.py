@@ -1,9 +1,11 @@
 """Pointwise primitives of one operand: negation, exponentials, roots, rounding, erf, sigmoid.
 
 In: one array. Out: an array of the same shape and dtype (isnan, logical_not: bool).
+Those with complex dtypes take the principal branch; the modulus `abs` of a complex array is real.
 The 16-bit floats are computed in float32 and rounded once per op (`computed`). Warnings of NumPy about NaN and
-infinity are silenced: they are values here. A vjp multiplies the cotangent by the derivative, written with other ops
-and preferring the op's own output to recomputing it.
+infinity are silenced: they are values here. A vjp multiplies the cotangent by the conjugate of the derivative (torch's
+convention; `prims.conj` of a real value is that value), written with other ops and preferring the op's own output to
+recomputing it.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType, bool_
+from compiler_core.dtype import DType, bool_, of
+from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.checks import BOOLEAN, FLOATING, SIGNED, infer_alike
+from compiler_core.ops.checks import BOOLEAN, COMPLEX, FLOATING, INEXACT, SIGNED, check_dtype, infer_alike
 from compiler_core.ops.erf import erf_array, erfc_array
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
@@ -66,29 +69,50 @@ def _one_minus(x: Value) -> Value:
     return prims.sub(prims.full_like(x, 1.0), x)
 
 
-NEG = _unary("neg", lambda xp, x: xp.negative(x), lambda g, out, x: (prims.neg(g),), dtypes=SIGNED)
-EXP = _unary("exp", lambda xp, x: xp.exp(x), lambda g, out, x: (prims.mul(g, out),))
+def _times(g: Value, slope: Value) -> Value:
+    """The cotangent through a function of this derivative."""
+    return prims.mul(g, prims.conj(slope))
+
+
+NEG = _unary("neg", lambda xp, x: xp.negative(x), lambda g, out, x: (prims.neg(g),), dtypes=SIGNED + COMPLEX)
+EXP = _unary("exp", lambda xp, x: xp.exp(x), lambda g, out, x: (_times(g, out),), dtypes=INEXACT)
 EXPM1 = _unary(
-    "expm1", lambda xp, x: xp.expm1(x), lambda g, out, x: (prims.mul(g, prims.add(out, prims.full_like(out, 1.0))),)
+    "expm1",
+    lambda xp, x: xp.expm1(x),
+    lambda g, out, x: (_times(g, prims.add(out, prims.full_like(out, 1.0))),),
+    dtypes=INEXACT,
 )
-LOG = _unary("log", lambda xp, x: xp.log(x), lambda g, out, x: (prims.div(g, x),), low=0.1, high=4.0)
+LOG = _unary(
+    "log", lambda xp, x: xp.log(x), lambda g, out, x: (prims.div(g, prims.conj(x)),), low=0.1, high=4.0, dtypes=INEXACT
+)
 LOG1P = _unary(
     "log1p",
     lambda xp, x: xp.log1p(x),
-    lambda g, out, x: (prims.div(g, prims.add(x, prims.full_like(x, 1.0))),),
+    lambda g, out, x: (prims.div(g, prims.conj(prims.add(x, prims.full_like(x, 1.0)))),),
     low=-0.8,
     high=4.0,
+    dtypes=INEXACT,
 )
-SIN = _unary("sin", lambda xp, x: xp.sin(x), lambda g, out, x: (prims.mul(g, prims.cos(x)),))
-COS = _unary("cos", lambda xp, x: xp.cos(x), lambda g, out, x: (prims.neg(prims.mul(g, prims.sin(x))),))
-TANH = _unary("tanh", lambda xp, x: xp.tanh(x), lambda g, out, x: (prims.mul(g, _one_minus(prims.mul(out, out))),))
-SQRT = _unary("sqrt", lambda xp, x: xp.sqrt(x), lambda g, out, x: (prims.div(_scale(g, 0.5), out),), low=0.1, high=4.0)
+SIN = _unary("sin", lambda xp, x: xp.sin(x), lambda g, out, x: (_times(g, prims.cos(x)),), dtypes=INEXACT)
+COS = _unary("cos", lambda xp, x: xp.cos(x), lambda g, out, x: (prims.neg(_times(g, prims.sin(x))),), dtypes=INEXACT)
+TANH = _unary(
+    "tanh", lambda xp, x: xp.tanh(x), lambda g, out, x: (_times(g, _one_minus(prims.mul(out, out))),), dtypes=INEXACT
+)
+SQRT = _unary(
+    "sqrt",
+    lambda xp, x: xp.sqrt(x),
+    lambda g, out, x: (prims.div(_scale(g, 0.5), prims.conj(out)),),
+    low=0.1,
+    high=4.0,
+    dtypes=INEXACT,
+)
 RSQRT = _unary(
     "rsqrt",
     lambda xp, x: xp.reciprocal(xp.sqrt(x)),
-    lambda g, out, x: (prims.mul(_scale(g, -0.5), prims.mul(out, prims.mul(out, out))),),
+    lambda g, out, x: (_times(_scale(g, -0.5), prims.mul(out, prims.mul(out, out))),),
     low=0.1,
     high=4.0,
+    dtypes=INEXACT,
 )
 ERF = _unary(
     "erf",
@@ -104,15 +128,42 @@ ERFC = _unary(
 SIGMOID = _unary(
     "sigmoid",
     lambda xp, x: xp.reciprocal(1.0 + xp.exp(-x)),
-    lambda g, out, x: (prims.mul(g, prims.mul(out, _one_minus(out))),),
+    lambda g, out, x: (_times(g, prims.mul(out, _one_minus(out))),),
     low=-4.0,
     high=4.0,
+    dtypes=INEXACT,
 )
-ABS = _unary("abs", lambda xp, x: xp.absolute(x), lambda g, out, x: (prims.mul(g, prims.sign(x)),), dtypes=SIGNED)
+
+
+def _infer_abs(x: TensorMeta) -> TensorMeta:
+    check_dtype("abs", x, SIGNED + COMPLEX)
+    return x.with_dtype(x.dtype.real)
+
+
+def _vjp_abs(g: Value, out: Value, x: Value) -> tuple[Value]:
+    """g sgn(x); 0 at 0."""
+    dtype = of(x.dtype)
+    if not dtype.is_complex:
+        return (prims.mul(g, prims.sign(x)),)
+    size = prims.where(prims.eq(out, prims.full_like(out, 0.0)), prims.full_like(out, 1.0), out)
+    return (prims.mul(prims.cast(g, dtype), prims.div(x, prims.cast(size, dtype))),)
+
+
+ABS = register(
+    Op(
+        "abs",
+        _infer_abs,
+        computed(lambda xp, x: xp.absolute(x)),
+        _vjp_abs,
+        Pointwise("abs"),
+        tuple(Sample((shape,)) for shape in ((3, 4), (), (2, 1, 5))),
+        SIGNED + COMPLEX,
+    )
+)
 SIGN = _unary("sign", lambda xp, x: xp.sign(x), _FLAT, dtypes=SIGNED)
 FLOOR = _unary("floor", lambda xp, x: xp.floor(x), _FLAT)
 CEIL = _unary("ceil", lambda xp, x: xp.ceil(x), _FLAT)
 ROUND = _unary("round", lambda xp, x: xp.rint(x), _FLAT)  # half to even
 TRUNC = _unary("trunc", lambda xp, x: xp.trunc(x), _FLAT)
-ISNAN = _unary("isnan", lambda xp, x: xp.isnan(x), _TRUTH, out=bool_)
+ISNAN = _unary("isnan", lambda xp, x: xp.isnan(x), _TRUTH, out=bool_, dtypes=INEXACT)
 LOGICAL_NOT = _unary("logical_not", lambda xp, x: xp.logical_not(x), _TRUTH, dtypes=BOOLEAN, out=bool_)

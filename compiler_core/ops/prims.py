@@ -7,13 +7,17 @@ The vjp rules and everything above them are written with these. Nothing here bro
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.dtype import DType, of
+from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
+from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.registry import OPS, Value, bind
 
 Ints = Sequence[int]
+Number = builtins.complex  # and so float, int, bool
 
 
 # ---- pointwise, one operand
@@ -265,65 +269,6 @@ def matmul(a: Value, b: Value) -> Value:
     return bind(OPS["matmul"], a, b)
 
 
-# ---- linear algebra: see factor.py and solving.py for what is packed
-
-
-def cholesky(a: Value) -> Value:
-    return bind(OPS["cholesky"], a)
-
-
-def cholesky_info(a: Value) -> Value:
-    return bind(OPS["cholesky_info"], a)
-
-
-def eigh(a: Value) -> Value:
-    return bind(OPS["eigh"], a)
-
-
-def svd(a: Value, full: bool) -> Value:
-    return bind(OPS["svd"], a, full=full)
-
-
-def svdvals(a: Value) -> Value:
-    return bind(OPS["svdvals"], a)
-
-
-def qr(a: Value, full: bool) -> Value:
-    return bind(OPS["qr"], a, full=full)
-
-
-def lu(a: Value, pivot: bool) -> Value:
-    return bind(OPS["lu"], a, pivot=pivot)
-
-
-def solve(a: Value, b: Value) -> Value:
-    return bind(OPS["solve"], a, b)
-
-
-def solve_triangular(a: Value, b: Value, upper: bool, unitriangular: bool) -> Value:
-    return bind(OPS["solve_triangular"], a, b, upper=upper, unitriangular=unitriangular)
-
-
-def det(a: Value) -> Value:
-    return bind(OPS["det"], a)
-
-
-def cofactor(a: Value) -> Value:
-    return bind(OPS["cofactor"], a)
-
-
-def slogdet(a: Value) -> Value:
-    return bind(OPS["slogdet"], a)
-
-
-def pinv(a: Value, limit: Value) -> Value:
-    return bind(OPS["pinv"], a, limit)
-
-
-def matrix_exp(a: Value) -> Value:
-    return bind(OPS["matrix_exp"], a)
-
-
 # ---- recurrent layers: see recurrent.py for what is packed; layer: mode, runs, reverse
 
 
@@ -478,10 +423,10 @@ def require(x: Value, fails: Value, error: str, message: str) -> Value:
 # ---- creation
 
 
-_PYTHON: dict[str, Callable[[float], float]] = {"f": float, "b": bool, "i": int, "u": int}
+_PYTHON: dict[str, Callable[..., Number]] = {"f": float, "b": bool, "i": int, "u": int, "c": builtins.complex}
 
 
-def full(shape: Ints, value: float, dtype: DType) -> Value:
+def full(shape: Ints, value: Number, dtype: DType) -> Value:
     return bind(OPS["full"], shape=tuple(shape), value=_PYTHON[dtype.kind](value), dtype=dtype)
 
 
@@ -493,6 +438,6 @@ def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
     return bind(OPS["philox"], key, shape=tuple(shape), stream=stream)
 
 
-def full_like(x: Value, value: float) -> Value:
+def full_like(x: Value, value: Number) -> Value:
     """A constant of x's shape and dtype."""
     return full(tuple(x.shape), value, of(x.dtype))

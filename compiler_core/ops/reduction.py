@@ -4,6 +4,7 @@ In: one array, `dims` ascending. Out: an array without those dimensions (no dims
 sum and prod keep the operand's dtype (integers wrap); the 16-bit floats accumulate in f32 and round once. In max, min,
 argmax and argmin NaN wins; argmax and argmin take one dim, give i64, and choose the first of equals. Only sum and prod,
 and max and min of bool, have a value over nothing: 0, 1, False, True.
+Complex numbers have sum and prod alone.
 The cotangent of max and min is shared evenly between equal elements, as torch's amax and amin do.
 """
 
@@ -17,12 +18,11 @@ from compiler_core.dtype import DType, bool_, int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.checks import BOOLEAN, NUMERIC, check_dims, check_dtype
+from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Reduction
 
 Dims = tuple[int, ...]
-_ORDERED = NUMERIC + BOOLEAN
 
 
 def reduced_shape(shape: Shape, dims: Dims) -> Shape:
@@ -60,7 +60,7 @@ def _infer_sum(name: str) -> Any:
 
 def _infer_extremum(name: str) -> Any:
     def infer(x: TensorMeta, dims: Dims) -> TensorMeta:
-        _check(name, x, dims, _ORDERED)
+        _check(name, x, dims, ORDERED)
         _check_not_empty(name, x, dims)
         return x.with_shape(reduced_shape(x.shape, dims))
 
@@ -69,7 +69,7 @@ def _infer_extremum(name: str) -> Any:
 
 def _infer_place(name: str) -> Any:
     def infer(x: TensorMeta, dims: Dims) -> TensorMeta:
-        _check(name, x, dims, _ORDERED)
+        _check(name, x, dims, ORDERED)
         if len(dims) != 1 or x.shape[dims[0]] == 0:
             raise ShapeError(f"{name} takes one dim, not empty", expected="one dim", got=f"{x}, dims={dims}")
         return TensorMeta(reduced_shape(x.shape, dims), int64)
@@ -117,7 +117,7 @@ def _vjp_prod(g: Value, out: Value, x: Value, dims: Dims) -> tuple[Value]:
     n_zeros = restore(prims.sum(prims.where(is_zero, one, zero), dims), shape, dims)
     others = restore(prims.prod(safe, dims), shape, dims)
     alone = prims.where(is_zero, prims.eq(n_zeros, one), prims.eq(n_zeros, zero))
-    return (prims.mul(restore(g, shape, dims), prims.where(alone, prims.div(others, safe), zero)),)
+    return (prims.mul(restore(g, shape, dims), prims.conj(prims.where(alone, prims.div(others, safe), zero))),)
 
 
 def _vjp_extremum(g: Value, out: Value, x: Value, dims: Dims) -> tuple[Value]:
@@ -145,7 +145,7 @@ _PLACE_SAMPLES = tuple(s for s in _samples() if len(s.attrs["dims"]) == 1)
 
 SUM = _reduction("sum", _infer_sum("sum"), _eager_accumulate("sum"), _vjp_sum, _samples(), NUMERIC)
 PROD = _reduction("prod", _infer_sum("prod"), _eager_accumulate("prod"), _vjp_prod, _samples(0.5, 1.5), NUMERIC)
-MAX = _reduction("max", _infer_extremum("max"), _eager_extremum("max", False), _vjp_extremum, _samples(), _ORDERED)
-MIN = _reduction("min", _infer_extremum("min"), _eager_extremum("min", True), _vjp_extremum, _samples(), _ORDERED)
-ARGMAX = _reduction("argmax", _infer_place("argmax"), _eager_place("argmax"), _PLACE, _PLACE_SAMPLES, _ORDERED)
-ARGMIN = _reduction("argmin", _infer_place("argmin"), _eager_place("argmin"), _PLACE, _PLACE_SAMPLES, _ORDERED)
+MAX = _reduction("max", _infer_extremum("max"), _eager_extremum("max", False), _vjp_extremum, _samples(), ORDERED)
+MIN = _reduction("min", _infer_extremum("min"), _eager_extremum("min", True), _vjp_extremum, _samples(), ORDERED)
+ARGMAX = _reduction("argmax", _infer_place("argmax"), _eager_place("argmax"), _PLACE, _PLACE_SAMPLES, ORDERED)
+ARGMIN = _reduction("argmin", _infer_place("argmin"), _eager_place("argmin"), _PLACE, _PLACE_SAMPLES, ORDERED)

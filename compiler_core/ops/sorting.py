@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler_core.dtype import DType, int64
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.checks import EVERY, check_dim
+from compiler_core.ops.checks import ORDERED, check_dim
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
 
@@ -52,6 +52,6 @@ ARGSORT = register(
             Sample(((3, 9),), {"dim": 1, "descending": False}, make=_with_ties),
             Sample(((2, 0),), {"dim": 1, "descending": False}),
         ),
-        dtypes=EVERY,
+        dtypes=ORDERED,
     )
 )

@@ -21,7 +21,7 @@ from compiler_core.dtype import int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.checks import BOOLEAN, EVERY, NUMERIC, check_dtype
+from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import IndexedReduction, Movement
 
@@ -221,7 +221,7 @@ WINDOW_SUM = register(
 
 
 def _infer_window_argmax(x: TensorMeta, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
-    check_dtype("window_argmax", x, NUMERIC + BOOLEAN)
+    check_dtype("window_argmax", x, ORDERED)
     windows = _infer_windows(x, kernel, stride, dilation)
     return TensorMeta(windows.shape[: x.ndim], int64)
 
@@ -265,6 +265,6 @@ WINDOW_ARGMAX = register(
         vjp=NotDifferentiable("the result is an index"),
         lower=IndexedReduction("argmax", lambda metas, kernel, **_: (math.prod(kernel),), _emit_window_argmax),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
-        dtypes=NUMERIC + BOOLEAN,
+        dtypes=ORDERED,
     )
 )

@@ -58,10 +58,16 @@ def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value
                 got=str(meta),
                 remedy="pass gradient=",
             )
+        if meta.dtype.is_complex:
+            raise AutogradError(
+                "a gradient can be implied only for real outputs", got=str(meta), remedy="pass gradient="
+            )
         ones = prims.full(meta.shape, 1, meta.dtype)
         return type(tensor)._wrap(ones) if create_graph else ones
     if tuple(grad.shape) != meta.shape:
         raise AutogradError("the gradient's shape is not the tensor's", expected=str(meta), got=str(meta_of(grad)))
+    if meta_of(grad).dtype.is_complex and not meta.dtype.is_complex:
+        raise AutogradError("the gradient of a real tensor is real", expected=str(meta), got=str(meta_of(grad)))
     given = grad if meta_of(grad).dtype is meta.dtype else prims.cast(grad, meta.dtype)
     return given if create_graph else given._read()
 
@@ -134,7 +140,7 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
 def attach_node(node: FunctionNode, outputs: Sequence[Any]) -> None:
     """Make `node` the history of those `outputs` that are floating tensors; they must be fresh ones."""
     for index, output in enumerate(outputs):
-        if hasattr(output, "_node") and output.dtype.is_floating_point:
+        if hasattr(output, "_node") and output.dtype.is_inexact:
             output._node = OutputNode(node, index, meta_of(output))
 
 

@@ -110,7 +110,7 @@ class ViewCell(Cell):
         self.value = value
         self.base, self.op, self.attrs = base, op, attrs
         self._root = base.root
-        self.is_dense = base.is_dense and op.name in ("reshape", "detach")
+        self.is_dense = base.is_dense and op.name in ("reshape", "detach", "conj")
         self.seen = self._root.version
 
     @property
@@ -145,7 +145,8 @@ class ViewCell(Cell):
         return views.view_strides(self.op.name, self.attrs, self.base.value.shape, self.base.strides())
 
     def offset(self) -> int:
-        return self.base.offset() + views.view_offset(self.op.name, self.attrs, self.base.strides())
+        name, before = self.op.name, self.base.offset()
+        return views.offset_in(name, before) + views.view_offset(name, self.attrs, self.base.strides())
 
     def touch(self) -> None:
         self._root.touch()

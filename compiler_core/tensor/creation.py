@@ -1,10 +1,10 @@
 """Making Tensors: from Python data, filled, numbered. torch's names, arguments and defaults.
 
-In: sizes or data. Out: fresh leaves, on the CPU. Python floats get the default dtype, integers int64, NumPy arrays
-keep theirs. `tensor` copies; `as_tensor` and `from_numpy` do not: the array must not be written to afterwards, since
-values are immutable (torch shares the memory both ways; here a write to the array would go unnoticed by views, saved
-values and versions). While tracing, everything made here is a graph node, so it is made anew on every call. Random
-ones: `random_creation.py`.
+In: sizes or data. Out: fresh leaves, on the CPU. Python floats get the default dtype, complex numbers complex64 (or
+complex128, where that is float64), integers int64, NumPy arrays keep theirs. `tensor` copies; `as_tensor` and
+`from_numpy` do not: the array must not be written to afterwards, since values are immutable (torch shares the memory
+both ways; here a write to the array would go unnoticed by views, saved values and versions). While tracing, everything
+made here is a graph node, so it is made anew on every call. Random ones: `random_creation.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _plain(data: Any) -> Any:
 
 
 def to_array(data: Any, dtype: DType | None = None) -> Array:
-    """`data` as an array: Python floats in the default dtype, integers in int64.
+    """`data` as an array: Python floats in the default dtype, complex numbers in its complex one, integers in int64.
 
     Raises DTypeError for what is no number.
     """
@@ -77,6 +77,10 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
                 array = array.astype(dt.get_default_dtype().numpy)
             elif dtype.itemsize == 2:  # as torch, which has no way from float64 but through float32
                 array = array.astype(np.float32)
+        elif array.dtype == np.complex128 and not _holds_arrays(data):
+            if dtype is not None and not dtype.is_complex:
+                raise DTypeError("a complex number cannot be made a real one without loss", expected=dtype.name)
+            array = array.astype(dt.of_number(complex).numpy) if dtype is None else array
     if array.dtype.kind in "OUSMm":
         raise DTypeError(
             f"cannot make a tensor of {type(data).__name__}",
@@ -84,7 +88,7 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
             got=str(array.dtype),
         )
     if dtype is not None and array.dtype != dtype.numpy:
-        return array.astype(dtype.numpy)
+        return (array.real if array.dtype.kind == "c" and dtype.kind not in "cb" else array).astype(dtype.numpy)
     dt.of(array.dtype)
     return array
 
@@ -214,7 +218,7 @@ empty_like = zeros_like
 
 
 def _number(n: Any) -> Any:
-    return n if n is None or isinstance(n, (int, float)) else n.item()
+    return n if n is None or isinstance(n, (int, float, complex)) else n.item()
 
 
 @creation_names

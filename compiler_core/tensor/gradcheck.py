@@ -1,8 +1,9 @@
 """gradcheck: is a function's backward the derivative of its forward? As torch.autograd.gradcheck and gradgradcheck.
 
-In: a function of Tensors, float64 inputs. Out: True, or AutogradError that names the input, the element, and both
-numbers. Method: central differences, (f(x + eps) - f(x - eps)) / (2 eps), of a random projection of the outputs (a
-scalar, so that one backward pass gives the whole analytic gradient). The error of the difference is O(eps^2) +
+In: a function of Tensors, float64 or complex128 inputs. Out: True, or AutogradError that names the input, the element,
+and both numbers. Method: central differences, (f(x + eps) - f(x - eps)) / (2 eps), of a random projection of the
+outputs (a scalar, the real part where outputs are complex, so that one backward pass gives the whole analytic
+gradient); of a complex input in both directions, d/d real + i d/d imag. The error of the difference is O(eps^2) +
 O(1e-16 / eps): 1e-6 suits float64, and no narrower dtype is taken.
 """
 
@@ -35,15 +36,15 @@ def gradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
 ) -> bool:
-    """Whether the gradients of `func` at `inputs` (f64, those that require a gradient) are its central differences.
+    """Whether the gradients of `func` at `inputs` (f64 or c128, where required) are its central differences.
 
     Raises AutogradError at the first that is not, unless raise_exception is False; DTypeError for narrower inputs.
     """
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     checked = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
     for k in checked:
-        if given[k].dtype is not dt.float64:
-            raise DTypeError(f"gradcheck: input {k} is {given[k].dtype}", expected="float64", remedy="use double()")
+        if given[k].dtype not in (dt.float64, dt.complex128):
+            raise DTypeError(f"gradcheck: input {k} is {given[k].dtype}", expected="float64 or complex128")
     weights = _weights(func, given)
     analytic = _analytic(func, given, checked, weights)
     for k, gradient in zip(checked, analytic, strict=True):
@@ -78,21 +79,29 @@ def _leaf(x: Tensor) -> Tensor:
 
 
 def _outputs(result: Any) -> list[Tensor]:
-    """The floating Tensors among what a function returned."""
+    """The floating and complex Tensors among what a function returned."""
     results = result if isinstance(result, (tuple, list)) else (result,)
-    return [r for r in results if isinstance(r, Tensor) and r.dtype.is_floating_point]
+    return [r for r in results if isinstance(r, Tensor) and r.dtype.is_inexact]
 
 
 def _weights(func: Function, inputs: Sequence[Any]) -> list[Tensor]:
     """One random weight for each element of each output; the same at every call."""
     rng = np.random.default_rng(0)
     with no_grad():
-        return [from_numpy(rng.uniform(0.5, 1.5, tuple(y.shape))) for y in _outputs(func(*inputs))]
+        return [from_numpy(_drawn(rng, y)) for y in _outputs(func(*inputs))]
+
+
+def _drawn(rng: np.random.Generator, output: Tensor) -> Array:
+    weights = rng.uniform(0.5, 1.5, tuple(output.shape))
+    if output.dtype.is_complex:
+        weights = weights + 1j * rng.uniform(0.5, 1.5, tuple(output.shape))
+    return np.asarray(weights)
 
 
 def _projected(result: Any, weights: Sequence[Tensor]) -> Tensor:
-    """The weighted sum of all outputs: f64[]."""
+    """The weighted sum of all outputs, or its real part: f64[]."""
     terms = [F.sum(F.mul(y, w)) for y, w in zip(_outputs(result), weights, strict=True)]
+    terms = [prims.real(t) if t.dtype.is_complex else t for t in terms]
     total = terms[0]
     for term in terms[1:]:
         total = F.add(total, term)
@@ -104,21 +113,25 @@ def _analytic(func: Function, inputs: Sequence[Any], checked: Sequence[int], wei
         total = _projected(func(*inputs), weights)
         wanted = [inputs[k] for k in checked]
         grads = autograd.grad(total, wanted, allow_unused=True)
-    return [np.zeros(x.shape) if g is None else g._array("gradcheck") for g, x in zip(grads, wanted, strict=True)]
+    return [
+        np.zeros(x.shape, x.dtype.numpy) if g is None else g._array("gradcheck")
+        for g, x in zip(grads, wanted, strict=True)
+    ]
 
 
 def _numeric(func: Function, inputs: Sequence[Any], k: int, weights: Sequence[Tensor], eps: float) -> Array:
-    """Central differences with respect to input k: f64[its shape]."""
+    """Central differences with respect to input k: f64 or c128[its shape]."""
     start = inputs[k]._array("gradcheck")
-    result = np.empty(start.shape)
+    result: Array = np.zeros_like(start)
     for place in np.ndindex(start.shape):
-        high, low = (_value_at(func, inputs, k, place, step, weights) for step in (eps, -eps))
-        result[place] = (high - low) / (2 * eps)
+        for direction in (1, 1j) if start.dtype.kind == "c" else (1,):
+            high, low = (_value_at(func, inputs, k, place, step * direction, weights) for step in (eps, -eps))
+            result[place] += direction * (high - low) / (2 * eps)
     return result
 
 
 def _value_at(
-    func: Function, inputs: Sequence[Any], k: int, place: tuple[int, ...], step: float, weights: Sequence[Tensor]
+    func: Function, inputs: Sequence[Any], k: int, place: tuple[int, ...], step: complex, weights: Sequence[Tensor]
 ) -> float:
     moved = inputs[k]._array("gradcheck").copy()
     moved[place] += step

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler_core.errors import AutogradError, ShapeError
+from compiler_core.errors import AutogradError, DTypeError, ShapeError
 from compiler_core.ops.registry import Array
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
-Number = bool | int | float
+Number = bool | int | float | complex
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> Array:
@@ -53,7 +53,7 @@ def _scalar(self: Tensor, what: str) -> Number:
     if array.size != 1:
         raise ShapeError(f"{what} needs a tensor with one element", expected="1 element", got=f"shape {array.shape}")
     value = array.reshape(()).item()
-    return value if isinstance(value, (bool, int, float)) else float(value)  # ml_dtypes gives its own scalars
+    return value if isinstance(value, (bool, int, float, complex)) else float(value)  # ml_dtypes gives its own scalars
 
 
 def _tolist(self: Tensor) -> Any:
@@ -69,17 +69,30 @@ def _bool(self: Tensor) -> bool:
 
 
 def _float(self: Tensor) -> float:
-    return float(_scalar(self, "float()"))
+    return float(_real(_scalar(self, "float()")))
 
 
 def _int(self: Tensor) -> int:
-    return int(_scalar(self, "int()"))
+    return int(_real(_scalar(self, "int()")))
+
+
+def _real(number: Number) -> float:
+    """number, unless it has an imaginary part. Raises DTypeError, as torch does."""
+    if isinstance(number, complex):
+        if number.imag:
+            raise DTypeError("a complex number cannot be converted to a real one without loss", got=str(number))
+        return number.real
+    return number
+
+
+def _complex(self: Tensor) -> complex:
+    return complex(_scalar(self, "complex()"))
 
 
 def _index(self: Tensor) -> int:
     if self.dtype.kind not in "iub":
         raise TypeError(f"only integer tensors can be used as an index, got {self.dtype}")
-    return int(_scalar(self, "using it as an index"))
+    return int(_scalar(self, "using it as an index").real)
 
 
 def _len(self: Tensor) -> int:
@@ -109,6 +122,7 @@ class Interop:
     __bool__ = _bool
     __float__ = _float
     __int__ = _int
+    __complex__ = _complex
     __index__ = _index
     __len__ = _len
     __contains__ = _contains

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device
 from compiler_core.dtype import DType
-from compiler_core.errors import DeviceError, DTypeError
+from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.indexing import index_put, masked_select
 from compiler_core.tensor.own_views import own_view
 from compiler_core.tensor.torch_names import load
@@ -68,8 +68,22 @@ def _is_floating_point(self: Tensor) -> bool:
 
 
 def _is_complex(self: Tensor) -> bool:
-    """Never: there are no complex dtypes."""
+    """Whether the dtype is complex."""
+    return self.dtype.is_complex
+
+
+def _never(self: Tensor) -> bool:
+    """Never: this package has neither such a device nor such a layout."""
     return False
+
+
+def _is_conj(self: Tensor) -> bool:
+    """Whether it is a conjugate that torch would put off: a view of what it is the conjugate of."""
+    cell, conjugates = self._cell, 0
+    while isinstance(cell, ViewCell):
+        conjugates += cell.op.name == "conj"
+        cell = cell.base
+    return conjugates % 2 == 1
 
 
 def _is_signed(self: Tensor) -> bool:
@@ -143,7 +157,8 @@ def _type(self: Tensor, dtype: DType | None = None) -> Tensor | str:
     if dtype is not None:
         return _to(self, getattr(dtype, "dtype", dtype))  # a dtype, or torch.FloatTensor and its like
     names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
-             "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}  # fmt: skip
+             "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+             "complex64": "ComplexFloat", "complex128": "ComplexDouble"}  # fmt: skip
     return f"distcompile.{names.get(self.dtype.name, self.dtype.name)}Tensor"
 
 
@@ -158,6 +173,11 @@ def _converter(dtype: DType) -> Callable[..., Tensor]:
 
     convert.__doc__ = f"This tensor as {dtype.name}."
     return convert
+
+
+def _chalf(self: Tensor, memory_format: object = None) -> Tensor:
+    """Raises DTypeError: there is no complex32."""
+    raise DTypeError("there is no complex32 (chalf): NumPy has none", expected="complex64 or complex128")
 
 
 def _cpu(self: Tensor) -> Tensor:
@@ -270,8 +290,21 @@ class Methods:
 
     @property
     def real(self: Any) -> Tensor:
-        """This tensor: it is real."""
-        return self  # type: ignore[no-any-return]
+        """The real part, a view; a real tensor itself. Assigning writes through it."""
+        return prims.real(self) if self.dtype.is_complex else self  # type: ignore[no-any-return]
+
+    @real.setter
+    def real(self: Any, value: Any) -> None:
+        self.real.copy_(value)
+
+    @property
+    def imag(self: Any) -> Tensor:
+        """The imaginary part, a view. Raises DTypeError for a real tensor. Assigning writes through it."""
+        return load(("compiler_core.ops.composite_complex", "imag"))(self)  # type: ignore[no-any-return]
+
+    @imag.setter
+    def imag(self: Any, value: Any) -> None:
+        self.imag.copy_(value)
 
     @property
     def mT(self: Any) -> Tensor:
@@ -280,16 +313,21 @@ class Methods:
 
     @property
     def H(self: Any) -> Tensor:
-        """The transpose of a matrix."""
-        return F.transpose(self, -2, -1)  # type: ignore[no-any-return]
+        """The conjugate transpose of a matrix."""
+        if self.ndim not in (0, 2):
+            raise ShapeError("tensor.H is of matrices", expected="2 dims", got=str(self.ndim), remedy="use mH")
+        return prims.conj(F.transpose(self, -2, -1)) if self.ndim else prims.conj(self)  # type: ignore[no-any-return]
 
-    mH = mT
+    @property
+    def mH(self: Any) -> Tensor:
+        """The conjugate with its last two dimensions exchanged."""
+        return prims.conj(F.transpose(self, -2, -1))  # type: ignore[no-any-return]
 
     size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
     element_size, stride, is_contiguous, data_ptr = _element_size, _stride, _is_contiguous, _data_ptr
     itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
-    is_cuda, is_sparse = property(_is_complex), property(_is_complex)
-    is_floating_point, is_complex = _is_floating_point, _is_complex
+    is_cuda, is_sparse = property(_never), property(_never)
+    is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _pin_memory
     is_signed, is_nonzero = _is_signed, _is_nonzero
@@ -301,6 +339,7 @@ class Methods:
     bernoulli = _late("random_creation", "bernoulli")
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
+    cfloat, cdouble, chalf = _converter(dt.complex64), _converter(dt.complex128), _chalf
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)
     equal, allclose = _equal, _allclose
     index_put, masked_select = index_put, masked_select

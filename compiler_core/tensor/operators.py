@@ -49,7 +49,7 @@ def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
     def operator(self: Any, other: object) -> Any:
         if isinstance(other, Operators):
             a, b = self._cell.value, other._cell.value  # type: ignore[attr-defined]
-            if a.shape == b.shape and a.dtype is b.dtype and a.dtype.kind == "f":
+            if a.shape == b.shape and a.dtype is b.dtype and a.dtype.kind in "fc":
                 return self.__bind__(primitive, (self, other), {})
         elif type(other) in (float, int) and self._cell.value.dtype.kind == "f" and current_trace() is None:
             value = self._cell.value
@@ -106,4 +106,4 @@ class Operators:
     __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)
 
 
-_OPERANDS = (Operators, bool, int, float, np.ndarray, np.generic)
+_OPERANDS = (Operators, bool, int, float, complex, np.ndarray, np.generic)

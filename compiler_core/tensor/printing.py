@@ -1,15 +1,15 @@
 """The text of a Tensor, laid out as torch lays it out.
 
 In: a Tensor. Out: `tensor([[1., 2.]], requires_grad=True)`: four digits, scientific where magnitudes differ by more
-than 1000, edges alone above 1000 elements, dtype where Python's literals would not give it, then the history. On a
-traced tensor: a graph break (its data is not known).
+than 1000, edges alone above 1000 elements, complex numbers as two such texts (`1.+2.j`), dtype where Python's literals
+would not give it, then the history. On a traced tensor: a graph break (its data is not known).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,8 @@ def _suffixes(tensor: Tensor, array: Array) -> list[str]:
     dtype, result = dt.of(array), []
     if array.size == 0 and array.ndim != 1:
         result.append(f"size={tuple(array.shape)}")
-    implied = dtype in (dt.get_default_dtype(), dt.int64, dt.bool_) and (array.size or dtype is dt.get_default_dtype())
+    literals = (dt.get_default_dtype(), dt.of_number(complex), dt.int64, dt.bool_)
+    implied = dtype in literals and (array.size or dtype is dt.get_default_dtype())
     if not implied:
         result.append(f"dtype={dtype!r}")
     edge = tensor._edge()
@@ -75,8 +76,11 @@ def _edges(array: Array) -> Array:
     return array
 
 
-def _formatter(shown: Array) -> Callable[[float], str]:
+def _formatter(shown: Array) -> Callable[[Any], str]:
     """Number -> text, all of one width."""
+    if shown.dtype.kind == "c":
+        real, imag = (_formatter(part) for part in (shown.real, shown.imag))
+        return lambda v: _complex_text(real(v.real), imag(v.imag).lstrip())
     if shown.dtype.kind in "biu":
         width = max(len(str(v)) for v in shown.reshape(-1).tolist())
         return lambda v: str(v).rjust(width)
@@ -94,6 +98,10 @@ def _formatter(shown: Array) -> Callable[[float], str]:
     return lambda v: plain(float(v)).rjust(width)
 
 
+def _complex_text(real: str, imag: str) -> str:
+    return f"{real}{'' if imag.startswith('-') else '+'}{imag}j"
+
+
 def _number_format(integral: bool, scientific: bool) -> Callable[[float], str]:
     if scientific:
         return lambda v: f"{v:.{PRECISION}e}"
@@ -102,7 +110,7 @@ def _number_format(integral: bool, scientific: bool) -> Callable[[float], str]:
     return lambda v: f"{v:.{PRECISION}f}"
 
 
-def _nested(array: Array, indent: int, summarize: bool, number: Callable[[float], str]) -> str:
+def _nested(array: Array, indent: int, summarize: bool, number: Callable[[Any], str]) -> str:
     if array.ndim == 0:
         return number(array.item()).strip()
     if array.ndim == 1:
@@ -115,8 +123,8 @@ def _nested(array: Array, indent: int, summarize: bool, number: Callable[[float]
     return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
 
 
-def _vector(array: Array, indent: int, summarize: bool, number: Callable[[float], str]) -> str:
-    values = array.astype(np.float64).tolist() if array.dtype.kind not in "biu" else array.tolist()
+def _vector(array: Array, indent: int, summarize: bool, number: Callable[[Any], str]) -> str:
+    values = array.astype(np.float64).tolist() if array.dtype.kind not in "biuc" else array.tolist()
     if summarize and len(values) > 2 * EDGE_ITEMS:
         texts = [*map(number, values[:EDGE_ITEMS]), " ...", *map(number, values[-EDGE_ITEMS:])]
     else:

@@ -26,9 +26,9 @@ def _storage(input: Tensor) -> Tensor:
         base = base._view.base
     if isinstance(base._cell, ViewCell):  # a detached handle on a view
         base = Tensor._from_cell(base._cell.root)
-    if base.dtype is not input.dtype:
+    if base.dtype is not input.dtype or input.is_conj():
         raise DTypeError(
-            "as_strided of a part of complex numbers: its storage has another dtype",
+            "as_strided of a part, or a conjugate, of complex numbers: its storage holds other ones",
             expected=base.dtype.name, got=input.dtype.name, remedy="use contiguous() or clone() first",
         )  # fmt: skip
     return prims.reshape(base, (math.prod(base.shape),))  # type: ignore[no-any-return]

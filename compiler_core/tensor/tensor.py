@@ -211,9 +211,11 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         """Ask for (or no longer ask for) a gradient. Raises AutogradError on a non-leaf, or if the dtype has none."""
         if not requires_grad and self._edge() is not None and not self.is_leaf:
             raise AutogradError("you can only change requires_grad of leaf tensors", remedy="use detach()")
-        if requires_grad and not self.dtype.is_floating_point:
+        if requires_grad and not self.dtype.is_inexact:
             raise AutogradError(
-                "only floating-point tensors can require gradients", expected="a floating dtype", got=repr(self.dtype)
+                "only tensors of floating point and complex dtype can require gradients",
+                expected="such a dtype",
+                got=repr(self.dtype),
             )
         if self._node is None:
             self._requires_grad = requires_grad
@@ -416,7 +418,7 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
     if op.name == "detach" and isinstance(values[0], Tensor):
         return values[0].detach()
     node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
-    history = TRACED if differentiable and of(node.dtype).is_floating_point else None
+    history = TRACED if differentiable and of(node.dtype).is_inexact else None
     if (
         op.name not in views.VIEW_OPS
         or not isinstance(values[0], Tensor)

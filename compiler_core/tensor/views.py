@@ -1,11 +1,11 @@
 """Which ops alias their operand, how to write through them, and the strides their result has.
 
 In: a view op, its attributes, shapes. Out: `is_view`, `scatter` (view_scatter: the base with the view's elements
-replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, diagonal, strided, detach;
-flip, take copy. `scatter` is built from primitives, so it runs on arrays, nodes and Tensors (where it is recorded,
-which is how gradients flow through writes to views). Strides are logical: they only answer `is_contiguous`, `stride`,
-and whether `reshape` aliases. Limit: a fresh result counts as contiguous, where torch keeps the layout of a permuted
-operand (`x.t() * 2`).
+replaced), `strides`. The view ops are torch's: reshape, permute, expand, slice, windows, diagonal, strided, detach, and
+real, imag, conj, view_as_real, view_as_complex of complex values; flip, take copy. `scatter` is built from primitives,
+so it runs on arrays, nodes and Tensors (where it is recorded, which is how gradients flow through writes to views).
+Strides are logical: they only answer `is_contiguous`, `stride`, and whether `reshape` aliases. Limit: a fresh result
+counts as contiguous, where torch keeps the layout of a permuted operand (`x.t() * 2`).
 """
 
 from __future__ import annotations
@@ -89,6 +89,14 @@ def _scatter_detach(base: Value, new: Value, attrs: Attrs) -> Value:
     return new
 
 
+def _scatter_real(base: Value, new: Value, attrs: Attrs) -> Value:
+    return prims.complex(new, prims.imag(base))
+
+
+def _scatter_imag(base: Value, new: Value, attrs: Attrs) -> Value:
+    return prims.complex(prims.real(base), new)
+
+
 _SCATTER: dict[str, Callable[[Value, Value, Attrs], Value]] = {
     "reshape": _scatter_reshape,
     "permute": _scatter_permute,
@@ -98,6 +106,11 @@ _SCATTER: dict[str, Callable[[Value, Value, Attrs], Value]] = {
     "detach": _scatter_detach,
     "diagonal": _scatter_diagonal,
     "strided": _scatter_strided,
+    "real": _scatter_real,
+    "imag": _scatter_imag,
+    "conj": lambda base, new, attrs: prims.conj(new),
+    "view_as_real": lambda base, new, attrs: prims.view_as_complex(new),
+    "view_as_complex": lambda base, new, attrs: prims.view_as_real(new),
 }
 VIEW_OPS = frozenset(_SCATTER)
 
@@ -140,10 +153,16 @@ def view_strides(op: str, attrs: Attrs, in_shape: Shape, in_strides: Strides) ->
         lead = len(in_shape) - len(attrs["kernel"])
         outer = tuple(s * step for s, step in zip(in_strides[lead:], attrs["stride"]))
         return (*in_strides[:lead], *outer, *(s * step for s, step in zip(in_strides[lead:], attrs["dilation"])))
-    if op == "detach":
+    if op in ("detach", "conj"):
         return in_strides
     if op == "strided":
         return tuple(s * in_strides[0] for s in attrs["stride"])
+    if op in ("real", "imag"):
+        return tuple(2 * s for s in in_strides)
+    if op == "view_as_real":
+        return (*(2 * s for s in in_strides), 1)
+    if op == "view_as_complex":
+        return tuple(s // 2 for s in in_strides[:-1])
     if op == "diagonal":
         return (*in_strides[:-2], in_strides[-2] + in_strides[-1])
     strides = reshaped_strides(in_shape, in_strides, attrs["shape"])
@@ -159,7 +178,14 @@ def view_offset(op: str, attrs: Attrs, in_strides: Strides) -> int:
     if op == "diagonal":
         above = int(attrs["offset"])
         return max(above, 0) * in_strides[-1] - min(above, 0) * in_strides[-2]
-    return 0
+    return int(op == "imag")
+
+
+def offset_in(op: str, offset: int) -> int:
+    """An offset in a base's elements, counted in those of a view of it, which may be halves or pairs of them."""
+    if op in ("real", "imag", "view_as_real"):
+        return 2 * offset
+    return offset // 2 if op == "view_as_complex" else offset
 
 
 def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:

@@ -21,7 +21,7 @@ from compiler_core.tensor.tape import TRACED, FunctionNode, GradNode, OutputNode
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
-_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2}  # torch's dtype categories; a result may not be of a higher one
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # torch's dtype categories; a result may not be of a higher one
 
 
 def check_in_place(self: Tensor) -> None:

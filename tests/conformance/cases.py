@@ -1,6 +1,7 @@
 """Operands for conformance tests, generated from the op registry: a new op needs no new test.
 
 In: `OPS` and each op's samples. Out: `all_cases()`: (op, sample, dtype, arrays), and the variant they are.
+Complex operands have both parts from the sample's range.
 Variants: "plain", the sample as given; "strided", the same numbers in non-contiguous arrays; and for pointwise ops and
 reductions "empty" and "single" (every size 0, or 1) and "special" (NaN, infinities, zeros of both signs).
 The numbers depend on nothing but the case's name.
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 from compiler_core import ops as registration  # importing it registers the primitives
-from compiler_core.dtype import DType, bool_, float32, float64
+from compiler_core.dtype import DType, bool_, complex128, float32, float64
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array, NotDifferentiable, Op, Sample, meta_of
 from compiler_core.ops.rules import Pointwise, Reduction
@@ -48,7 +49,7 @@ class Case(NamedTuple):
 
     def has_cotangents(self) -> bool:
         """Whether there is a vjp, and a floating result to start it from."""
-        return not isinstance(self.op.vjp, NotDifferentiable) and self.meta().dtype.is_floating_point
+        return not isinstance(self.op.vjp, NotDifferentiable) and self.meta().dtype.is_inexact
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: float, high: float) -> Array:
@@ -57,6 +58,8 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: fl
         return np.asarray(rng.random(shape) < 0.5)
     if dtype.is_floating_point:
         return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
+    if dtype.is_complex:
+        return np.asarray(rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype.numpy)
     first = max(math.ceil(low), 0 if dtype.kind == "u" else -100)
     return np.asarray(rng.integers(first, max(math.floor(high), first + 3), shape)).astype(dtype.numpy)
 
@@ -151,15 +154,16 @@ def check_each(check: Callable[[Case], None], cases: Sequence[Case]) -> None:
 
 
 def differentiable_cases() -> tuple[Case, ...]:
-    """The cases at which finite differences mean something: float64 in and out."""
-    right = [c for c in all_cases() if c.dtype is float64 and c.variant in ("plain", "single", "empty")]
-    return tuple(c for c in right if c.has_cotangents() and c.meta().dtype is float64)
+    """The cases at which finite differences mean something: float64 or complex128 in and out."""
+    wide = (float64, complex128)
+    right = [c for c in all_cases() if c.dtype in wide and c.variant in ("plain", "single", "empty")]
+    return tuple(c for c in right if c.has_cotangents() and c.meta().dtype in wide)
 
 
 def tolerance(dtype: DType) -> tuple[float, float]:
     """(relative, absolute) error allowed between two right computations of one primitive in `dtype`."""
     return {"f64": (1e-12, 1e-13), "f32": (3e-6, 1e-6), "f16": (2e-3, 1e-4), "bf16": (1.6e-2, 1e-4)}.get(
-        dtype.short, (0.0, 0.0)
+        dtype.real.short, (0.0, 0.0)
     )
 
 
@@ -171,5 +175,5 @@ def assert_same(actual: Array, expected: Array, dtype: DType) -> None:
     if expected.dtype.kind in "biu":
         np.testing.assert_array_equal(actual, expected)
     else:
-        wide = [x.astype(np.float64) for x in (actual, expected)]
+        wide = [x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (actual, expected)]
         np.testing.assert_allclose(*wide, rtol=rtol, atol=atol, equal_nan=True)

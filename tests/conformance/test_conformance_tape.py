@@ -1,4 +1,5 @@
-"""Every differentiable op on Tensors: the tape's first and second derivatives are central differences, in float64.
+"""Every differentiable op on Tensors: the tape's first and second derivatives are central differences, in float64
+and complex128.
 
 Also generated from the registry: recorded or not, a Tensor's value is what the op's eager rule gives, and a second
 backward through freed nodes is either fine (nothing was saved) or the error that names retain_graph.
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler_core.dtype import float64
+from compiler_core.dtype import complex128, float64
 from compiler_core.errors import AutogradError
 from compiler_core.ops.registry import bind
 from compiler_core.tensor import Tensor
@@ -19,15 +20,16 @@ from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
 from tests.conformance.cases import Case, all_cases
 
-CASES = [c for c in all_cases() if c.variant == "plain" and c.dtype is float64 and c.has_cotangents()]
-EXACT = [c for c in CASES if c.meta().dtype is float64]  # differences say nothing of a cast to narrower floats
+WIDE = (float64, complex128)
+CASES = [c for c in all_cases() if c.variant == "plain" and c.dtype in WIDE and c.has_cotangents()]
+EXACT = [c for c in CASES if c.meta().dtype in WIDE]  # differences say nothing of a cast to narrower floats
 SMALL = [c for c in EXACT if sum(a.size for a in c.arrays) <= 80]
 
 
 def tensors(case: Case) -> list[Tensor]:
     """The operands as leaves; floating ones require a gradient."""
     made = [from_numpy(a.copy()) for a in case.arrays]
-    return [t.requires_grad_() if t.dtype is float64 else t for t in made]
+    return [t.requires_grad_() if t.dtype in WIDE else t for t in made]
 
 
 def apply(case: Case) -> Any:
@@ -58,7 +60,7 @@ def test_a_second_backward_is_fine_or_named(case: Case) -> None:
     result = apply(case)(*leaves)
     if not result.requires_grad:
         pytest.skip("no floating operand")
-    ones = from_numpy(np.ones(tuple(result.shape)))
+    ones = from_numpy(np.ones(tuple(result.shape), result.dtype.numpy))
     result.backward(ones)
     first = [None if t.grad is None else t.grad.numpy().copy() for t in leaves]
     try:

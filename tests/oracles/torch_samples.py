@@ -47,7 +47,7 @@ SHUFFLED: dict[str, Callable[..., Any]] = {
 
 
 class Unsuitable(Exception):
-    """A sample with what this package has not: complex numbers, sparse layouts, generators of torch."""
+    """A sample with what this package has not: sparse layouts, complex32, generators of torch."""
 
 
 def entries() -> dict[str, Any]:
@@ -65,10 +65,12 @@ def dtype_of(op: Any) -> torch.dtype | None:
     return next((d for d in (torch.float32, torch.int64, torch.bool) if d in op.dtypes), None)
 
 
-def samples(op: Any, count: int | None) -> Iterator[Any]:
-    """The first `count` samples (None: all)."""
-    dtype = dtype_of(op)
-    with_gradient = dtype is torch.float32 and op.supports_autograd
+def samples(op: Any, count: int | None, dtype: torch.dtype | None = None) -> Iterator[Any]:
+    """The first `count` samples (None: all) of `dtype`, or of the dtype that `dtype_of` names."""
+    dtype = dtype or dtype_of(op)
+    with_gradient = op.supports_autograd and (
+        dtype is torch.float32 or (dtype.is_complex and dtype in op.backward_dtypes)
+    )
     yield from islice(op.sample_inputs("cpu", dtype, requires_grad=with_gradient), count)
 
 
@@ -92,10 +94,10 @@ def find(entry: str) -> Callable[..., Any] | None:
 def convert(value: Any, made: dict[int, tuple[Any, Any]]) -> Any:
     """torch's arguments as ours; made: the tensors so far, by id. Raises Unsuitable."""
     if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided or value.is_complex():
-            raise Unsuitable("layout or complex")
+        if value.layout is not torch.strided or value.dtype is torch.complex32:
+            raise Unsuitable("layout or complex32")
         if id(value) not in made:
-            ours = dc.tensor(np.array(value.detach().numpy()))
+            ours = dc.tensor(np.array(value.detach().resolve_conj().resolve_neg().numpy()))
             made[id(value)] = (value, ours.requires_grad_() if value.requires_grad else ours)
         return made[id(value)][1]
     if isinstance(value, torch.dtype):
@@ -124,7 +126,7 @@ def flat(result: Any) -> list[Any]:
 def difference(got: Any, want: Any) -> str | None:
     """What differs, if anything."""
     if not isinstance(want, torch.Tensor):
-        near = isinstance(want, float) and np.isclose(got, want)
+        near = isinstance(want, (float, complex)) and np.isclose(got, want)
         return None if near or np.all(np.asarray(got) == np.asarray(want)) else f"value {got!r} for {want!r}"
     if not isinstance(got, dc.Tensor):
         return f"{type(got).__name__} for a tensor"
@@ -132,7 +134,9 @@ def difference(got: Any, want: Any) -> str | None:
         return f"shape {tuple(got.shape)} for {tuple(want.shape)}"
     if str(got.dtype).split(".")[-1] != str(want.dtype).split(".")[-1]:
         return f"dtype {got.dtype} for {want.dtype}"
-    g, w = np.asarray(got.detach().numpy(), np.float64), want.detach().double().numpy()
+    wide = np.complex128 if want.is_complex() else np.float64
+    g = np.asarray(got.detach().numpy(), wide)
+    w = want.detach().resolve_conj().resolve_neg().to(torch.cdouble if want.is_complex() else torch.double).numpy()
     largest = float(np.max(np.abs(np.where(np.isfinite(w), w, 0)), initial=1.0))
     return None if np.allclose(g, w, rtol=2e-4, atol=2e-5 * largest, equal_nan=True) else "values"
 
@@ -153,16 +157,21 @@ def run_sample(op: Any, ours: Callable[..., Any], sample: Any) -> str | None:
     return _gradient_difference(got, want, leaves) if leaves else None
 
 
+def _weights(rng: np.random.Generator, root: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Random weights of root's shape; both parts are weighed of a complex one."""
+    drawn = rng.standard_normal(root.shape)
+    return np.asarray(drawn + 1j * rng.standard_normal(root.shape) if root.is_complex() else drawn)
+
+
 def _gradient_difference(got: list[Any], want: list[Any], leaves: list[tuple[Any, Any]]) -> str | None:
     roots = [(g, w) for g, w in zip(got, want) if isinstance(w, torch.Tensor) and w.requires_grad and w.numel()]
-    roots = [(g, w) for g, w in roots if w.is_floating_point()]
     if not roots:
         return None
     rng, theirs, mine = np.random.default_rng(0), torch.zeros(()), dc.zeros(())
     for g, w in roots:
-        weights = np.asarray(rng.standard_normal(w.shape))
-        theirs = theirs + (torch.from_numpy(weights).to(w.dtype) * w).sum()
-        mine = mine + (dc.tensor(weights).to(g.dtype) * g).sum()
+        weights = _weights(rng, w)
+        theirs = theirs + (torch.from_numpy(weights).to(w.dtype) * w).sum().real
+        mine = mine + (dc.tensor(weights).to(g.dtype) * g).sum().real
     wanted = torch.autograd.grad(theirs, [v for v, _ in leaves], allow_unused=True)
     mine.backward()
     for (_, ours), grad in zip(leaves, wanted):

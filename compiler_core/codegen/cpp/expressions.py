@@ -78,6 +78,8 @@ class ExprPrinter:
             return self.convert(f"dc_from_{source.short}({text})", float32, target)
         if target is bool_:
             return f"({text} != 0)"
+        if source.is_complex and not target.is_complex:
+            return self.convert(f"(__real__ {text})", source.real, target)
         if is_half(target):
             self.used.helpers.add(target.short)
             return f"dc_to_{target.short}({self.convert(text, source, float32)})"

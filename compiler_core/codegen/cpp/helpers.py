@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compiler_core.codegen.cpp import complex as complex_numbers
 from compiler_core.runtime.toolchain import vector_functions
 
 TYPES = """\
@@ -25,12 +26,15 @@ typedef __UINT32_TYPE__ uint32_t;
 typedef __UINT64_TYPE__ uint64_t;
 typedef uint16_t dc_f16;   // bit patterns; arithmetic is done in float
 typedef uint16_t dc_bf16;
+typedef __complex__ float dc_c64;
+typedef __complex__ double dc_c128;
 #if defined(__GNUC__) && !defined(__clang__)
 #define DC_SIMD __attribute__((simd("notinbranch")))
 #else
 #define DC_SIMD
 #endif
 #define DC_INLINE static inline __attribute__((always_inline))
+template <class C, class T> DC_INLINE C dc_complex(T re, T im) { C z; __real__ z = re; __imag__ z = im; return z; }
 """
 
 # name -> (names needed before it, text)
@@ -179,6 +183,7 @@ DC_INLINE uint32_t dc_philox(uint64_t seed, uint64_t stream, uint64_t element) {
   return c0;
 }
 """),
+    **complex_numbers.HELPERS,
 }  # fmt: skip
 
 

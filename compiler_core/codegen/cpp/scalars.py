@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from compiler_core.codegen.cpp import complex as complex_numbers
 from compiler_core.codegen.cpp.types import literal, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.errors import LoweringError
@@ -137,7 +138,7 @@ def _extremum(name: str, keep: str) -> Emit:
     def emit(a: Arguments) -> str:
         for constant, other in ((1, 0), (0, 1)):
             expr = a.exprs[constant]
-            if isinstance(expr, Const) and not math.isnan(expr.value) and _is_simple(a.texts[other]):
+            if isinstance(expr, Const) and not math.isnan(expr.value.real) and _is_simple(a.texts[other]):
                 return f"({a.texts[other]} {keep} {a.texts[constant]} ? {a.texts[constant]} : {a.texts[other]})"
         return a.helper(name)
 
@@ -152,7 +153,7 @@ def _pow(a: Arguments) -> str:
     if not a.dtype.is_floating_point:
         return a.helper("int_pow")
     exponent = a.exprs[1]
-    special = _POWERS.get(float(exponent.value)) if isinstance(exponent, Const) else None
+    special = _POWERS.get(float(exponent.value.real)) if isinstance(exponent, Const) else None
     return special(a) if special else _libm("pow")(a)
 
 
@@ -213,11 +214,17 @@ EMIT: dict[str, Emit] = {
     "shift_left": _helper("shift_left"),
     "shift_right": _helper("shift_right"),
     "philox": _helper("philox"),
+    "complex": lambda a: f"dc_complex<{a.dtype.complex.ctype}>({', '.join(map(strip, a.texts))})",
 }
 
 
 def emit_scalar(name: str, exprs: Sequence[Expr], texts: Sequence[str], dtype: DType, used: Used) -> str:
     """The C++ for scalar function `name`. Raises LoweringError for a name that the table lacks."""
-    if name not in EMIT:
+    if name not in EMIT and not dtype.is_complex:
         raise LoweringError(f"no C++ for the scalar function {name!r}", expected=", ".join(SCALARS))
-    return EMIT[name](Arguments(exprs, texts, dtype, used))
+    arguments = Arguments(exprs, texts, dtype, used)
+    if not dtype.is_complex:
+        return EMIT[name](arguments)
+    if name not in complex_numbers.EMIT:
+        raise LoweringError(f"no C++ for the scalar function {name!r} of complex numbers")
+    return complex_numbers.EMIT[name](texts, arguments.helper)

@@ -3,6 +3,7 @@
 In: a `Kernel`, a numbering of check messages. Out: a function definition, and what it uses of helpers and libm.
 
     loop kinds   serial: for; vector: `#pragma omp simd`, with a reduction clause for every accumulator that it feeds;
+                 (feeding a complex one: a plain for);
                  parallel: for; `omp parallel for` on the outermost if there are threads and the work pays
     transposed   a nest that reads across the lines of memory goes tile by tile (tiling.py)
     checks       a kernel with checks returns a status: 0, or 1 + the number of the message
@@ -162,7 +163,7 @@ class KernelPrinter:
         self, loop: Loop, fed: list[Accumulator], pad: str, start: str = "0", stop: str = ""
     ) -> Iterator[str]:
         axis = loop.axis
-        if loop.kind == "vector":
+        if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in fed)
             yield f"{pad}#pragma omp simd{clauses}"
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or int(loop.extent)}; ++{axis}) {{"
@@ -223,11 +224,17 @@ class KernelPrinter:
     def _combine(self, acc: Accumulator, left: str, right: str) -> str:
         if acc.dtype is bool_:
             return f"{left} {'|' if acc.kind in ('sum', 'max') else '&'} {right}"
+        if acc.kind == "prod" and acc.dtype.is_complex:
+            return self._product(left, right)
         if acc.kind in _OPERATORS:
-            cast = "" if acc.dtype.is_floating_point else f"({_accumulator_type(acc)})"
+            cast = "" if acc.dtype.is_inexact else f"({_accumulator_type(acc)})"
             return f"{left} {_OPERATORS[acc.kind]} {cast}{right}"
         self.used.helpers.add(acc.kind)
         return f"dc_{acc.kind}({left}, {strip(right)})"
+
+    def _product(self, left: str, right: str) -> str:
+        self.used.helpers.add("c_mul")
+        return f"dc_c_mul({left}, {strip(right)})"
 
     def _store(self, stmt: Store) -> str:
         dtype = self.dtypes[stmt.buffer]
@@ -248,7 +255,9 @@ class KernelPrinter:
             self.used.helpers.add(mode)
             return f"dc_{mode}({old}, {value})"
         operator = {"add": "+", "mul": "*"}[mode]
-        if dtype.is_floating_point:
+        if mode == "mul" and dtype.is_complex:
+            return self._product(old, value)
+        if dtype.is_inexact:
             return f"({old} {operator} {value})"
         wide = unsigned_type(dtype)
         return f"({dtype.ctype})(({wide}){old} {operator} ({wide}){value})"
@@ -283,7 +292,7 @@ def _accumulator_type(acc: Accumulator) -> str:
         return "float"
     if acc.dtype is bool_:
         return "uint8_t"
-    if acc.kind in _OPERATORS and not acc.dtype.is_floating_point:
+    if acc.kind in _OPERATORS and not acc.dtype.is_inexact:
         return unsigned_type(acc.dtype)
     return acc.dtype.ctype
 
@@ -293,7 +302,7 @@ def _identity(acc: Accumulator) -> str:
     dtype = float32 if is_half(acc.dtype) else acc.dtype
     if acc.kind in _OPERATORS:
         value = literal(acc.kind == "prod", dtype)
-        return value if dtype.is_floating_point else "1" if acc.kind == "prod" else "0"
+        return value if dtype.is_inexact else "1" if acc.kind == "prod" else "0"
     lowest = acc.kind in ("max", "argmax")
     if dtype.is_floating_point:
         return literal(-math.inf if lowest else math.inf, dtype)

@@ -38,10 +38,14 @@ def unsigned_type(dtype: DType) -> str:
     return "uint64_t" if dtype.itemsize == 8 else "uint32_t"
 
 
-def literal(value: bool | int | float, dtype: DType) -> str:
+def literal(value: bool | int | float | complex, dtype: DType) -> str:
     """`value` as a C++ constant of `register_type(dtype)`."""
     if dtype is bool_:
         return "true" if value else "false"
+    if dtype.is_complex:
+        parts = (float_literal(float(part), dtype.real) for part in (value.real, value.imag))
+        return f"dc_complex<{dtype.ctype}>({', '.join(parts)})"
+    assert not isinstance(value, complex), f"{value} as {dtype}"
     if is_half(dtype):
         with np.errstate(over="ignore"):
             bits = int(np.asarray(value, dtype.numpy).view(np.uint16))

@@ -95,7 +95,7 @@ def _pow(a: Arguments) -> str:
         return a.helper("int_pow")
     exponent = a.exprs[1]
     if isinstance(exponent, Const) and exponent.value in (1, 2, 3):
-        return f"({' * '.join([a.texts[0]] * int(exponent.value))})"
+        return f"({' * '.join([a.texts[0]] * int(exponent.value.real))})"
     return f"{a.helper('pow64')}.to({register_type(a.dtype)})"
 
 

@@ -81,8 +81,8 @@ def _evaluate(call: Call, arrays: list[Array]) -> Array:
         return np.ascontiguousarray(call.op.eager(np, *arrays, **call.attrs)).astype(call.dtype.numpy, copy=False)
 
 
-def _number(value: Array | np.generic) -> bool | int | float:
+def _number(value: Array | np.generic) -> bool | int | float | complex:
     """The Python number of a one-element result."""
     array = np.asarray(value).reshape(())
-    number: bool | int | float = array.item() if array.dtype.kind in "biuf" else float(array)
+    number: bool | int | float | complex = array.item() if array.dtype.kind in "biufc" else float(array)
     return number

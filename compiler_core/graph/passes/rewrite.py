@@ -78,7 +78,7 @@ class Rewriter:
         return self.append(Constant(self.fresh("const"), meta_of(array), array=array))
 
     def full(self, meta: TensorMeta, value: Any) -> Node:
-        kind = {"f": float, "b": bool}.get(meta.dtype.kind, int)
+        kind = {"f": float, "b": bool, "c": complex}.get(meta.dtype.kind, int)
         return self.call("full", shape=meta.shape, value=kind(value), dtype=meta.dtype)
 
     def use_count(self, node: Node) -> int:
@@ -111,5 +111,5 @@ def splat(node: Node) -> Any:
     if isinstance(node, Call) and node.op.name == "full":
         return node.attrs["value"]
     if isinstance(node, Constant) and node.meta.numel == 1:
-        return node.array.reshape(()).item() if node.dtype.numpy.kind in "biuf" else float(node.array.reshape(()))
+        return node.array.reshape(()).item() if node.dtype.numpy.kind in "biufc" else float(node.array.reshape(()))
     return None

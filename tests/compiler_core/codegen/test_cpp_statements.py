@@ -49,6 +49,8 @@ def values(rng: np.random.Generator, dtype: DType, n: int) -> Array:
         return rng.integers(0, 2, n).astype(bool)
     if dtype.is_floating_point:
         return rng.uniform(0.7, 1.3, n).astype(dtype.numpy)
+    if dtype.is_complex:
+        return (rng.uniform(0.7, 1.0, n) + 1j * rng.uniform(-0.4, 0.4, n)).astype(dtype.numpy)
     return rng.integers(0 if dtype.kind == "u" else -50, 50, n).astype(dtype.numpy)
 
 
@@ -71,7 +73,10 @@ def relative(program: Program, name: str) -> Program:
 @pytest.mark.parametrize("loop", ["serial", "vector"])
 @pytest.mark.parametrize("kind", RIDS)
 def test_reductions_of_every_dtype(kind: str, loop: str, tmp_path, rng) -> None:
-    dtypes = [d for d in ALL if not (d.itemsize == 2 and d.is_floating_point and kind in ("sum", "prod"))]
+    is_sum = kind in ("sum", "prod")
+    dtypes = [
+        d for d in ALL if not (d.itemsize == 2 and d.is_floating_point and is_sum) and (is_sum or not d.is_complex)
+    ]
     programs = [relative(rows_reduction(d, kind, 5, 37, loop), f"run_{d.short}") for d in dtypes]
     for dtype, program, native in zip(dtypes, programs, compile_programs(programs, tmp_path), strict=True):
         arrays = [values(rng, dtype, 5 * 37)]
@@ -159,7 +164,7 @@ def test_text_of_softmax(golden) -> None:
 def test_store_modes_of_every_dtype(mode: str, tmp_path, rng) -> None:
     """out starts as p0, then p1 is stored into it."""
     programs, inputs = [], []
-    for dtype in ALL:
+    for dtype in (d for d in ALL if not (d.is_complex and mode in ("max", "min"))):
         first = Loop("i0", 21, "vector", (Store("out", I0, Load("p0", I0, dtype)),))
         second = Loop("i0", 21, "vector", (Store("out", I0, Load("p1", I0, dtype), mode),))
         kernel = kernel_of([dtype, dtype], [21, 21], dtype, 21, [first, second])

@@ -49,14 +49,9 @@ OURS = sorted(set(MODULES) - set(NOT_OURS))
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_module_is_torchs(name: str) -> None:
-    assert verdict(name, FEW) == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", OURS)
-def test_all_samples_of_a_module_are_torchs(name: str) -> None:
-    assert verdict(name, None) == []
+def test_a_module_is_torchs(name: str, pytestconfig: pytest.Config) -> None:
+    """A few samples; with --long all of them."""
+    assert verdict(name, None if pytestconfig.getoption("--long") else FEW) == []
 
 
 @pytest.mark.long

@@ -131,11 +131,15 @@ class ConfigError(DistCompileError, ValueError):
 
 
 # What generated code tests while it runs is a text; one that begins with a key and "!" is an error of that class.
-_TESTED: dict[str, type[DistCompileError]] = {"division": DivisionByZeroError, "value": DomainError}
+_TESTED: dict[str, type[DistCompileError]] = {
+    "division": DivisionByZeroError,
+    "value": DomainError,
+    "linalg": LinAlgError,
+}
 
 
 def check_message(error: str, message: str) -> str:
-    """The text of a test whose failure is an error of kind `error`, "division" or "value"."""
+    """The text of a test whose failure is an error of kind `error`, a key of _TESTED."""
     assert error in _TESTED, error
     return f"{error}!{message}"
 

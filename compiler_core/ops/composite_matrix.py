@@ -168,8 +168,8 @@ def matrix_rank(
 
 def matrix_power(A: Value, n: int) -> Value:
     """A multiplied n times; of the inverse for negative n."""
-    a = matrix(A, "matrix_power")
-    if a.shape[-1] != a.shape[-2]:
+    a = as_value(A) if n > 0 else matrix(A, "matrix_power")
+    if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:
         raise ShapeError("linalg.matrix_power: A must be batches of square matrices", got=str(tuple(a.shape)))
     if n < 0:
         a, n = inv(a), -n

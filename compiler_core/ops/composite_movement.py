@@ -284,6 +284,8 @@ def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     extent = input.shape[normalize_dim(dim, len(input.shape))]
     if chunks < 1:
         raise ShapeError("chunk expects chunks to be greater than 0", got=str(chunks))
+    if not extent:
+        return tuple(narrow(input, dim, 0, 0) for _ in range(chunks))
     return split(input, builtins.max(1, -(-extent // chunks)), dim)
 
 

@@ -14,6 +14,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     as_new,
+    as_value,
     broadcast_shapes,
     broadcast_to,
     cast,
@@ -26,6 +27,7 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_pointwise import add, maximum, mul
 from compiler_core.ops.composite_reduction import centered, norm, sum
+from compiler_core.ops.refusals import need_floating
 from compiler_core.ops.registry import Value
 
 
@@ -156,9 +158,9 @@ def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
 
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between x1 and x2 along `dim`, each norm being at least eps."""
-
-    dtype = dt.promote(floating(x1), floating(x2))
+    dtype = dt.promote(x1, x2)
+    need_floating("cosine_similarity", x1, dtype)
     shape = broadcast_shapes(shape_of(x1), shape_of(x2))
-    a, b = (broadcast_to(cast(floating(x), dtype), shape) for x in (x1, x2))
+    a, b = (broadcast_to(cast(as_value(x), dtype), shape) for x in (x1, x2))
     norms = mul(maximum(norm(a, 2, dim), eps), maximum(norm(b, 2, dim), eps))
     return prims.div(sum(mul(a, b), dim), norms)

@@ -85,6 +85,10 @@ def nanmedian(input: Value, dim: int | None = None, keepdim: bool = False) -> Va
 
 
 def _median(x: Value, dim: int | None, keepdim: bool, ignore_nan: bool) -> Value | ValuesAndIndices:
+    if dim is None and 0 in x.shape:
+        dtype = dtype_of(x)
+        least = -(1 << 8 * dtype.itemsize - 1) if dtype.is_signed else 0
+        return prims.full((), math.nan if dtype.is_floating_point else least, dtype)
     if dim is None:
         return _spread(x, _median(prims.reshape(prims.detach(x), (math.prod(x.shape),)), 0, False, ignore_nan).values)
     d = normalize_dim(dim, len(x.shape))

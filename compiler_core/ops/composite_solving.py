@@ -6,6 +6,8 @@ named tuples where torch returns one. Batch dims broadcast. Complex matrices rai
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from compiler_core import dtype as dt
@@ -119,9 +121,23 @@ def old_cholesky(input: Value, upper: bool = False) -> Value:
 
 
 def cholesky_ex(input: Value, *, upper: bool = False, check_errors: bool = False) -> WithInfo:
-    """`cholesky`, and LAPACK's info. A matrix that is not positive definite raises LinAlgError, also unchecked."""
-    info = prims.cholesky_info(prims.detach(_from_triangle(matrix(input, "cholesky"), upper)))
-    return WithInfo(cholesky(input, upper=upper), info)
+    """`cholesky`, and LAPACK's info: the order of the first minor that is not positive, or 0.
+
+    A matrix with an info gives NaN, or LinAlgError if check_errors.
+    """
+    a = matrix(input, "cholesky_ex")
+    info = prims.cholesky_info(prims.detach(_from_triangle(a, upper)))
+    return WithInfo(_where_it_works(lambda m: cholesky(m, upper=upper), a, info, "cholesky_ex", check_errors), info)
+
+
+def _where_it_works(function: Callable[[Value], Value], a: Value, info: Value, name: str, check_errors: bool) -> Value:
+    """function(a), but NaN, or LinAlgError if check_errors, for the matrices of a whose info[*batch] is not 0."""
+    bad = F.unsqueeze(F.unsqueeze(F.ne(info, 0), -1), -1)
+    result = function(F.where(bad, eye_like(a), a))
+    if check_errors:
+        message = f"{name}: a matrix is singular, or not positive definite"
+        return prims.require(result, broadcast_to(bad, tuple(result.shape)), "linalg", message)
+    return F.where(bad, math.nan, result)
 
 
 def eigh(A: Value, UPLO: str = "L") -> Eigh:
@@ -281,8 +297,17 @@ def solve(A: Value, B: Value, *, left: bool = True) -> Value:
 
 
 def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = False) -> WithInfo:
-    """`solve`, and info. A singular matrix raises LinAlgError, also unchecked."""
-    return WithInfo(solve(A, B, left=left), _info(lu_factor(A).LU))
+    """`solve`, and info: the first zero on the diagonal of A's U (from 1), or 0.
+
+    A singular matrix gives NaN, or LinAlgError if check_errors.
+    """
+    a, b = matrix(A, "solve_ex"), floating(B)
+    info = _info(lu_factor(a).LU)
+    if _is_vector(a, b):
+        solution = solve_ex(a, F.unsqueeze(b, -1), left=left, check_errors=check_errors).result
+        return WithInfo(F.squeeze(solution, -1), info)
+    found = _where_it_works(lambda m: solve(m, b, left=left), a, info, "solve_ex", check_errors)
+    return WithInfo(found, info)
 
 
 def inv(A: Value) -> Value:
@@ -294,8 +319,13 @@ def inv(A: Value) -> Value:
 
 
 def inv_ex(A: Value, *, check_errors: bool = False) -> WithInfo:
-    """`inv`, and info. A singular matrix raises LinAlgError, also unchecked."""
-    return WithInfo(inv(A), _info(lu_factor(A).LU))
+    """`inv`, and info: the first zero on the diagonal of A's U (from 1), or 0.
+
+    A singular matrix gives NaN, or LinAlgError if check_errors.
+    """
+    a = matrix(A, "inv_ex")
+    info = _info(lu_factor(a).LU)
+    return WithInfo(_where_it_works(inv, a, info, "inv_ex", check_errors), info)
 
 
 def solve_triangular(A: Value, B: Value, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Value:

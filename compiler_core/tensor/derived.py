@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.refusals import need_floating
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
@@ -52,15 +54,16 @@ def _without_nan(x: Tensor) -> Tensor:
     return F.masked_fill(x, F.isnan(x), 0.0) if x.dtype.is_floating_point else x
 
 
-def nansum(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """The sum, NaN counting as 0."""
-    return F.sum(_without_nan(input), dim, keepdim)  # type: ignore[no-any-return]
+    return F.sum(_without_nan(input), dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
-def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The mean of what is not NaN."""
+def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """The mean of what is not NaN. Raises DTypeError for integers."""
+    need_floating("nanmean", input, dtype or input.dtype)
     count = F.sum(F.logical_not(F.isnan(input)), dim, keepdim)
-    return F.div(nansum(input, dim, keepdim), count.to(input.dtype))  # type: ignore[no-any-return]
+    return F.div(nansum(input, dim, keepdim, dtype=dtype), count.to(dtype or input.dtype))  # type: ignore[no-any-return]
 
 
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:

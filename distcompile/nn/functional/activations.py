@@ -103,7 +103,9 @@ def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha · (exp(x/alpha) - 1)."""
-    return _placed(input, C.elu(_kept(input, inplace) / alpha) * alpha, inplace)
+    x = _kept(input, inplace)
+    below = C.expm1(C.where(x > 0, 0.0, x) / alpha) * alpha
+    return _placed(input, C.where(x > 0, x, below), inplace)
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
+from compiler_core.ops.refusals import need_floating
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -87,7 +88,8 @@ def soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """log(1 + exp(-y·x)), for y of 1 and -1; without overflow."""
-    return _reduced(-C.logsigmoid(target * input), checked_reduction(reduction, size_average, reduce))
+    need_floating("soft_margin_loss", input)
+    return _reduced(-C.logsigmoid(input * target.to(input.dtype)), checked_reduction(reduction, size_average, reduce))
 
 
 def multilabel_soft_margin_loss(

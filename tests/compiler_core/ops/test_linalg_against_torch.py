@@ -112,3 +112,29 @@ def test_a_failure_in_compiled_code_is_named_too() -> None:
 def test_info_says_where_it_failed() -> None:
     assert dc.linalg.cholesky_ex(dc.eye(3)).info.item() == 0
     assert dc.linalg.lu_factor_ex(dc.tensor([[1.0, 1.0], [1.0, 1.0]])).info.item() == 2
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, dc.compile])
+def test_what_has_an_info_does_not_spoil_the_rest(wrap: Callable[[Any], Any]) -> None:
+    half = np.random.default_rng(0).standard_normal((2, 3, 3))
+    definite = half @ half.transpose(0, 2, 1) + np.eye(3)
+    definite[1, 2, 2], half[1] = -5, 1
+    results = []
+    for lib, run in ((torch, lambda f: f), (dc, wrap)):
+
+        def function(p: Any, s: Any, b: Any, lib: Any = lib) -> Any:
+            return lib.linalg.cholesky_ex(p), lib.linalg.inv_ex(s), lib.linalg.solve_ex(s, b)
+
+        p, s = lib.tensor(definite).requires_grad_(), lib.tensor(half).requires_grad_()
+        found = run(function)(p, s, lib.tensor(half[:, :, 0]))
+        sum((value[0] * value[0]).sum() for value, _ in found).backward()
+        results.append([*(value[0] for value, _ in found), *(info for _, info in found), p.grad[0], s.grad[0]])
+    for got, want in zip(*results[::-1], strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), atol=1e-9)
+
+
+def test_an_info_is_an_error_where_it_is_asked_for() -> None:
+    for function in (dc.linalg.cholesky_ex, dc.linalg.inv_ex):
+        for run in (function, dc.compile(lambda x, function=function: function(x, check_errors=True).result)):
+            with pytest.raises(LinAlgError):
+                run(dc.zeros(2, 2), **({} if run is not function else {"check_errors": True}))

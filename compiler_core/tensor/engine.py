@@ -166,7 +166,8 @@ class Backward:
             if self.capture:
                 self.captured[leaf] = grad
                 return
-            leaf._accumulate_grad(grad, self.create_graph)
+            if leaf._requires_grad:  # not frozen since it was used
+                leaf._accumulate_grad(grad, self.create_graph)
         if hooks is not None:
             for hook in list(hooks.accumulated.values()):
                 hook(leaf)

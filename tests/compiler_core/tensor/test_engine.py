@@ -423,3 +423,20 @@ def test_no_grad_records_nothing() -> None:
         y = F.exp(x)
     assert y.is_leaf
     assert not y.requires_grad
+
+
+@pytest.mark.torch
+def test_a_leaf_frozen_after_its_use_gets_no_gradient_but_its_hooks_run() -> None:
+    torch = pytest.importorskip("torch")
+
+    def run(tensor: Any) -> list[Any]:
+        x, y = tensor([1.0, 2.0], requires_grad=True), tensor([3.0, 4.0], requires_grad=True)
+        seen: list[str] = []
+        x.register_hook(lambda grad: seen.append("gradient"))
+        x.register_post_accumulate_grad_hook(lambda leaf: seen.append("after"))
+        product = (x * y).sum()
+        x.requires_grad_(False)
+        product.backward()
+        return [x.grad, y.grad.numpy().tolist(), seen]
+
+    assert run(creation.tensor) == run(torch.tensor) == [None, [1.0, 2.0], ["gradient", "after"]]

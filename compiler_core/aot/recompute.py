@@ -19,12 +19,6 @@ from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion, IndexedReduction, Movement, Pointwise, Reduction
 
-CHEAP = frozenset(
-    {"neg", "abs", "sign", "floor", "ceil", "round", "trunc", "logical_not", "isnan", "where", "cast", "detach"}
-    | {"add", "sub", "mul", "div", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
-    | {"eq", "ne", "lt", "le", "gt", "ge"}
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Yes:
@@ -71,7 +65,7 @@ class CostModel:
             return No("a reduction")
         if not isinstance(node.op.lower, Pointwise):
             return No(f"{node.op.name} is not elementwise")
-        if node.op.name not in CHEAP:
+        if not node.op.cheap:
             return No(f"{node.op.name} costs more than a read")
         if node in self.library_operands:
             return No("written anyway, for a library routine")

@@ -127,7 +127,7 @@ ResultRule = Literal["same", "bool", "u32", "real", "complex"]
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One scalar function. numpy: on arrays or NumPy scalars.
+    """One scalar function. numpy: on arrays or NumPy scalars. costly: takes many times as long as reading a number.
 
     result: "same" as its arguments, "bool", "u32", "real" (of complex arguments the dtype of their parts, of others
     theirs), "complex" (that of which the arguments are the parts).
@@ -137,6 +137,7 @@ class Scalar:
     arity: int
     result: ResultRule
     numpy: Callable[..., Any]
+    costly: bool = False
 
     def result_dtype(self, argument: DType) -> DType:
         if self.result in ("real", "complex"):
@@ -144,4 +145,4 @@ class Scalar:
         return {"same": argument, "bool": bool_, "u32": uint32}[self.result]
 
 
-SCALARS: dict[str, Scalar] = {name: Scalar(name, arity, result, function) for name, arity, result, function in TABLE}
+SCALARS: dict[str, Scalar] = {entry.name: Scalar(*entry) for entry in TABLE}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -89,62 +89,70 @@ def complex_of(re: Numeric, im: Numeric) -> Numeric:
     return result
 
 
-Entry = tuple[str, int, Literal["same", "bool", "u32", "real", "complex"], Callable[..., Any]]
+class Entry(NamedTuple):
+    """One scalar function. costly: takes many times as long as reading a number; the lowering computes it once."""
+
+    name: str
+    arity: int
+    result: Literal["same", "bool", "u32", "real", "complex"]
+    numpy: Callable[..., Any]
+    costly: bool = False
+
 
 TABLE: tuple[Entry, ...] = (
-    ("neg", 1, "same", np.negative),
-    ("exp", 1, "same", np.exp),
-    ("log", 1, "same", np.log),
-    ("log1p", 1, "same", np.log1p),
-    ("expm1", 1, "same", np.expm1),
-    ("sin", 1, "same", np.sin),
-    ("cos", 1, "same", np.cos),
-    ("tanh", 1, "same", np.tanh),
-    ("sqrt", 1, "same", np.sqrt),
-    ("rsqrt", 1, "same", _rsqrt),
-    ("erf", 1, "same", _erf),
-    ("erfc", 1, "same", _erfc),
-    ("asin", 1, "same", np.arcsin),
-    ("acos", 1, "same", np.arccos),
-    ("atan", 1, "same", np.arctan),
-    ("asinh", 1, "same", np.arcsinh),
-    ("acosh", 1, "same", np.arccosh),
-    ("atanh", 1, "same", np.arctanh),
-    ("abs", 1, "real", _abs),
-    ("real", 1, "real", np.real),
-    ("imag", 1, "real", np.imag),
-    ("conj", 1, "same", np.conjugate),
-    ("complex", 2, "complex", complex_of),
-    ("sign", 1, "same", np.sign),
-    ("floor", 1, "same", np.floor),
-    ("ceil", 1, "same", np.ceil),
-    ("round", 1, "same", np.rint),  # half to even
-    ("trunc", 1, "same", np.trunc),
-    ("sigmoid", 1, "same", _sigmoid),
-    ("logical_not", 1, "bool", np.logical_not),
-    ("bitwise_not", 1, "same", np.invert),
-    ("isnan", 1, "bool", _isnan),
-    ("add", 2, "same", np.add),
-    ("sub", 2, "same", np.subtract),
-    ("mul", 2, "same", np.multiply),
-    ("div", 2, "same", _div),
-    ("pow", 2, "same", pow),
-    ("maximum", 2, "same", np.maximum),
-    ("minimum", 2, "same", np.minimum),
-    ("atan2", 2, "same", np.arctan2),
-    ("copysign", 2, "same", np.copysign),
-    ("remainder", 2, "same", np.remainder),
-    ("floor_divide", 2, "same", np.floor_divide),
-    ("eq", 2, "bool", np.equal),
-    ("ne", 2, "bool", np.not_equal),
-    ("lt", 2, "bool", np.less),
-    ("le", 2, "bool", np.less_equal),
-    ("gt", 2, "bool", np.greater),
-    ("ge", 2, "bool", np.greater_equal),
-    ("bitwise_and", 2, "same", np.bitwise_and),
-    ("bitwise_or", 2, "same", np.bitwise_or),
-    ("bitwise_xor", 2, "same", np.bitwise_xor),
-    ("shift_left", 2, "same", np.left_shift),
-    ("shift_right", 2, "same", np.right_shift),
-    ("philox", 3, "u32", philox),
+    Entry("neg", 1, "same", np.negative),
+    Entry("exp", 1, "same", np.exp, costly=True),
+    Entry("log", 1, "same", np.log, costly=True),
+    Entry("log1p", 1, "same", np.log1p, costly=True),
+    Entry("expm1", 1, "same", np.expm1, costly=True),
+    Entry("sin", 1, "same", np.sin, costly=True),
+    Entry("cos", 1, "same", np.cos, costly=True),
+    Entry("tanh", 1, "same", np.tanh, costly=True),
+    Entry("sqrt", 1, "same", np.sqrt, costly=True),
+    Entry("rsqrt", 1, "same", _rsqrt, costly=True),
+    Entry("erf", 1, "same", _erf, costly=True),
+    Entry("erfc", 1, "same", _erfc, costly=True),
+    Entry("asin", 1, "same", np.arcsin, costly=True),
+    Entry("acos", 1, "same", np.arccos, costly=True),
+    Entry("atan", 1, "same", np.arctan, costly=True),
+    Entry("asinh", 1, "same", np.arcsinh, costly=True),
+    Entry("acosh", 1, "same", np.arccosh, costly=True),
+    Entry("atanh", 1, "same", np.arctanh, costly=True),
+    Entry("abs", 1, "real", _abs),
+    Entry("real", 1, "real", np.real),
+    Entry("imag", 1, "real", np.imag),
+    Entry("conj", 1, "same", np.conjugate),
+    Entry("complex", 2, "complex", complex_of),
+    Entry("sign", 1, "same", np.sign),
+    Entry("floor", 1, "same", np.floor),
+    Entry("ceil", 1, "same", np.ceil),
+    Entry("round", 1, "same", np.rint),  # half to even
+    Entry("trunc", 1, "same", np.trunc),
+    Entry("sigmoid", 1, "same", _sigmoid, costly=True),
+    Entry("logical_not", 1, "bool", np.logical_not),
+    Entry("bitwise_not", 1, "same", np.invert),
+    Entry("isnan", 1, "bool", _isnan),
+    Entry("add", 2, "same", np.add),
+    Entry("sub", 2, "same", np.subtract),
+    Entry("mul", 2, "same", np.multiply),
+    Entry("div", 2, "same", _div),
+    Entry("pow", 2, "same", pow, costly=True),
+    Entry("maximum", 2, "same", np.maximum),
+    Entry("minimum", 2, "same", np.minimum),
+    Entry("atan2", 2, "same", np.arctan2, costly=True),
+    Entry("copysign", 2, "same", np.copysign),
+    Entry("remainder", 2, "same", np.remainder),
+    Entry("floor_divide", 2, "same", np.floor_divide),
+    Entry("eq", 2, "bool", np.equal),
+    Entry("ne", 2, "bool", np.not_equal),
+    Entry("lt", 2, "bool", np.less),
+    Entry("le", 2, "bool", np.less_equal),
+    Entry("gt", 2, "bool", np.greater),
+    Entry("ge", 2, "bool", np.greater_equal),
+    Entry("bitwise_and", 2, "same", np.bitwise_and),
+    Entry("bitwise_or", 2, "same", np.bitwise_or),
+    Entry("bitwise_xor", 2, "same", np.bitwise_xor),
+    Entry("shift_left", 2, "same", np.left_shift),
+    Entry("shift_right", 2, "same", np.right_shift),
+    Entry("philox", 3, "u32", philox, costly=True),
 )

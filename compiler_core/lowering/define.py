@@ -31,10 +31,6 @@ from compiler_core.ops.routine import Routine, Strided
 from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
 
 Index = tuple[IntLike, ...]
-COSTLY = frozenset(
-    ("exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "pow", "sigmoid", "philox", "sqrt", "rsqrt")
-    + ("erfc", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")
-)
 _MAX_INLINE_OPS = 12
 _MAX_PIECES = 8  # of a concatenation that is one expression
 
@@ -210,7 +206,7 @@ def is_free(value: x.Expr) -> bool:
     count = 0
     for part in d.walk_all(value):
         count += 1
-        if isinstance(part, x.Load) or (isinstance(part, x.Call) and part.scalar in COSTLY):
+        if isinstance(part, x.Load) or (isinstance(part, x.Call) and x.SCALARS[part.scalar].costly):
             return False
     return count <= _MAX_INLINE_OPS
 

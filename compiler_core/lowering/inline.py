@@ -16,7 +16,7 @@ from dataclasses import replace
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import Box, loads_in_boxes, rebase
-from compiler_core.lowering.define import COSTLY, Defined, prune
+from compiler_core.lowering.define import Defined, prune
 
 _MAX_PARTS = 96  # of one expression: longer ones are cut, for the reader's and the recursion's sake
 _CHEAP_OPS = 3
@@ -116,7 +116,7 @@ def _n_parts(value: x.Expr) -> int:
 def _is_cheap(source: d.Element, n_uses: int) -> bool:
     """Whether computing an element costs about what loading it does."""
     parts = list(d.walk_all(source.value))
-    if any(isinstance(part, x.Call) and part.scalar in COSTLY for part in parts):
+    if any(isinstance(part, x.Call) and x.SCALARS[part.scalar].costly for part in parts):
         return False
     n_ops = sum(isinstance(part, x.Call | x.Cast | x.Where) for part in parts)
     n_loads = sum(isinstance(part, x.Load) for part in parts)

@@ -28,10 +28,12 @@ def _binary(
     low: float = -2.0,
     high: float = 2.0,
     dtypes: tuple[DType, ...] = NUMERIC,
+    **facts: Any,
 ) -> Op:
-    """Register op `name`: (a, b) -> eager(xp, a, b), all of one shape and dtype."""
+    """Register op `name`: (a, b) -> eager(xp, a, b), all of one shape and dtype. facts: see Op."""
     samples = tuple(Sample((shape, shape), low=low, high=high) for shape in ((3, 4), (), (2, 1, 5)))
-    return register(Op(name, infer_alike(name, dtypes), computed(eager), vjp, Pointwise(name), samples, dtypes))
+    infer = infer_alike(name, dtypes)
+    return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes, **facts))
 
 
 def _vjp_mul(g: Value, out: Value, a: Value, b: Value) -> Pair:
@@ -96,13 +98,17 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
     return xp.where(b >= 0, xp.power(a, xp.maximum(b, 0)), inverse)  # type: ignore[no-any-return]
 
 
-ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g))
-SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), lambda g, out, a, b: (g, prims.neg(g)))
-MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul)
-DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT)
+ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g), commutative=True, cheap=True)
+SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), lambda g, out, a, b: (g, prims.neg(g)), cheap=True)
+MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul, commutative=True, cheap=True)
+DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT, cheap=True)
 POW = _binary("pow", _eager_pow, _vjp_pow, low=0.3, high=2.5)
-MAXIMUM = _binary("maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum, dtypes=ORDERED_NUMBERS)
-MINIMUM = _binary("minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum, dtypes=ORDERED_NUMBERS)
+MAXIMUM = _binary(
+    "maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum, dtypes=ORDERED_NUMBERS, commutative=True, cheap=True
+)
+MINIMUM = _binary(
+    "minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum, dtypes=ORDERED_NUMBERS, commutative=True, cheap=True
+)
 REMAINDER = _binary(
     "remainder", lambda xp, a, b: xp.remainder(a, b), _vjp_remainder, low=1.1, high=1.9, dtypes=ORDERED_NUMBERS
 )
@@ -117,6 +123,33 @@ FLOOR_DIVIDE = _binary(
 
 _BITS = INTEGRAL + BOOLEAN
 _TRUTH = NotDifferentiable("integers and truth values have no gradient")
-BITWISE_AND = _binary("bitwise_and", lambda xp, a, b: xp.bitwise_and(a, b), _TRUTH, low=0, high=9, dtypes=_BITS)
-BITWISE_OR = _binary("bitwise_or", lambda xp, a, b: xp.bitwise_or(a, b), _TRUTH, low=0, high=9, dtypes=_BITS)
-BITWISE_XOR = _binary("bitwise_xor", lambda xp, a, b: xp.bitwise_xor(a, b), _TRUTH, low=0, high=9, dtypes=_BITS)
+BITWISE_AND = _binary(
+    "bitwise_and",
+    lambda xp, a, b: xp.bitwise_and(a, b),
+    _TRUTH,
+    low=0,
+    high=9,
+    dtypes=_BITS,
+    commutative=True,
+    cheap=True,
+)
+BITWISE_OR = _binary(
+    "bitwise_or",
+    lambda xp, a, b: xp.bitwise_or(a, b),
+    _TRUTH,
+    low=0,
+    high=9,
+    dtypes=_BITS,
+    commutative=True,
+    cheap=True,
+)
+BITWISE_XOR = _binary(
+    "bitwise_xor",
+    lambda xp, a, b: xp.bitwise_xor(a, b),
+    _TRUTH,
+    low=0,
+    high=9,
+    dtypes=_BITS,
+    commutative=True,
+    cheap=True,
+)

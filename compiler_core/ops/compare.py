@@ -19,15 +19,16 @@ from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Val
 from compiler_core.ops.rules import Pointwise
 
 
-def _comparison(name: str, eager: Eager, dtypes: tuple[DType, ...] = ORDERED) -> Op:
+def _comparison(name: str, eager: Eager, dtypes: tuple[DType, ...] = ORDERED, *, commutative: bool = False) -> Op:
     """Register op `name`: (a, b) -> bool of their shape."""
     samples = tuple(Sample((shape, shape), low=-3.0, high=3.0) for shape in ((3, 4), (), (2, 1, 5)))
     vjp = NotDifferentiable("the result is a truth value")
-    return register(Op(name, infer_alike(name, dtypes, bool_), computed(eager), vjp, Pointwise(name), samples, dtypes))
+    infer, lower = infer_alike(name, dtypes, bool_), Pointwise(name)
+    return register(Op(name, infer, computed(eager), vjp, lower, samples, dtypes, commutative=commutative, cheap=True))
 
 
-EQ = _comparison("eq", lambda xp, a, b: xp.equal(a, b), EVERY)
-NE = _comparison("ne", lambda xp, a, b: xp.not_equal(a, b), EVERY)
+EQ = _comparison("eq", lambda xp, a, b: xp.equal(a, b), EVERY, commutative=True)
+NE = _comparison("ne", lambda xp, a, b: xp.not_equal(a, b), EVERY, commutative=True)
 LT = _comparison("lt", lambda xp, a, b: xp.less(a, b))
 LE = _comparison("le", lambda xp, a, b: xp.less_equal(a, b))
 GT = _comparison("gt", lambda xp, a, b: xp.greater(a, b))
@@ -64,5 +65,6 @@ WHERE = register(
         lower=Pointwise("where"),
         samples=(Sample(((3, 4), (3, 4), (3, 4)), make=_where_operands),),
         dtypes=EVERY,
+        cheap=True,
     )
 )

@@ -83,5 +83,6 @@ DETACH = register(
         samples=(Sample(((3, 4),)), Sample(((),))),
         dtypes=EVERY,
         view=True,
+        only_for_autograd=True,
     )
 )

@@ -50,11 +50,12 @@ def _unary(
     high: float = 2.0,
     dtypes: tuple[DType, ...] = FLOATING,
     out: DType | None = None,
+    **facts: Any,
 ) -> Op:
-    """Register op `name`: x -> eager(xp, x), of x's shape. [low, high]: where samples are drawn from."""
+    """Register op `name`: x -> eager(xp, x), of x's shape. [low, high]: where samples are drawn from. facts: see Op."""
     samples = tuple(Sample((shape,), low=low, high=high) for shape in ((3, 4), (), (2, 1, 5)))
     infer = infer_alike(name, dtypes, out)
-    return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes))
+    return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes, **facts))
 
 
 _FLAT = NotDifferentiable("piecewise constant")
@@ -74,7 +75,9 @@ def _times(g: Value, slope: Value) -> Value:
     return prims.mul(g, prims.conj(slope))
 
 
-NEG = _unary("neg", lambda xp, x: xp.negative(x), lambda g, out, x: (prims.neg(g),), dtypes=SIGNED + COMPLEX)
+NEG = _unary(
+    "neg", lambda xp, x: xp.negative(x), lambda g, out, x: (prims.neg(g),), dtypes=SIGNED + COMPLEX, cheap=True
+)
 EXP = _unary("exp", lambda xp, x: xp.exp(x), lambda g, out, x: (_times(g, out),), dtypes=INEXACT)
 EXPM1 = _unary(
     "expm1",
@@ -158,12 +161,13 @@ ABS = register(
         Pointwise("abs"),
         tuple(Sample((shape,)) for shape in ((3, 4), (), (2, 1, 5))),
         SIGNED + COMPLEX,
+        cheap=True,
     )
 )
-SIGN = _unary("sign", lambda xp, x: xp.sign(x), _FLAT, dtypes=SIGNED)
-FLOOR = _unary("floor", lambda xp, x: xp.floor(x), _FLAT)
-CEIL = _unary("ceil", lambda xp, x: xp.ceil(x), _FLAT)
-ROUND = _unary("round", lambda xp, x: xp.rint(x), _FLAT)  # half to even
-TRUNC = _unary("trunc", lambda xp, x: xp.trunc(x), _FLAT)
-ISNAN = _unary("isnan", lambda xp, x: xp.isnan(x), _TRUTH, out=bool_, dtypes=INEXACT)
-LOGICAL_NOT = _unary("logical_not", lambda xp, x: xp.logical_not(x), _TRUTH, dtypes=BOOLEAN, out=bool_)
+SIGN = _unary("sign", lambda xp, x: xp.sign(x), _FLAT, dtypes=SIGNED, cheap=True)
+FLOOR = _unary("floor", lambda xp, x: xp.floor(x), _FLAT, cheap=True)
+CEIL = _unary("ceil", lambda xp, x: xp.ceil(x), _FLAT, cheap=True)
+ROUND = _unary("round", lambda xp, x: xp.rint(x), _FLAT, cheap=True)  # half to even
+TRUNC = _unary("trunc", lambda xp, x: xp.trunc(x), _FLAT, cheap=True)
+ISNAN = _unary("isnan", lambda xp, x: xp.isnan(x), _TRUTH, out=bool_, dtypes=INEXACT, cheap=True)
+LOGICAL_NOT = _unary("logical_not", lambda xp, x: xp.logical_not(x), _TRUTH, dtypes=BOOLEAN, out=bool_, cheap=True)

@@ -68,6 +68,8 @@ class Op:
     samples: operands for conformance tests, never empty.
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. view: eager may return a view of operand 0.
+    commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
+    only_for_autograd: an identity once gradients are made.
     """
 
     name: str
@@ -79,6 +81,9 @@ class Op:
     dtypes: tuple[DType, ...]
     random: bool = False
     view: bool = False
+    commutative: bool = False
+    cheap: bool = False
+    only_for_autograd: bool = False
     doc: str = ""
 
     def __repr__(self) -> str:

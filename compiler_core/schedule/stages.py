@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.define import COSTLY
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction, level_of
 
 # Costs in units of one vector operation. Reading back what lies in the L1 cache costs a load; scratch a store as well.
@@ -100,7 +99,7 @@ def _recompute_costs(infos: Mapping[str, Info], plan: Plan, stored: Collection[s
         total = 0
         for part in d.walk_all(definition.value):
             if isinstance(part, x.Call):
-                total += _COSTLY if part.scalar in COSTLY else 1
+                total += _COSTLY if x.SCALARS[part.scalar].costly else 1
             elif isinstance(part, x.Cast | x.Where):
                 total += 1
             elif isinstance(part, x.Load):

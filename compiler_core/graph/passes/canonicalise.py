@@ -20,9 +20,7 @@ from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 from compiler_core.ops.rules import Pointwise
 
-ONLY_FOR_AUTOGRAD = frozenset({"detach", "gradient_boundary"})
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-SWAPS = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,8 @@ class Canonicalise:
 
 
 def _rule(rewriter: Rewriter, call: Call) -> Node | None:
+    if call.op.commutative and (swapped := _number_to_the_right(rewriter, call)) is not None:
+        return swapped
     for rule in RULES.get(call.op.name, ()):
         node = rule(rewriter, call)
         if node is not None:
@@ -44,7 +44,7 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
-    if call.op.name in ONLY_FOR_AUTOGRAD:
+    if call.op.only_for_autograd:
         return call.args[0]
     for rule in RULES_AFTER_AUTOGRAD.get(call.op.name, ()):
         node = rule(rewriter, call)
@@ -177,10 +177,9 @@ def _known_branch(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
-    **dict.fromkeys(SWAPS, (_number_to_the_right,)),
-    "add": (_number_to_the_right, _right_identity(0), _add_negated, add_of_pads),
+    "add": (_right_identity(0), _add_negated, add_of_pads),
     "sub": (_right_identity(0), _subtract_negated),
-    "mul": (_number_to_the_right, _right_identity(1), _multiply_by_minus_one, _cancel_signs),
+    "mul": (_right_identity(1), _multiply_by_minus_one, _cancel_signs),
     "div": (_right_identity(1), _cancel_signs, _divide_by_power_of_two),
     "pow": (_right_identity(1), _small_power),
     "neg": (_involution,),

@@ -13,8 +13,6 @@ from typing import Any
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter, frozen
 
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"})
-
 
 @dataclass(frozen=True, slots=True)
 class Cse:
@@ -52,6 +50,6 @@ class _Numbering(Rewriter):
 def call_key(call: Call) -> tuple[Any, ...]:
     """What makes two calls the same computation."""
     args = tuple(map(id, call.args))
-    if call.op.name in COMMUTATIVE:
+    if call.op.commutative:
         args = tuple(sorted(args))
     return (call.op.name, args, frozen(call.attrs))

@@ -12,6 +12,7 @@ import pytest
 
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, IndexError_, OpDefinitionError, ShapeError
+from compiler_core.loop_ir.expr import SCALARS
 from compiler_core.ops import complex_prims, functional, linalg_prims, prims
 from compiler_core.ops.movement import dim_groups
 from compiler_core.ops.registry import OPS, NotDifferentiable, Op, Sample, register
@@ -178,3 +179,25 @@ def test_reshape_groups_keep_unrelated_dims_apart() -> None:
     ]
     assert dim_groups((2, 3), (6,)) == [(range(2), range(1))]
     assert dim_groups((3, 1), (3,)) == [(range(1), range(1)), (range(1, 2), range(1, 1))]
+
+
+POINTWISE = [op for op in OPS.values() if isinstance(op.lower, Pointwise)]
+
+
+@pytest.mark.parametrize("op", [op for op in POINTWISE if len(op.samples[0].shapes) == 2], ids=repr)
+def test_an_op_of_two_operands_says_whether_they_may_be_exchanged(op: Op) -> None:
+    rng, sample, dtype = np.random.default_rng(0), op.samples[0], op.dtypes[0]
+    a, b = (rng.uniform(sample.low, sample.high, (50,)).astype(dtype.numpy) for _ in range(2))
+    assert op.commutative == np.array_equal(op.eager(np, a, b), op.eager(np, b, a), equal_nan=dtype.kind == "f")
+
+
+@pytest.mark.parametrize("op", [op for op in POINTWISE if op.cheap], ids=repr)
+def test_what_is_cheap_to_compute_again_has_no_costly_scalar_function(op: Op) -> None:
+    assert isinstance(op.lower, Pointwise)
+    assert op.lower.scalar not in SCALARS or not SCALARS[op.lower.scalar].costly
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.only_for_autograd], ids=repr)
+def test_what_is_only_for_autograd_is_an_identity(op: Op) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(op.eager(np, x, **op.samples[0].attrs), x)

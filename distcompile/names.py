@@ -20,7 +20,7 @@ log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logs
 max maximum mean min minimum mm moveaxis movedim mul mv nan_to_num narrow neg norm outer permute positive pow prod
 ravel reciprocal relu remainder repeat_interleave reshape rms_norm roll round rsqrt rsub scatter scatter_add select
 selu sigmoid sign sin sinh softmax split sqrt square squeeze stack std sub sum swapaxes swapdims t take_along_dim tan
-tanh tile transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean where
+tanh tile transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
 eq ne lt le gt ge less:lt less_equal:le greater:gt greater_equal:ge not_equal:ne
 absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
 """
@@ -58,7 +58,7 @@ _OTHERS = {
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
-    "compiler_core.tensor.selection": "nonzero argwhere:nonzero unique bincount multinomial",
+    "compiler_core.tensor.selection": "nonzero argwhere:nonzero where unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
     "compiler_core.ops.composite_convolution": (

@@ -117,7 +117,7 @@ def batch_norm(
     weight: Value | None = None,
     bias: Value | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Value = 0.1,
     eps: float = 1e-5,
 ) -> Value:
     """Standardised per channel (dim 1), by the batch's statistics when training, else by the running ones.

@@ -6,6 +6,7 @@ Names, arguments and errors follow torch.autograd.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from compiler_core import observe
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.engine import Backward, queue_callback
 from compiler_core.tensor.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
@@ -104,13 +106,22 @@ def grad(
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`; `.grad` is not touched. As torch.autograd.grad.
 
-    Raises AutogradError for an input that the outputs do not depend on, unless allow_unused or materialize_grads.
+    only_inputs=False means nothing, as in torch, which warns. is_grads_batched: each of grad_outputs has one more
+    dim in front, and so have the gradients: one backward for each row. Raises AutogradError for an input that the
+    outputs do not depend on, unless allow_unused or materialize_grads.
     """
+    if not only_inputs:
+        warnings.warn("only_inputs means nothing: autograd.grad never touches .grad; call backward() to fill it",
+                      FutureWarning, stacklevel=2)  # fmt: skip
+    if is_grads_batched:
+        return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     outs, ins = _sequence(outputs), _sequence(inputs)
     grads = [None] * len(outs) if grad_outputs is None else _sequence(grad_outputs)
     edges = [_root_edge(t) for t in ins]
@@ -121,6 +132,36 @@ def grad(
         _result(tensor, run.captured.get(edge), k, bool(allow_unused), materialize_grads)
         for k, (tensor, edge) in enumerate(zip(ins, edges))
     )
+
+
+def _batched(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize: bool,
+) -> tuple[Tensor | None, ...]:
+    """One backward for each row of grad_outputs; each input's gradients as rows."""
+    rows = _sequence(grad_outputs)
+    count = min((len(g) for g in rows if g is not None), default=0)
+    if not count:
+        raise AutogradError("is_grads_batched takes a row, or more, of gradients in grad_outputs")
+    keep = create_graph if retain_graph is None else retain_graph
+    each = [
+        grad(outputs, inputs, [None if g is None else g[k] for g in rows], keep or k + 1 < count, create_graph,
+             allow_unused=allow_unused, materialize_grads=materialize)
+        for k in range(count)
+    ]  # fmt: skip
+    return tuple(None if same[0] is None else _stack(same) for same in zip(*each))
+
+
+def _stack(rows: Sequence[Any]) -> Tensor:
+    from compiler_core.tensor.tensor import Tensor
+
+    stacked: Any = stack(rows)
+    return stacked if isinstance(stacked, Tensor) else Tensor._wrap(stacked)
 
 
 def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool, materialize: bool) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Functions whose result is as long as the data says, or drawn by it: nonzero, unique, bincount, multinomial.
+"""Functions whose result is as long as the data says, or drawn by it: nonzero, where, unique, bincount, multinomial.
 
 In: a Tensor whose data is known. Out: values and places. They read data, so a traced tensor is a graph break.
 """
@@ -11,11 +11,15 @@ import numpy as np
 
 from compiler_core.dtype import float32
 from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.ops import composite_logic
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.torch_names import public
+
+_chosen = public(composite_logic.where)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
@@ -28,6 +32,15 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     if as_tuple:
         return tuple(from_numpy(column) for column in places)
     return from_numpy(np.stack(places, axis=1))
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+    """input where condition holds, else other; given the condition alone, its places: `nonzero(as_tuple=True)`."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    if input is None or other is None:
+        raise DTypeError("where takes a condition alone, or a condition and two values")
+    return _chosen(condition, input, other, out=out)
 
 
 def unique(

@@ -2,8 +2,8 @@
 
 In: f[N, C], f[N, C, L] (1d), f[N, C, H, W] (2d) or f[N, C, D, H, W] (3d). Out: the same shape, normalised per channel;
 in training the buffers `running_mean`, `running_var` and `num_batches_tracked` change in place (compiled: extra outputs
-of the graph).
-Source: Ioffe, Szegedy 2015. Limit: `momentum=None` (cumulative average) reads the count, so it cannot be traced.
+of the graph). `momentum=None` is the cumulative average: each batch weighs one over the batches seen.
+Source: Ioffe, Szegedy 2015.
 """
 
 from __future__ import annotations
@@ -56,6 +56,14 @@ class NormBase(Module):
             if buffer is not None:
                 buffer.fill_(value)
 
+    def _share(self) -> float | Tensor:
+        """The weight of this batch in the running statistics, f64[] with momentum=None; counts the batch."""
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                return 1.0 / self.num_batches_tracked.double()
+        return 0.0 if self.momentum is None else self.momentum
+
     def reset_parameters(self) -> None:
         """Weight one, bias zero, statistics reset."""
         self.reset_running_stats()
@@ -78,14 +86,9 @@ class _BatchNorm(NormBase):
         if input.dim() not in self.dims:
             expected = " or ".join(f"{d}D" for d in self.dims)
             raise ShapeError(f"expected {expected} input (got {input.dim()}D input)")
-        momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
         use_batch = self.training or self.running_mean is None
         return F.batch_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum, self.eps
+            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
         )
 
 

@@ -73,22 +73,14 @@ class SyncBatchNorm(_BatchNorm):
         """What BatchNorm does."""
         use_batch = self.training or self.running_mean is None
         return F.batch_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._factor(), self.eps
+            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
         )
-
-    def _factor(self) -> float:
-        """The weight of this batch in the running statistics; counts the batch."""
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                return 1.0 / float(self.num_batches_tracked)
-        return 0.0 if self.momentum is None else self.momentum
 
     def _joined(self, input: Tensor, group: Communicator) -> Tensor:
         from distcompile.distributed.group import twin
 
         statistics = Statistics(twin(group), input._array("SyncBatchNorm"), self.eps)
-        factor = self._factor()
+        factor = float(self._share())
         if self.running_mean is not None and self.running_var is not None and self.training:
             for buffer, now in ((self.running_mean, statistics.mean), (self.running_var, statistics.unbiased())):
                 kept = buffer._array("SyncBatchNorm")

@@ -67,7 +67,7 @@ def batch_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""

@@ -113,6 +113,21 @@ def test_unused_inputs() -> None:
     assert zero.tolist() == [0.0]
 
 
+def test_torchs_arguments_of_grad() -> None:
+    x = leaf(1.0, 2.0)
+    (g,) = autograd.grad((x * x).sum(), x, None, None, False, True, None)  # only_inputs stands before allow_unused
+    assert g is not None
+    assert g.tolist() == [2.0, 4.0]
+    with pytest.warns(FutureWarning, match="only_inputs means nothing"):
+        autograd.grad((x * 2.0).sum(), x, only_inputs=False)
+    rows = creation.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    (jacobian,) = autograd.grad(x * x, x, rows, is_grads_batched=True)
+    assert jacobian is not None
+    assert jacobian.tolist() == [[2.0, 0.0], [0.0, 4.0], [2.0, 4.0]]
+    with pytest.raises(AutogradError, match="a row, or more"):
+        autograd.grad(x * x, x, is_grads_batched=True)
+
+
 def test_backward_into_some_inputs_alone() -> None:
     x, w = leaf(2.0), leaf(3.0)
     h = x * w

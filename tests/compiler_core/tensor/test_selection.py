@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distcompile as dc
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.tensor import creation, selection
 from compiler_core.tensor.random import manual_seed
@@ -69,3 +70,10 @@ def test_categories_are_drawn_in_proportion(replacement: bool) -> None:
     assert abs((draws[:, 0] == 2).mean() - 0.75) < 0.04
     both = selection.multinomial(creation.tensor([1.0, 2.0, 3.0]), 3)
     assert sorted(both.tolist()) == [0, 1, 2]
+
+
+def test_where_of_a_condition_alone_gives_its_places() -> None:
+    rows, columns = dc.where(dc.tensor([[1.0, 0.0], [0.0, 3.0]]) > 0)
+    assert (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
+    with pytest.raises(DTypeError, match="a condition and two values"):
+        dc.where(dc.ones(2) > 0, dc.ones(2))

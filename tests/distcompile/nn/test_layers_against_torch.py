@@ -251,3 +251,14 @@ def test_torchs_tensors_of_every_dtype_can_be_loaded(dtype: str) -> None:
     ours = as_tensor_like(theirs)
     assert ours.dtype is getattr(dc, dtype)
     assert ours.tolist() == theirs.tolist()
+
+
+def test_cumulative_batch_norm_compiles_whole() -> None:
+    ours, theirs = dc.nn.BatchNorm1d(3, momentum=None), torch.nn.BatchNorm1d(3, momentum=None)
+    compiled = dc.compile(ours, fullgraph=True)
+    for batch in (f(4, 3), f(4, 3) * 3, f(4, 3) + 1):
+        np.testing.assert_allclose(
+            compiled(dc.tensor(batch)).detach().numpy(), theirs(torch.tensor(batch)).detach().numpy(), atol=1e-5
+        )
+    for key, value in theirs.state_dict().items():
+        np.testing.assert_allclose(ours.state_dict()[key].numpy(), value.numpy(), rtol=1e-5)

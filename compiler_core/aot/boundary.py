@@ -68,7 +68,6 @@ GRADIENT_BOUNDARY = register(
         lower=Movement(_source),
         samples=(Sample(((2, 3),), {"boundary": 0, "slot": 0}), Sample(((),), {"boundary": 0, "slot": 0})),
         dtypes=FLOATING,
-        view=True,
         only_for_autograd=True,
         doc="identity; marks where a backward hook sees the gradient",
     )

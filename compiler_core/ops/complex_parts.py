@@ -14,8 +14,9 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
-from compiler_core.meta import TensorMeta
+from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import COMPLEX, check_alike, check_dtype
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.rules import Indexed, Pointwise
@@ -72,19 +73,35 @@ def _zeros(g: Value) -> Value:
     return prims.full_like(g, 0.0)
 
 
-def _part(name: str, infer: Any, eager: Any, vjp: Any, *, view: bool) -> Op:
+def _part(name: str, infer: Any, eager: Any, vjp: Any, alias: Alias) -> Op:
     samples = tuple(Sample((shape,)) for shape in _SHAPES)
-    return register(Op(name, infer, eager, vjp, Pointwise(name), samples, COMPLEX, view=view))
+    return register(Op(name, infer, eager, vjp, Pointwise(name), samples, COMPLEX, alias=alias))
+
+
+def _doubled(in_shape: Shape, in_strides: Strides) -> Strides:
+    return tuple(2 * s for s in in_strides)
 
 
 REAL = _part(
-    "real", _infer_part("real"), lambda xp, x: x.real, lambda g, out, x: (prims.complex(g, _zeros(g)),), view=True
+    "real",
+    _infer_part("real"),
+    lambda xp, x: x.real,
+    lambda g, out, x: (prims.complex(g, _zeros(g)),),
+    Alias(lambda base, new: prims.complex(new, prims.imag(base)), _doubled, parts=(2, 1)),
 )
 IMAG = _part(
-    "imag", _infer_part("imag"), lambda xp, x: x.imag, lambda g, out, x: (prims.complex(_zeros(g), g),), view=True
+    "imag",
+    _infer_part("imag"),
+    lambda xp, x: x.imag,
+    lambda g, out, x: (prims.complex(_zeros(g), g),),
+    Alias(lambda base, new: prims.complex(prims.real(base), new), _doubled, lambda in_strides: 1, parts=(2, 1)),
 )
 CONJ = _part(
-    "conj", _infer_conj, lambda xp, x: xp.asarray(xp.conjugate(x)), lambda g, out, x: (prims.conj(g),), view=True
+    "conj",
+    _infer_conj,
+    lambda xp, x: xp.asarray(xp.conjugate(x)),
+    lambda g, out, x: (prims.conj(g),),
+    Alias(lambda base, new: prims.conj(new), lambda in_shape, in_strides: in_strides, keeps_order=True),
 )
 
 
@@ -114,7 +131,11 @@ VIEW_AS_REAL = register(
         lower=Indexed(_emit_as_real),
         samples=tuple(Sample((shape,)) for shape in (*_SHAPES, (0,))),
         dtypes=COMPLEX,
-        view=True,
+        alias=Alias(
+            lambda base, new: prims.view_as_complex(new),
+            lambda in_shape, in_strides: (*_doubled(in_shape, in_strides), 1),
+            parts=(2, 1),
+        ),
     )
 )
 
@@ -147,6 +168,10 @@ VIEW_AS_COMPLEX = register(
         lower=Indexed(_emit_as_complex),
         samples=tuple(Sample((shape,)) for shape in ((3, 4, 2), (2,), (2, 1, 5, 2), (0, 2))),
         dtypes=PARTS,
-        view=True,
+        alias=Alias(
+            lambda base, new: prims.view_as_real(new),
+            lambda in_shape, in_strides: tuple(s // 2 for s in in_strides[:-1]),
+            parts=(1, 2),
+        ),
     )
 )

@@ -15,6 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.dtype import DType, of
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import Indexed, Movement
@@ -82,7 +83,7 @@ DETACH = register(
         lower=Movement(_source_detach),
         samples=(Sample(((3, 4),)), Sample(((),))),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(lambda base, new: new, lambda in_shape, in_strides: in_strides, keeps_order=True),
         only_for_autograd=True,
     )
 )

@@ -16,6 +16,7 @@ from compiler_core.dtype import int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.aliasing import Alias, Strides, reshaped_strides
 from compiler_core.ops.checks import EVERY, check_dims
 from compiler_core.ops.registry import Op, Sample, Value, register
 from compiler_core.ops.rules import Movement
@@ -56,6 +57,14 @@ def put_on_diagonal(base: Value, new: Value, offset: int) -> Value:
     return prims.where(prims.eq(prims.sub(place, row), prims.full(shape, offset, int64)), spread, base)
 
 
+def _strides_diagonal(in_shape: Shape, in_strides: Strides, offset: int) -> Strides:
+    return (*in_strides[:-2], in_strides[-2] + in_strides[-1])
+
+
+def _offset_diagonal(in_strides: Strides, offset: int) -> int:
+    return max(offset, 0) * in_strides[-1] - min(offset, 0) * in_strides[-2]
+
+
 DIAGONAL = register(
     Op(
         "diagonal",
@@ -71,7 +80,7 @@ DIAGONAL = register(
             Sample(((0, 3),), {"offset": 0}),
         ),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(put_on_diagonal, _strides_diagonal, _offset_diagonal),
     )
 )
 
@@ -125,6 +134,14 @@ def _unravel(flat: Any, sizes: list[int]) -> list[Any]:
     return places
 
 
+def _scatter_reshape(base: Value, new: Value, shape: Shape) -> Value:
+    return prims.reshape(new, tuple(base.shape))
+
+
+def _strides_reshape(in_shape: Shape, in_strides: Strides, shape: Shape) -> Strides | None:
+    return reshaped_strides(in_shape, in_strides, shape)
+
+
 RESHAPE = register(
     Op(
         "reshape",
@@ -140,7 +157,7 @@ RESHAPE = register(
             Sample(((0, 3),), {"shape": (3, 0)}),
         ),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(_scatter_reshape, _strides_reshape, keeps_order=True, may_copy=True),
     )
 )
 
@@ -172,7 +189,10 @@ PERMUTE = register(
             Sample(((2, 0, 4, 1),), {"dims": (0, 2, 1, 3)}),
         ),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(
+            lambda base, new, dims: prims.permute(new, inverse_permutation(dims)),
+            lambda in_shape, in_strides, dims: tuple(in_strides[d] for d in dims),
+        ),
     )
 )
 
@@ -201,6 +221,25 @@ def _source_expand(index: Index, in_shape: Shape, shape: Shape) -> Index:
     return tuple(0 if n == 1 else index[lead + d] for d, n in enumerate(in_shape))
 
 
+def _scatter_expand(base: Value, new: Value, shape: Shape) -> Value:
+    wanted = tuple(base.shape)
+    if 0 in shape:
+        return base
+    if math.prod(shape) != math.prod(wanted):
+        raise ShapeError(
+            "cannot write in place to an expanded tensor: several of its elements are one memory location",
+            expected=f"a tensor of the unexpanded shape {wanted}",
+            got=f"a view expanded to {shape}",
+            remedy="clone() it first",
+        )
+    return prims.reshape(new, wanted)
+
+
+def _strides_expand(in_shape: Shape, in_strides: Strides, shape: Shape) -> Strides:
+    lead = len(shape) - len(in_shape)
+    return (0,) * lead + tuple(0 if n == 1 != m else s for n, m, s in zip(in_shape, shape[lead:], in_strides))
+
+
 EXPAND = register(
     Op(
         "expand",
@@ -216,7 +255,7 @@ EXPAND = register(
             Sample(((1,),), {"shape": (0,)}),
         ),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(_scatter_expand, _strides_expand),
     )
 )
 
@@ -256,6 +295,14 @@ def _source_slice(index: Index, in_shape: Shape, starts: Dims, stops: Dims, step
     return tuple(i * step + start for i, start, step in zip(index, starts, steps))
 
 
+def _strides_slice(in_shape: Shape, in_strides: Strides, starts: Dims, stops: Dims, steps: Dims) -> Strides:
+    return tuple(s * step for s, step in zip(in_strides, steps))
+
+
+def _offset_slice(in_strides: Strides, starts: Dims, stops: Dims, steps: Dims) -> int:
+    return sum(start * s for start, s in zip(starts, in_strides))
+
+
 SLICE = register(
     Op(
         "slice",
@@ -270,7 +317,7 @@ SLICE = register(
             Sample(((4,),), {"starts": (2,), "stops": (2,), "steps": (1,)}),
         ),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(prims.slice_scatter, _strides_slice, _offset_slice),
     )
 )
 
@@ -296,6 +343,5 @@ FLIP = register(
         lower=Movement(_source_flip),
         samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
         dtypes=EVERY,
-        view=True,
     )
 )

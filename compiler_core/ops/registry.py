@@ -23,6 +23,7 @@ import numpy as np
 from compiler_core.dtype import DType, of
 from compiler_core.errors import OpDefinitionError
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.rules import LowerRule
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
@@ -67,7 +68,7 @@ class Op:
     lower: one of ops/rules.py.
     samples: operands for conformance tests, never empty.
     dtypes: the operand dtypes it takes.
-    random: the result depends on a generator key. view: eager may return a view of operand 0.
+    random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
     only_for_autograd: an identity once gradients are made.
     """
@@ -80,7 +81,7 @@ class Op:
     samples: tuple[Sample, ...]
     dtypes: tuple[DType, ...]
     random: bool = False
-    view: bool = False
+    alias: Alias | None = None
     commutative: bool = False
     cheap: bool = False
     only_for_autograd: bool = False

@@ -13,6 +13,7 @@ from compiler_core.dtype import int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.rules import Movement
@@ -76,6 +77,17 @@ def _source_strided(index: Index, in_shape: Shape, size: Shape, stride: Shape, o
     return (place,)
 
 
+def _scatter_strided(base: Value, new: Value, size: Shape, stride: Shape, offset: int) -> Value:
+    if overlaps(size, stride):
+        raise ShapeError(
+            "cannot write in place to what as_strided shows: several of its elements may be one memory location",
+            expected="strides that step over what smaller ones reach",
+            got=f"size {size}, stride {stride}",
+            remedy="clone() it first",
+        )
+    return prims.index_copy(base, strided_places(size, stride, offset), new)
+
+
 _CASES: tuple[tuple[int, Shape, Shape, int], ...] = (
     (12, (3, 2), (4, 1), 1),
     (10, (4, 3), (2, 1), 0),  # shows places twice
@@ -93,6 +105,10 @@ STRIDED = register(
         lower=Movement(_source_strided),
         samples=tuple(Sample(((n,),), {"size": m, "stride": s, "offset": o}) for n, m, s, o in _CASES),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(
+            _scatter_strided,
+            lambda in_shape, in_strides, size, stride, offset: tuple(s * in_strides[0] for s in stride),
+            lambda in_strides, size, stride, offset: offset * in_strides[0],
+        ),
     )
 )

@@ -21,6 +21,7 @@ from compiler_core.dtype import int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import IndexedReduction, Movement
@@ -84,6 +85,26 @@ def _source_windows(index: Index, in_shape: Shape, kernel: Dims, stride: Dims, d
     return (*index[:lead], *(i * s + k * d for i, k, s, d in zip(which, inner, stride, dilation)))
 
 
+def _scatter_windows(base: Value, new: Value, kernel: Dims, stride: Dims, dilation: Dims) -> Value:
+    if any(d * (k - 1) >= s for k, s, d in zip(kernel, stride, dilation) if k > 1):
+        raise ShapeError(
+            "cannot write in place to windows that overlap: several of their elements are one memory location",
+            expected="windows at least as far apart as they are long",
+            got=f"size {kernel}, step {stride}",
+            remedy="clone() it first",
+        )
+    size = tuple(base.shape[len(base.shape) - len(kernel) :])
+    written = prims.windows_add(prims.full_like(new, 1), size, kernel, stride, dilation)
+    values = prims.windows_add(new, size, kernel, stride, dilation)
+    return prims.where(prims.ne(written, prims.full_like(base, 0)), values, base)
+
+
+def _strides_windows(in_shape: Shape, in_strides: Strides, kernel: Dims, stride: Dims, dilation: Dims) -> Strides:
+    lead = len(in_shape) - len(kernel)
+    outer = tuple(s * step for s, step in zip(in_strides[lead:], stride))
+    return (*in_strides[:lead], *outer, *(s * step for s, step in zip(in_strides[lead:], dilation)))
+
+
 _CASES: tuple[tuple[Shape, Dims, Dims, Dims], ...] = (
     ((2, 5, 6), (3, 2), (1, 1), (1, 1)),
     ((2, 7, 6), (2, 2), (2, 3), (1, 2)),
@@ -102,7 +123,7 @@ WINDOWS = register(
         lower=Movement(_source_windows),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=EVERY,
-        view=True,
+        alias=Alias(_scatter_windows, _strides_windows),
     )
 )
 

@@ -110,7 +110,7 @@ class ViewCell(Cell):
         self.value = value
         self.base, self.op, self.attrs = base, op, attrs
         self._root = base.root
-        self.is_dense = base.is_dense and op.name in ("reshape", "detach", "conj")
+        self.is_dense = base.is_dense and op.alias is not None and op.alias.keeps_order
         self.seen = self._root.version
 
     @property
@@ -142,11 +142,10 @@ class ViewCell(Cell):
         self.value, self.seen = value, self._root.version
 
     def strides(self) -> views.Strides:
-        return views.view_strides(self.op.name, self.attrs, self.base.value.shape, self.base.strides())
+        return views.view_strides(self.op, self.attrs, self.base.value.shape, self.base.strides(), self.value.shape)
 
     def offset(self) -> int:
-        name, before = self.op.name, self.base.offset()
-        return views.offset_in(name, before) + views.view_offset(name, self.attrs, self.base.strides())
+        return views.view_offset(self.op, self.attrs, self.base.offset(), self.base.strides())
 
     def touch(self) -> None:
         self._root.touch()

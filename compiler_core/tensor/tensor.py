@@ -353,7 +353,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             return tensor.detach()
         arrays = [read(v._cell) if isinstance(v, Tensor) else v for v in values]
         out = run_eager(op, *arrays, **attrs)
-        aliasing = op.view and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell)
+        aliasing = op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell)
         cell = ViewCell(values[0]._cell, op, attrs, out) if aliasing else Cell(out)
         result = Tensor._from_cell(cell)
         enabled = thread_mode.enabled
@@ -419,11 +419,7 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
         return values[0].detach()
     node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
     history = TRACED if differentiable and of(node.dtype).is_inexact else None
-    if (
-        op.name not in views.VIEW_OPS
-        or not isinstance(values[0], Tensor)
-        or not views.aliases(op, attrs, values[0]._cell)
-    ):
+    if op.alias is None or not isinstance(values[0], Tensor) or not views.aliases(op, attrs, values[0]._cell):
         return Tensor._from_cell(Cell(node), history)
     cell = ViewCell(values[0]._cell, op, attrs, node)
     result = Tensor._from_cell(cell, history)

@@ -201,3 +201,40 @@ def test_what_is_cheap_to_compute_again_has_no_costly_scalar_function(op: Op) ->
 def test_what_is_only_for_autograd_is_an_identity(op: Op) -> None:
     x = np.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(op.eager(np, x, **op.samples[0].attrs), x)
+
+
+VIEWS = [(op, sample) for op in OPS.values() if op.alias is not None for sample in op.samples]
+
+
+def _base_and_view(op: Op, sample: Sample) -> tuple[Any, Any]:
+    dtype = op.dtypes[0].numpy
+    base = np.arange(1, 1 + math.prod(sample.shapes[0]), dtype=np.float64).reshape(sample.shapes[0]).astype(dtype)
+    return base, op.eager(np, base, **sample.attrs)
+
+
+@pytest.mark.parametrize(("op", "sample"), VIEWS, ids=[f"{op.name}{k}" for k, (op, _) in enumerate(VIEWS)])
+def test_what_is_written_through_a_view_is_what_it_then_shows(op: Op, sample: Sample) -> None:
+    base, shown = _base_and_view(op, sample)
+    assert op.alias is not None
+    try:
+        written = op.alias.scatter(base, shown * 2, **sample.attrs)
+    except ShapeError:  # several of its elements are one memory location, or may be
+        assert op.name in ("expand", "windows", "strided")
+        return
+    np.testing.assert_array_equal(op.eager(np, written, **sample.attrs), shown * 2)
+    np.testing.assert_array_equal(op.alias.scatter(base, shown, **sample.attrs), base)
+
+
+@pytest.mark.parametrize(("op", "sample"), VIEWS, ids=[f"{op.name}{k}" for k, (op, _) in enumerate(VIEWS)])
+def test_the_strides_of_a_view_are_numpys(op: Op, sample: Sample) -> None:
+    base, shown = _base_and_view(op, sample)
+    strides = tuple(s // base.itemsize for s in base.strides)
+    assert op.alias is not None
+    found = op.alias.strides(base.shape, strides, **sample.attrs)
+    if not shown.size or not np.may_share_memory(base, shown):
+        return
+    assert found is not None
+    sizes = [k for k, n in enumerate(shown.shape) if n > 1]
+    assert [found[k] * shown.itemsize for k in sizes] == [shown.strides[k] for k in sizes]
+    start = shown.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    assert op.alias.offset(strides, **sample.attrs) * shown.itemsize == start

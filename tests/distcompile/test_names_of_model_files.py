@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import warnings
-from typing import Any
+from collections import OrderedDict, defaultdict, deque
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -196,3 +199,66 @@ def test_dtypes_of_several_are_torchs() -> None:
         dc._assert(False, "too wide")
     assert dc.typename(dc.nn.Linear(1, 1)).endswith("Linear")
     assert dc.typename(dc.ones(1)) == "distcompile.FloatTensor"
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+TREES: list[Any] = [
+    3,
+    None,
+    [1, (2, None), {"b": 4, "a": [5, 6]}],
+    Pair(1, OrderedDict(x=2, y=())),
+    deque([1, [2]], maxlen=3),
+    defaultdict(list, k=[1, 2]),
+]
+
+
+@pytest.mark.parametrize("tree", TREES, ids=repr)
+def test_trees_are_flattened_as_torchs(tree: Any) -> None:
+    theirs, mine = torch.utils._pytree, dc.utils._pytree
+    leaves, spec = mine.tree_flatten(tree)
+    assert leaves == theirs.tree_flatten(tree)[0]
+    assert mine.tree_unflatten(leaves, spec) == tree
+    assert type(mine.tree_unflatten(leaves, spec)) is type(tree)
+    assert spec.num_leaves == len(leaves)
+    for lib in (theirs, mine):
+        assert lib.tree_map(str, tree) == theirs.tree_map(str, tree)
+        assert lib.tree_map_only(int, lambda x: x * 2, tree) == theirs.tree_map_only(int, lambda x: x * 2, tree)
+        assert lib.tree_any(lambda x: x == 2, tree) == (2 in leaves)
+    assert mine.tree_map(lambda a, b: (a, b), [1, [2]], [3, [4]]) == [(1, 3), [(2, 4)]]
+
+
+def test_trees_that_do_not_fit_are_named_errors() -> None:
+    tree = dc.utils._pytree
+    with pytest.raises(ArgumentError, match="do not fit the spec"):
+        tree.tree_unflatten([1], tree.tree_structure([1, 2]))
+    with pytest.raises(ArgumentError, match="trees differ"):
+        tree.tree_map(max, [1], (1,))
+    with pytest.raises(ArgumentError, match="already registered"):
+        tree.register_pytree_node(list, lambda t: (t, None), lambda v, _: list(v))
+
+
+def test_switches_of_attention_and_cudnn_are_contexts() -> None:
+    with dc.backends.cuda.sdp_kernel(enable_flash=True, enable_math=False), dc.backends.cudnn.flags(enabled=False):
+        assert dc.nn.functional.scaled_dot_product_attention(*[dc.ones(1, 2, 3)] * 3).shape == (1, 2, 3)
+    with dc.nn.attention.sdpa_kernel([dc.nn.attention.SDPBackend.MATH]):
+        assert dc.backends.cuda.math_sdp_enabled()
+    with pytest.raises(ArgumentError, match="SDPBackend"), dc.nn.attention.sdpa_kernel(["math"]):
+        pass
+
+
+PATHS = """
+backends.cudnn backends.cuda cuda.amp amp utils.checkpoint utils._pytree utils.data.distributed nn.parallel nn.init
+nn.functional nn.attention nn.utils.rnn nn.utils.parametrize nn.parameter nn.utils.stateless nn.modules.utils
+nn.modules.batchnorm optim.lr_scheduler optim.swa_utils jit fx func compiler _dynamo accelerator multiprocessing
+distributed fft linalg special
+"""
+
+
+@pytest.mark.parametrize("path", PATHS.split())
+def test_every_path_is_imported_by_itself(path: str) -> None:
+    code = f"import distcompile.{path} as m, sys; assert m is not None; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -366,9 +366,9 @@ def test_every_step_is_dumped(tmp_path: Any) -> None:
         "01_simplify.txt",
         "02_joint.txt",
         "03_simplify_joint.txt",
-        "04_partition_backward.txt",
-        "04_partition_forward.txt",
-        "04_partition_saved.txt",
+        "05_partition_backward.txt",
+        "05_partition_forward.txt",
+        "05_partition_saved.txt",
     ]
     assert f"# {__file__}" in (tmp_path / "rank0" / "lambda" / "00_capture.txt").read_text()
 

@@ -45,25 +45,33 @@ class HostEvent:
         return None
 
 
+KINDS = ("cpu", "cuda", "meta", "mps", "xpu")
+
+
 class Device:
-    """`Device("cpu")`, as torch.device. type: its name; index: None on the CPU; xp: the array module."""
+    """`Device("cpu")`, as torch.device. type: its name; index: None on the CPU; xp: the array module.
+
+    Other kinds ("cuda:1", or "cuda", 1) can be named, compared and printed, as in torch; nothing can be put there:
+    `check_device` refuses them.
+    """
 
     __slots__ = ("index", "type", "xp")
     type: str
     index: int | None
     xp: ModuleType
 
-    def __new__(cls, name: str | Device = "cpu") -> Device:
-        if isinstance(name, Device):
-            return name
-        kind, _, index = str(name).partition(":")
-        if kind != "cpu" or index not in ("", "0"):
-            raise DeviceError(
-                f"there is no device {name!r} here",
-                expected="cpu",
-                remedy="use device='cpu'; GPUs are not supported yet",
-            )
-        return _CPU
+    def __new__(cls, type: str | Device = "cpu", index: int | None = None) -> Device:
+        if isinstance(type, Device):
+            return type
+        kind, _, number = str(type).partition(":")
+        if kind not in KINDS or (number and (index is not None or not number.isdecimal())):
+            raise DeviceError(f"there is no device {type!r}", expected=f"one of {', '.join(KINDS)}, and a number")
+        place = int(number) if number else index
+        if kind == "cpu" and place in (None, 0):
+            return _CPU
+        self = object.__new__(cls)
+        self.type, self.index = kind, place
+        return self
 
     def record_event(self) -> Event:
         """An event after all work issued so far."""
@@ -74,19 +82,20 @@ class Device:
         self.xp.multiply(array, array.dtype.type(factor), out=out)
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return Device, (self.type,)
+        return Device, (str(self),)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, str) and other == self.type)
+        return str(self) == other if isinstance(other, str) else isinstance(other, Device) and str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash((self.type, self.index))
 
     def __str__(self) -> str:
-        return self.type
+        return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})"
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{index})"
 
 
 _CPU: Device = object.__new__(Device)
@@ -97,4 +106,11 @@ device = Device
 
 def check_device(name: str | Device | None) -> Device:
     """The device called `name`; None is the CPU. Raises DeviceError for one that is not there."""
-    return _CPU if name is None else Device(name)
+    found = _CPU if name is None else Device(name)
+    if found is not _CPU:
+        raise DeviceError(
+            f"there is no device {str(name)!r} here",
+            expected="cpu",
+            remedy="use device='cpu'; GPUs are not supported yet",
+        )
+    return found

@@ -29,6 +29,19 @@ def test_other_devices_are_refused(name: str) -> None:
         check_device(name)
 
 
+def test_other_devices_can_be_named() -> None:
+    for one, text in ((Device("cuda"), "cuda"), (Device("cuda", 1), "cuda:1"), (Device("meta"), "meta")):
+        assert str(one) == text
+        assert one == text
+        assert one == Device(text) != cpu
+        assert pickle.loads(pickle.dumps(one)) == one
+        assert hash(one) == hash(Device(text))
+    assert repr(Device("cuda:1")) == "device(type='cuda', index=1)"
+    for wrong in (lambda: Device("gpu"), lambda: Device("cuda:0", 1), lambda: Device("cuda:x")):
+        with pytest.raises(DeviceError, match="no device"):
+            wrong()
+
+
 def test_cpu_work_is_done_when_the_call_returns() -> None:
     first, second = cpu.record_event(), cpu.record_event()
     assert first.query()

@@ -63,5 +63,13 @@ class DataLoaderError(DistCompileError, RuntimeError):
     """A data set, sampler or loader used against its contract."""
 
 
+class LengthError(DataLoaderError, TypeError):
+    """A data set has no length, so neither has its loader. A TypeError, as of `len` itself."""
+
+
+class BatchTypeError(DataLoaderError, TypeError):
+    """Samples of this type cannot be batched."""
+
+
 class NotSupportedError(DistCompileError, NotImplementedError):
     """A name that torch has and that distcompile does not offer yet."""

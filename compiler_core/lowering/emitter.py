@@ -44,7 +44,7 @@ class Emitter:
     """Constructors of expressions, under the names that ops/rules.py promises."""
 
     def const(self, value: bool | int | float | complex, dtype: DType) -> x.Expr:
-        return x.Const(dtype.numpy.type(value).item(), dtype)
+        return x.Const(np.asarray(value).astype(dtype.numpy).item(), dtype)  # which wraps, as full does
 
     def call(self, scalar: str, *args: x.Expr) -> x.Expr:
         return call(scalar, args)

@@ -87,6 +87,8 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
         elif _is_int(entry):
             at = _check_int(int(entry), n)
             slices.append((at, at + 1, 1))
+        elif not hasattr(entry, "shape"):
+            raise DTypeError("what stands in an index is no index", expected="ints, slices, arrays", got=repr(entry))
         else:
             slices.append((0, n, 1))
             arrays.append((len(out), entry))
@@ -270,13 +272,34 @@ def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     return _scatter(prims.scatter_add, input, dim, index, src)
 
 
-def scatter(input: Value, dim: int, index: Value, src: Value) -> Value:
-    """input with src[i][j] put at [index[i][j]][j] for dim 0, and so on."""
-    return _scatter(prims.scatter, input, dim, index, src)
+def scatter(
+    input: Value,
+    dim: int,
+    index: Value,
+    src: Value | Scalar | None = None,
+    *,
+    value: Scalar | None = None,
+    reduce: str | None = None,
+) -> Value:
+    """input with src[i][j] put at [index[i][j]][j] for dim 0, and so on; or one `value` at all of them.
+
+    reduce: "add" or "multiply", with what stands there.
+    """
+    if (src is None) == (value is None):
+        raise DTypeError("scatter takes one of src and value")
+    source = value if src is None else src
+    if reduce is None or reduce == "add":
+        return _scatter(prims.scatter if reduce is None else prims.scatter_add, input, dim, index, source)
+    if reduce != "multiply":
+        raise ShapeError("scatter: unknown reduce", expected="add or multiply", got=repr(reduce))
+    from compiler_core.ops.composite_placing import scatter_reduce  # which is above this file
+
+    factors = prims.full(shape_of(index), source, dtype_of(as_value(input))) if is_scalar(source) else source
+    return scatter_reduce(input, dim, index, factors, "prod")
 
 
 def _scatter(
-    primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Value
+    primitive: Callable[[Value, Value, Value, int], Value], input: Value, dim: int, index: Value, src: Any
 ) -> Value:
     x, idx = as_value(input), as_value(index)
     d = normalize_dim(dim, len(x.shape))

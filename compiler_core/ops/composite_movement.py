@@ -243,6 +243,8 @@ concat = concatenate = cat
 @numpy_names
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Tensors of one shape joined along a new dim."""
+    if not len(tensors):
+        raise ShapeError("stack expects a non-empty list of tensors")
     return cat([unsqueeze(x, dim) for x in tensors], normalize_dim(dim, len(tensors[0].shape) + 1))
 
 
@@ -267,6 +269,8 @@ def split(tensor: Value, split_size_or_sections: Sizes, dim: int = 0) -> tuple[V
     extent = tensor.shape[d]
     if isinstance(split_size_or_sections, int):
         size = split_size_or_sections
+        if size < 0 or (size == 0 and extent):
+            raise ShapeError("split: the size is 0 only of a dim of size 0", expected="a positive size", got=str(size))
         lengths = [builtins.min(size, extent - start) for start in range(0, extent, size)] if extent else [0]
     else:
         lengths = list(split_size_or_sections)

@@ -63,6 +63,16 @@ def _plain(data: Any) -> Any:
     return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data
 
 
+def _dtype_of_lists(data: Any) -> DType | None:
+    """What torch finds in nested lists: the dtypes of arrays, Tensors and numbers, promoted as of tensors with dims."""
+    if isinstance(data, (list, tuple)):
+        found = [dtype for dtype in map(_dtype_of_lists, data) if dtype is not None]
+        return dt.promote(*found) if found else None
+    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
+        return dt.of_number(type(data))
+    return dt.of(data.dtype)
+
+
 def to_array(data: Any, dtype: DType | None = None) -> Array:
     """`data` as an array: Python floats in the default dtype, complex numbers in its complex one, integers in int64.
 
@@ -72,6 +82,8 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
         array = data
     else:
         array = np.asarray(_plain(data) if _has_tensor(data) else data)
+        if dtype is None and isinstance(data, (list, tuple)) and array.dtype.kind in "biufcV" and _holds_arrays(data):
+            return array.astype((_dtype_of_lists(data) or dt.of(array.dtype)).numpy)
         if array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
             if dtype is None:
                 array = array.astype(dt.get_default_dtype().numpy)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.refusals import need_mask
@@ -30,13 +30,17 @@ _get = own_view(F.getitem)
 
 def get_item(self: Tensor, index: Any) -> Tensor:
     """`self[index]`."""
-    return _get(self, _prepared(index))  # type: ignore[no-any-return]
+    return _get(self, _prepared(_as_torch_reads(index)))  # type: ignore[no-any-return]
 
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`."""
+    if isinstance(value, complex) and not self.dtype.is_complex:
+        raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))
+    index = _as_torch_reads(index)
     if _is_basic(index):
-        get_item(self, index).copy_(value)
+        selected = get_item(self, index)
+        selected.copy_(_without_leading_ones(value, selected.ndim))
         return
     self._check_in_place()
     operand = _operand(value, self)
@@ -56,6 +60,28 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
     need_mask("masked_select", mask)
     shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape) or (1,)
     return get_item(F.expand(self, shape), F.expand(mask, shape))
+
+
+def _as_torch_reads(index: Any) -> Any:
+    """The index with torch's reading of lists: one of lists, Tensors, slices ... is a tuple; an empty one is int64."""
+    if isinstance(index, tuple):
+        return tuple((list(e) or np.zeros(0, np.int64)) if isinstance(e, (list, tuple)) else e for e in index)
+    if not isinstance(index, list) or len(index) >= _LONGEST_TUPLE_LIST:
+        return index
+    if any(e is None or e is Ellipsis or isinstance(e, _TUPLE_MAKERS) or hasattr(e, "shape") for e in index):
+        return _as_torch_reads(tuple(index))
+    return index or np.zeros(0, np.int64)
+
+
+_LONGEST_TUPLE_LIST = 32  # from here on torch takes a list of lists for one array
+_TUPLE_MAKERS = (list, tuple, slice, range)
+
+
+def _without_leading_ones(value: Any, ndim: int) -> Any:
+    """The value less leading dims of size 1 that what is written to does not have."""
+    while getattr(value, "ndim", 0) > ndim and value.shape[0] == 1:
+        value = value[0]
+    return value
 
 
 def _is_basic(index: Any) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from compiler_core.device import Device, cpu
 from compiler_core.dtype import DType, of
-from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import (
@@ -269,6 +269,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
+        if grad is not None and not isinstance(grad, Tensor):
+            raise DTypeError("a gradient must be a Tensor or None", got=type(grad).__name__)
         if grad is not None and meta_of(grad) != meta_of(self):
             raise AutogradError(
                 "a gradient must have its tensor's shape and dtype", expected=str(meta_of(self)), got=str(meta_of(grad))
@@ -368,6 +370,13 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         return result
 
     # ---- copies
+
+    def __copy__(self) -> Tensor:
+        """A leaf on the same memory, as torch's `copy.copy`."""
+        new = _new(type(self))
+        Tensor.__init__(new, self._cell, self._requires_grad)
+        new.__dict__.update(self.__dict__)
+        return new
 
     def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
         """A leaf with its own cell. Raises AutogradError for a non-leaf, as torch."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import DataLoaderError
+from distcompile.errors import BatchTypeError, DataLoaderError
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -33,7 +33,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
             raise DataLoaderError("each element in list of batch should be of equal size")
         members = [default_collate(members) for members in zip(*batch, strict=True)]
         return type(first)(*members) if hasattr(first, "_fields") else members
-    raise DataLoaderError(
+    raise BatchTypeError(
         f"default_collate cannot batch samples of type {type(first).__name__}",
         expected="tensors, arrays, numbers, strings, mappings or sequences of these",
         remedy="give the loader a collate_fn",

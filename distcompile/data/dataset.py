@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import randperm
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, DataLoaderError
+from distcompile.errors import ArgumentError, DataLoaderError, LengthError
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -135,9 +135,9 @@ def _lengths_of_fractions(fractions: Sequence[int | float], total: int) -> list[
 
 
 def size_of(dataset: object) -> int:
-    """`len(dataset)`. Raises DataLoaderError for one that has no length."""
+    """`len(dataset)`. Raises LengthError for one that has no length, a TypeError, so that `list(loader)` works."""
     if not hasattr(dataset, "__len__"):
-        raise DataLoaderError(
+        raise LengthError(
             f"{type(dataset).__name__} has no length", remedy="define __len__, or give the loader a sampler"
         )
     return len(cast(Any, dataset))

@@ -117,7 +117,7 @@ class DataLoader:
         return RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
 
     def __len__(self) -> int:
-        """Number of batches (samples, without batching). Raises DataLoaderError if the data set has no length."""
+        """Number of batches (samples, without batching). Raises LengthError if the data set has none."""
         if self._is_iterable:
             n, size = size_of(self.dataset), self.batch_size
             return n if size is None else n // size if self.drop_last else -(-n // size)

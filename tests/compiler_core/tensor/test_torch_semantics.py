@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import typing
 from typing import Any
 
@@ -322,3 +323,127 @@ def test_softmax_of_one_number_has_no_slope(library: Any) -> None:
     x = library.tensor(2.5, requires_grad=True)
     (library.softmax(x, 0) * 3 + library.log_softmax(x, 0)).backward()
     assert x.grad.item() == 0
+
+
+# ---- indexing as torch reads it
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x[[[0, 1], [1, 0]]]",
+        "x[[i, i]]",
+        "x[[0, slice(None)]]",
+        "x[[None, 1]]",
+        "x[[..., 0]]",
+        "x[[[0, 1]]]",
+        "x[[[[0, 1]]]]",
+        "x[[(0, 1), 1]]",
+        "x[(0, 1), 1]",
+        "x[[i.sum(), 0]]",
+        "x[[0, 1]]",
+        "x[:, []]",
+        "x[[]]",
+        "x[:, [], None]",
+    ],
+)
+def test_lists_in_an_index(expression: str) -> None:
+    assert_as_torch([expression], {"x": X.reshape(2, 3), "i": np.array([0, 1])}, compiled="sum" not in expression)
+
+
+@BOTH
+def test_what_is_written_may_have_more_leading_ones(library: Any) -> None:
+    x = library.zeros(2, 3)
+    x[0] = library.ones(1, 1, 3)
+    x[1, 1] = library.full((1, 1), 5.0)
+    x[[1]] = x[[1]][None] + 1
+    assert x.tolist() == [[1, 1, 1], [1, 6, 1]]
+    x[[[0, 1], [1, 0]]] = 7
+    assert x.tolist() == [[1, 7, 1], [7, 6, 1]]
+    with pytest.raises(RuntimeError):
+        x[0] = library.ones(2, 3)
+    with pytest.raises(RuntimeError):
+        x[0] = 1j
+    with pytest.raises(TypeError):
+        x["a"]
+
+
+@BOTH
+def test_scatter_with_a_value_and_reduce(library: Any) -> None:
+    places, x = library.tensor([[0], [2]]), library.ones(2, 3)
+    assert library.zeros(2, 3).scatter_(1, places, value=4.0).tolist() == [[4, 0, 0], [0, 0, 4]]
+    assert x.scatter(1, places, 5.0, reduce="add").tolist() == [[6, 1, 1], [1, 1, 6]]
+    assert (x * 2).scatter(1, places, 5.0, reduce="multiply").tolist() == [[10, 2, 2], [2, 2, 10]]
+    assert x.scatter_(1, places, x * 3, reduce="add").tolist() == [[4, 1, 1], [1, 1, 4]]
+    with pytest.raises(TypeError):
+        x.scatter(1, places)
+    with pytest.raises(RuntimeError):
+        x.scatter(1, places, 5.0, reduce="max")
+
+
+@BOTH
+def test_where_of_a_condition_alone(library: Any) -> None:
+    rows, columns = library.where(library.tensor([[1.0, 0.0], [2.0, 3.0]]) > 0)
+    assert (rows.tolist(), columns.tolist()) == ([0, 1, 1], [0, 0, 1])
+    with pytest.raises(TypeError):
+        library.where(library.ones(2) > 0, 1.0)
+
+
+@BOTH
+def test_copies_of_a_handle_share_memory(library: Any) -> None:
+    x = library.ones(2, requires_grad=True)
+    same = copy.copy(x)
+    same.data.add_(1)
+    assert (x.tolist(), same.requires_grad, same.grad) == ([2, 2], True, None)
+    row = library.zeros(2, 2)[0]
+    copy.copy(row).add_(1)
+    assert row.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [np.float32(1), 2.5],
+        [np.float16(1), 2],
+        [np.float16(1), 2.5],
+        [1, 2.5, np.float32(1)],
+        [np.float64(1), 2],
+        [np.int32(1), 2],
+        [np.int32(1), np.int32(2)],
+        [[np.float32(1)], [np.int8(2)]],
+        [np.array([1.0]), [2.0]],
+    ],
+)
+def test_dtypes_of_lists_with_numpy_numbers(data: Any) -> None:
+    theirs, ours = torch.tensor(data), distcompile.tensor(data)
+    assert (str(ours.dtype).split(".")[1], ours.tolist()) == (str(theirs.dtype).split(".")[1], theirs.tolist())
+
+
+@BOTH
+def test_dtypes_of_lists_with_tensors(library: Any) -> None:
+    assert library.tensor([library.ones(2).sum(), 2.0]).dtype is library.float32
+    assert library.tensor([library.tensor(1.0).half(), 2]).dtype is library.float16
+    assert library.tensor([library.tensor(1).int(), library.tensor(1).int()]).dtype is library.int32
+
+
+@BOTH
+def test_format_strings(library: Any) -> None:
+    loss = library.tensor([0.25, 3.0], requires_grad=True).sum()
+    assert f"{loss} {loss:.1f} {library.tensor(3)} {library.tensor(True):>5}" == "3.25 3.2 3     1"
+    assert f"{library.ones(2)}" == "tensor([1., 1.])"
+    with pytest.raises(TypeError):
+        f"{library.ones(2):.2f}"
+
+
+@pytest.mark.parametrize("expression", ["x - 10", "x + 300", "x * -3", "10 - x", "x + 2**40"])
+def test_numbers_wrap_beside_small_integers(expression: str) -> None:
+    assert_as_torch([expression], {"x": np.arange(3, dtype=np.uint8)})
+
+
+@BOTH
+def test_errors_of_empty_lists_and_sizes(library: Any) -> None:
+    for call in (lambda: library.stack([]), lambda: library.ones(5).split(0), lambda: library.ones(5).split(-1)):
+        with pytest.raises(RuntimeError):
+            call()
+    with pytest.raises(TypeError):
+        library.ones(2).grad = 3

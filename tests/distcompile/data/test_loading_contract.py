@@ -178,3 +178,14 @@ def test_misuse_is_a_named_error(misuse: Any, error: type[Exception]) -> None:
 def test_options_without_effect_are_named_once() -> None:
     with pytest.warns(DistCompileWarning, match="pin_memory"):
         ours.DataLoader(Squares(1), pin_memory=True)
+
+
+def test_a_stream_without_length_can_be_listed() -> None:
+    class Five(ours.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(5))
+
+    loader = ours.DataLoader(Five(), 2)
+    assert [batch.tolist() for batch in list(loader)] == [[0, 1], [2, 3], [4]]
+    with pytest.raises(TypeError):
+        len(loader)

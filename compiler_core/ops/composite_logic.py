@@ -136,7 +136,7 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
 def where(condition: Value, input: Operand | None = None, other: Operand | None = None) -> Value:
     """input where condition holds, else other. Without both: the places where it holds, one i64[K] a dim."""
     if input is None and other is None:
-        return condition.nonzero(as_tuple=True)  # type: ignore[union-attr, no-any-return]
+        return condition.nonzero(as_tuple=True)
     if input is None or other is None:
         raise DTypeError("where takes both input and other, or neither")
     if dtype_of(condition) not in (bool_, dt.uint8):

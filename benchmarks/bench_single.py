@@ -25,7 +25,7 @@ def chain_step(name: str, mode: str) -> tuple[Callable[[], object], int]:
 
 
 def training_step(name: str, mode: str) -> Callable[[], object]:
-    """zero_grad, forward, backward, optimizer step; returns the loss."""
+    """zero_grad, forward, backward, gradients clipped if the case wants it, optimizer step; returns the loss."""
     case = make(name)
     optimizer = case.optimizer(case.model.parameters())
     function = torch.compile(case.model) if mode == "compile" else case.model
@@ -34,6 +34,8 @@ def training_step(name: str, mode: str) -> Callable[[], object]:
         optimizer.zero_grad(set_to_none=True)
         loss = function(*case.batch)
         loss.backward()
+        if case.clip is not None:
+            torch.nn.utils.clip_grad_norm_(case.model.parameters(), case.clip)
         optimizer.step()
         return loss
 

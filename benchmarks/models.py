@@ -1,4 +1,6 @@
-"""The models that are measured: an MLP, GPTs of two sizes, ResNets, two of small layers; written once for both.
+"""The models that are measured: an MLP, GPTs and LSTM language models of two sizes, ResNets, two of small layers.
+
+They are written once for both frameworks.
 
 In: a name. Out: `make(name)` -> Case(model, batch, optimizer factory); `chain` for the pointwise case.
 The sizes are those of the project's recorded torch numbers. A model called on its batch returns its loss.
@@ -93,13 +95,29 @@ class Narrow(nn.Module):
         return F.mse_loss(self.layers(x), y)
 
 
+class LanguageModel(nn.Module):
+    """Embedding, two LSTM layers, a decoder; as PyTorch's word_language_model example. Tokens: (T, B)."""
+
+    def __init__(self, width: int, vocabulary: int) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(vocabulary, width)
+        self.rnn = nn.LSTM(width, width, 2)
+        self.decoder = nn.Linear(width, vocabulary)
+        self.vocabulary = vocabulary
+
+    def forward(self, x: Any, y: Any) -> Any:
+        hidden, _ = self.rnn(self.encoder(x))  # (T, B, width)
+        return F.cross_entropy(self.decoder(hidden).view(-1, self.vocabulary), y.view(-1))
+
+
 @dataclass(frozen=True)
 class Case:
-    """A training step's ingredients."""
+    """A training step's ingredients. clip: the norm that gradients are clipped to, if not None."""
 
     model: Any
     batch: tuple[Any, Any]
     optimizer: Callable[[Any], Any]
+    clip: float | None = None
 
     @property
     def gradient_nbytes(self) -> int:
@@ -114,14 +132,18 @@ def _sgd(parameters: Any) -> Any:
     return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
 
 
+def _plain_sgd(parameters: Any) -> Any:
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
 def _tokens(batch: int, time: int, vocabulary: int) -> tuple[Any, Any]:
     return torch.randint(0, vocabulary, (batch, time)), torch.randint(0, vocabulary, (batch, time))
 
 
 def make(name: str) -> Case:
-    """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), resnet, resnet50, normed, narrow.
+    """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), resnet, resnet50, lstm (width 200),
 
-    Raises SystemExit for others.
+    lstmbig (650), normed, narrow. Raises SystemExit for others.
     """
     torch.manual_seed(0)
     if name == "mlp":
@@ -134,10 +156,13 @@ def make(name: str) -> Case:
         return Case(resnet18(), (torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))), _sgd)
     if name == "resnet50":
         return Case(resnet50(), (torch.randn(32, 3, 64, 64), torch.randint(0, 10, (32,))), _sgd)
+    if name in ("lstm", "lstmbig"):
+        model = LanguageModel(200 if name == "lstm" else 650, 10_000)
+        return Case(model, _tokens(35, 20, 10_000), _plain_sgd, clip=0.25)
     if name in ("normed", "narrow"):
         model = Normed() if name == "normed" else Narrow()
         return Case(model, (torch.randn(32, 64), torch.randn(32, 64)), _sgd)
-    raise SystemExit(f"no model {name!r}: mlp, gpt, gptbig, resnet, resnet50, normed or narrow")
+    raise SystemExit(f"no model {name!r}: mlp, gpt, gptbig, resnet, resnet50, lstm, lstmbig, normed or narrow")
 
 
 def chain(x: Any) -> Any:

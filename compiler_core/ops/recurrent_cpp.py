@@ -1,6 +1,6 @@
 """C++ of the recurrent layers: the text that stands once in a source that calls them. See recurrent_native.py.
 
-In: dc_exp, exp, tanh and tanhf declared before it. Out: templates `dc_recurrent` and `dc_recurrent_backward`.
+In: dc_exp, dc_tanh, exp and tanh declared before it. Out: templates `dc_recurrent` and `dc_recurrent_backward`.
 Only `dc_tile` contracts products and sums (as a library's GEMM does); the pointwise part rounds as all our code does.
 """
 
@@ -71,7 +71,7 @@ DC_INLINE void dc_tiles(int64_t rows, const T* a, const T* b, int64_t depth, T* 
 
 DC_INLINE float dc_logistic(float x) { return 1.0f / (1.0f + dc_exp(-x)); }
 DC_INLINE double dc_logistic(double x) { return 1.0 / (1.0 + exp(-x)); }
-DC_INLINE float dc_tangent(float x) { return tanhf(x); }
+DC_INLINE float dc_tangent(float x) { return dc_tanh(x); }
 DC_INLINE double dc_tangent(double x) { return tanh(x); }
 
 // ---- what the cells do with n hidden units from unit j0 of a row on. z: the state's product, a gate every W elements.

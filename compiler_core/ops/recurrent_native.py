@@ -133,6 +133,6 @@ def _of_three(parts: Sequence[CArray]) -> tuple[CArray, CArray, CArray]:
     return parts[0], parts[1 if len(parts) == 3 else 0], parts[-1]
 
 
-_LIBM = ("exp", "tanh", "tanhf")
-FORWARD = Native(no_symbols, _emit_forward, TEXT, needs=("exp",), libm=_LIBM, scratch=_forward_scratch)
-BACKWARD = Native(no_symbols, _emit_backward, TEXT, needs=("exp",), libm=_LIBM, scratch=_backward_scratch)
+_HELPERS, _LIBM = ("exp", "tanh"), ("exp", "tanh")
+FORWARD = Native(no_symbols, _emit_forward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_forward_scratch)
+BACKWARD = Native(no_symbols, _emit_backward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_backward_scratch)

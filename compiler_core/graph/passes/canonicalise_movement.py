@@ -150,6 +150,25 @@ def slice_of_cat(rewriter: Rewriter, call: Call) -> Node | None:
     return None
 
 
+def slice_of_pad(rewriter: Rewriter, call: Call) -> Node | None:
+    """A slice with step 1 of what was padded, or of the padding alone."""
+    inner = call.args[0]
+    if not _is(inner, "pad") or any(step != 1 for step in _attr(call, "steps")) or not call.meta.numel:
+        return None
+    assert isinstance(inner, Call)
+    spans = [_range(inner, d) for d in range(len(call.shape))]
+    starts, stops = _attr(call, "starts"), _attr(call, "stops")
+    if any(stop <= low or high <= start for start, stop, (low, high) in zip(starts, stops, spans)):
+        return rewriter.full(call.meta, inner.attrs["value"])
+    if any(start < low or high < stop for start, stop, (low, high) in zip(starts, stops, spans)):
+        return None
+    within = {
+        "starts": tuple(start - low for start, (low, _) in zip(starts, spans)),
+        "stops": tuple(stop - low for stop, (low, _) in zip(stops, spans)),
+    }
+    return rewriter.call("slice", inner.args[0], **within, steps=_attr(call, "steps"))
+
+
 def add_of_pads(rewriter: Rewriter, call: Call) -> Node | None:
     """pad(a) + pad(b), zeros around, side by side in one dimension = pad(cat(a, b)): a split's gradients."""
     left, right = call.args
@@ -262,7 +281,7 @@ MOVEMENT_RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (_same_shape, _reshape_of_reshape),
     "permute": (_identity_permute, _permute_of_permute, _permute_of_ones, _permute_of_matmul),
     "expand": (_same_shape, _expand_of_expand, _expand_of_leading_ones, _expand_without_copies),
-    "slice": (_whole_slice, _slice_of_slice),
+    "slice": (_whole_slice, _slice_of_slice, slice_of_pad),
     "pad": (_pad_by_nothing, _pad_extends_full),
     "cat": (_cat_of_one,),
 }

@@ -222,6 +222,19 @@ graph g(%a: f32[2, 1] input 'a', %b: f32[2, 3] input 'b', %c: f32[2, 2] input 'c
 }
 """,
     ),
+    "slices_of_pads": (
+        CANONICAL,
+        """
+graph g(%a: f32[3, 4] input 'a') {
+  %p: f32[6, 9] = pad(%a) high=(2, 3) low=(1, 2) value=7.0
+  %inside: f32[2, 3] = slice(%p) starts=(2, 3) steps=(1, 1) stops=(4, 6)
+  %outside: f32[6, 2] = slice(%p) starts=(0, 0) steps=(1, 1) stops=(6, 2)
+  %both: f32[3, 3] = slice(%p) starts=(1, 1) steps=(1, 1) stops=(4, 4)
+  %strided: f32[2, 2] = slice(%p) starts=(1, 2) steps=(2, 2) stops=(4, 5)
+  return %inside, %outside, %both, %strided
+}
+""",
+    ),
     "weight_gradient_in_the_weights_layout": (
         CANONICAL,
         """

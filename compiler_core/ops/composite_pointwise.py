@@ -42,7 +42,9 @@ def _scaled(name: str, input: Operand, other: Operand, alpha: Scalar) -> Operand
         return other
     dtype = dt.promote(loose(input), loose(other))
     check_factor(name, dtype, alpha)
-    return other if alpha == 1 else mul(other, bool(alpha) if dtype is bool_ else alpha)
+    if alpha == 1 or is_scalar(other):
+        return other if alpha == 1 else mul(other, alpha)
+    return mul(prims.cast(as_value(other), dtype), bool(alpha) if dtype is bool_ else alpha)
 
 
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
@@ -133,6 +135,7 @@ def pow(input: Operand, exponent: Operand) -> Value:
 
 def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
     """x ** exponent without `pow`, if the exponent is one of the usual ones."""
+    x = prims.cast(x, dt.promote(x, exponent)) if dtype_of(x) is bool_ and type(exponent) is int else x
     if isinstance(exponent, float) and not dtype_of(x).is_inexact:
         x = floating(x)
     if isinstance(exponent, complex) and not dtype_of(x).is_complex:
@@ -216,7 +219,7 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
 
 def square(input: Value) -> Value:
     """input * input."""
-    return mul(input, input)
+    return pow(input, 2) if dtype_of(as_value(input)) is bool_ else mul(input, input)
 
 
 def reciprocal(input: Value) -> Value:

@@ -89,9 +89,9 @@ def vdot(input: Value, other: Value) -> Value:
 
 def inner(input: Value, other: Value) -> Value:
     """Inner products over the last dims."""
-    need_one_dtype("inner", input, other)
     if not input.shape or not other.shape:
         return F.mul(input, other)
+    need_one_dtype("inner", input, other)
     a, b = (F.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])) for x in (input, other))
     if a.shape[1] != b.shape[1]:
         raise ShapeError("inner: last sizes differ", expected=str(a.shape[1]), got=str(b.shape[1]))

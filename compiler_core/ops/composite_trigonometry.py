@@ -197,7 +197,8 @@ def frexp(input: Value) -> tuple[Value, Value]:
 def ldexp(input: Value, other: Value) -> Value:
     """input * 2 ** other."""
     exponent = floating(other)
-    return F.mul(floating(input), prims.pow(prims.full_like(exponent, 2.0), exponent))
+    result = F.mul(input, prims.pow(prims.full_like(exponent, 2.0), exponent))
+    return floating(result)
 
 
 _LIMITS = {dt.float32: (-125, 24), dt.float64: (-1021, 53), dt.float16: (-13, 11), dt.bfloat16: (-125, 8)}

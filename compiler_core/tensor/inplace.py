@@ -13,9 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from compiler_core import dtype as dt
+from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Value, meta_of
+from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.indexing import index_put
 
 if TYPE_CHECKING:
@@ -111,6 +113,12 @@ def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self._check_in_place()
+        if current_trace() is not None and self._cell.is_external:
+            raise GraphBreak(
+                "the shape of a tensor made outside the compiled function is changed in place",
+                where=user_location(),
+                remedy="use the function without the underscore",
+            )
         before = type(self)._from_cell(self._cell, self._node)
         before._view = self._view
         view: Tensor = function(before, *args, **kwargs)

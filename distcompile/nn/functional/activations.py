@@ -7,6 +7,8 @@ In: f[...]. Out: the same shape. `inplace=True` puts the result in the input's p
 # The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
+import warnings
+
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
@@ -208,29 +210,28 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return C.glu(input, dim)
 
 
-def _dim(dim: int | None, name: str, input: Tensor) -> int:
+def _dim(dim: int | None, name: str, input: Tensor, level: int) -> int:
+    """dim, or where none was said torch's choice of old, with its warning."""
     if dim is None:
-        raise ArgumentError(
-            f"{name} was called without dim",
-            got=f"input of shape {tuple(input.shape)}",
-            remedy="say dim=-1, or another",
-        )
+        message = f"Implicit dimension choice for {name} has been deprecated. Say dim=X."
+        warnings.warn(message, stacklevel=level)
+        return 0 if input.dim() in (0, 1, 3) else 1
     return dim
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along dim; dtype: cast first."""
-    return C.softmax(input, _dim(dim, "softmax", input), dtype)
+    return C.softmax(input, _dim(dim, "softmax", input, _stacklevel), dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """softmax(-x) along dim."""
-    return C.softmin(input, _dim(dim, "softmin", input), dtype)
+    return C.softmin(input, _dim(dim, "softmin", input, _stacklevel), dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along dim."""
-    return C.log_softmax(input, _dim(dim, "log_softmax", input), dtype)
+    return C.log_softmax(input, _dim(dim, "log_softmax", input, _stacklevel), dtype)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:

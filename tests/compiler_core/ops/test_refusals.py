@@ -35,6 +35,9 @@ TAKEN = [
     "lib.chunk(lib.empty(0), 3)[2]", "lib.linalg.matrix_power(m.long(), 3)", "lib.median(lib.empty(0).long())",
     "lib.special.zeta(f + 1.5, f - 1)", "lib.nanmean(f, dtype=lib.float64)",
     "lib.cosine_similarity(f.bfloat16(), i, 0)",
+    "lib.square(b)", "b ** 3", "lib.pow(b, 2)",
+    "lib.add(f.half(), i.to(lib.uint8), alpha=0.5)", "lib.ldexp(i, f.bfloat16())", "lib.inner(f, d[0])",
+    "lib.nn.functional.softmax(m)", "lib.nn.functional.softmin(m[None])", "lib.add(i, f[0], alpha=0.5)",
     "lib.celu(lib.tensor([1.0, -1.0, -300.0, 200.0]), 0.5)", "lib.nn.functional.soft_margin_loss(f, d)",
 ]  # fmt: skip
 

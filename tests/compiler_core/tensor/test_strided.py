@@ -102,3 +102,13 @@ def test_what_cannot_be_is_refused() -> None:
         dc.zeros(3).resize_(9)
     with pytest.raises(AutogradError, match="resize_"):
         (dc.ones(3).requires_grad_() * 2).resize_(2)
+
+
+def test_a_compiled_function_may_transpose_its_argument_in_place() -> None:
+    def function(x: dc.Tensor) -> dc.Tensor:
+        x.t_()
+        return x * 2
+
+    x = dc.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(dc.compile(function)(x).numpy(), 2 * np.arange(6.0).reshape(2, 3).T)
+    assert tuple(x.shape) == (3, 2)

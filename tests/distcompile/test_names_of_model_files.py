@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import subprocess
 import sys
 import warnings
 from collections import OrderedDict, defaultdict, deque
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import AutogradError, GraphBreak
-from distcompile.errors import ArgumentError, NotSupportedError, StateDictError
+from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError, StateDictError
 from distcompile.nn.modules import FILES
 from distcompile.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -254,7 +256,7 @@ PATHS = """
 backends.cudnn backends.cuda cuda.amp amp utils.checkpoint utils._pytree utils.data.distributed nn.parallel nn.init
 nn.functional nn.attention nn.utils.rnn nn.utils.parametrize nn.parameter nn.utils.stateless nn.modules.utils
 nn.modules.batchnorm optim.lr_scheduler optim.swa_utils jit fx func compiler _dynamo accelerator multiprocessing
-distributed fft linalg special
+distributed fft linalg special hub jit.annotations
 """
 
 
@@ -262,3 +264,29 @@ distributed fft linalg special
 def test_every_path_is_imported_by_itself(path: str) -> None:
     code = f"import distcompile.{path} as m, sys; assert m is not None; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_weights_of_a_url_are_kept_and_checked(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    dc.save_file({"weight": dc.ones(2)}, str(source / "w.safetensors"))
+    digest = hashlib.sha256((source / "w.safetensors").read_bytes()).hexdigest()
+    named = source / f"w-{digest[:8]}.safetensors"
+    (source / "w.safetensors").rename(named)
+    folder = str(tmp_path / "kept")
+    for _ in range(2):  # downloaded, then found
+        state = dc.hub.load_state_dict_from_url(named.as_uri(), folder, check_hash=True)
+        np.testing.assert_array_equal(state["weight"].numpy(), [1.0, 1.0])
+        named.unlink(missing_ok=True)
+    other = source / "w-00000000.safetensors"
+    other.write_bytes(b"something else")
+    with pytest.raises(CheckpointError, match="another hash"):
+        dc.hub.load_state_dict_from_url(other.as_uri(), folder, check_hash=True)
+    assert sorted(p.name for p in Path(folder).iterdir()) == [named.name]
+    with pytest.raises(NotSupportedError, match=r"model\.pth is not a safetensors file"):
+        dc.hub.load_state_dict_from_url("https://example.org/model.pth")
+
+
+def test_the_folder_of_weights_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", "/somewhere")
+    assert dc.hub.get_dir() == torch.hub.get_dir() == "/somewhere/hub"

@@ -86,7 +86,8 @@ TABLE: dict[str, str] = {
     ),
     "ops.composite_stft": "stft. istft.",
     "ops.composite_solving": (
-        "linalg.cholesky linalg.cholesky_ex linalg.eigh linalg.eigvalsh linalg.svd linalg.svdvals linalg.qr linalg.lu "
+        "linalg.cholesky linalg.cholesky_ex linalg.eig linalg.eigvals linalg.eigh "
+        "linalg.eigvalsh linalg.svd linalg.svdvals linalg.qr linalg.lu "
         "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "
         "linalg.solve_triangular linalg.lu_solve linalg.det linalg.slogdet linalg.matrix_exp linalg.pinv "
         "cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack lu_solve.:old_lu_solve inverse.:inv "

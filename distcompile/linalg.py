@@ -1,4 +1,4 @@
-"""torch.linalg: factorisations, solvers, norms; complex matrices raise DTypeError.
+"""torch.linalg: factorisations, solvers, norms, of real and complex matrices.
 
 In: Tensors. Out: Tensors. The functions are in compiler_core/ops/composite_solving.py and composite_matrix.py.
 """

@@ -22,8 +22,10 @@ from compiler_core.ops.broadcasting import (
     normalize_dim,
     operands,
 )
+from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.composite_solving import eigvalsh, inv, matrix, pinv, solve, svdvals, tolerance
 from compiler_core.ops.factor import eye_like
+from compiler_core.ops.matmul import adjoint
 from compiler_core.ops.registry import Value
 
 Dims = int | Sequence[int] | None
@@ -54,7 +56,7 @@ def vector_norm(
     if ord == 1:
         return F.sum(size, chosen, keepdim)
     if ord == 2:
-        return F.sqrt_flat_at_zero(F.sum(F.mul(value, value), chosen, keepdim))
+        return F.sqrt_flat_at_zero(F.sum(abs_squared(value), chosen, keepdim))
     zero = F.eq(size, 0)  # its gradient is 0, not that of the power
     if ord < 0:
         total = F.sum(F.pow(F.where(zero, 1.0, size), float(ord)), chosen, keepdim)
@@ -65,6 +67,8 @@ def vector_norm(
 
 def _is_not_zero(x: Value) -> Value:
     """1 where x is not 0, with the gradient 0."""
+    if dtype_of(x).is_complex:
+        x = F.abs(x)
     ones = F.add(F.mul(F.clamp(x, -1, 1), 0.0), 1.0)
     return F.where(F.eq(x, 0), F.sub(ones, 1.0), ones)
 
@@ -215,7 +219,7 @@ def _cheapest(xs: list[Value]) -> Value:
 
 def vecdot(x: Value, y: Value, *, dim: int = -1) -> Value:
     """Inner products along dim."""
-    return F.sum(F.mul(x, y), dim)
+    return F.sum(F.mul(prims.conj(as_value(x)), y), dim)
 
 
 def cross(input: Value, other: Value, *, dim: int = -1) -> Value:
@@ -250,7 +254,7 @@ def householder_product(A: Value, tau: Value) -> Value:
     for k in reversed(range(scale.shape[-1])):
         v = F.narrow(unit, -1, k, 1)
         factor = F.unsqueeze(F.narrow(scale, -1, k, 1), -1)
-        result = F.sub(result, F.mul(factor, F.matmul(v, F.matmul(F.transpose(v, -1, -2), result))))
+        result = F.sub(result, F.mul(factor, F.matmul(v, F.matmul(adjoint(v), result))))
     return F.add(result, F.mul(a, 0.0)) if not scale.shape[-1] else result
 
 

@@ -1,7 +1,8 @@
 """torch.linalg's factorisations and solvers over any Value, and torch's older names for them.
 
 In: values f[*batch, m, n]; integers become the default dtype, half precision is refused as in torch. Out: values, in
-named tuples where torch returns one. Batch dims broadcast. Complex matrices raise DTypeError.
+named tuples where torch returns one. Batch dims broadcast. For complex matrices "transposed" means the conjugate
+transposed, "symmetric" Hermitian; eigenvalues of those, and singular values, are real.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_shapes, broadcast_to, cast, dtype_of, floating
+from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.factor import eye_like, permutation_matrix
-from compiler_core.ops.matmul import transpose_last
+from compiler_core.ops.matmul import adjoint, transpose_last
 from compiler_core.ops.packing import unpack
 from compiler_core.ops.registry import Value
 
@@ -96,6 +98,9 @@ def _sizes(a: Value) -> tuple[tuple[int, ...], int, int]:
     return tuple(a.shape[:-2]), a.shape[-2], a.shape[-1]
 
 
+_conj_transposed = adjoint  # where an argument is called adjoint
+
+
 def _from_triangle(a: Value, upper: bool) -> Value:
     """The symmetric matrix that one triangle of a is read as; the gradient is that of all of a, as in torch."""
     _, m, n = _sizes(a)
@@ -103,7 +108,16 @@ def _from_triangle(a: Value, upper: bool) -> Value:
         raise ShapeError("linalg: the matrices must be square", got=str(tuple(a.shape)))
     half = F.triu(a) if upper else F.tril(a)
     rest = F.triu(a, 1) if upper else F.tril(a, -1)
-    return F.add(a, prims.detach(F.sub(F.add(half, transpose_last(rest)), a)))
+    if dtype_of(a).is_complex:  # a diagonal is read as real
+        half = _real_diagonal(half)
+    return F.add(a, prims.detach(F.sub(F.add(half, adjoint(rest)), a)))
+
+
+def _real_diagonal(a: Value) -> Value:
+    """a with the imaginary part of its diagonal taken away."""
+    imag = prims.imag(a)
+    on_diagonal = prims.real(eye_like(a))
+    return prims.complex(prims.real(a), F.mul(imag, F.sub(1.0, on_diagonal)))
 
 
 # ---- factorisations
@@ -112,7 +126,7 @@ def _from_triangle(a: Value, upper: bool) -> Value:
 def cholesky(input: Value, *, upper: bool = False) -> Value:
     """L with L L^T = input; with upper, its transpose. Only the lower (upper) triangle of input is read."""
     factor = prims.cholesky(_from_triangle(matrix(input, "cholesky"), upper))
-    return transpose_last(factor) if upper else factor
+    return adjoint(factor) if upper else factor
 
 
 def old_cholesky(input: Value, upper: bool = False) -> Value:
@@ -146,7 +160,30 @@ def eigh(A: Value, UPLO: str = "L") -> Eigh:
         raise ShapeError("linalg.eigh: unknown UPLO", expected="'L' or 'U'", got=repr(UPLO))
     a = _from_triangle(matrix(A, "eigh"), UPLO.upper() == "U")
     n = a.shape[-1]
-    return Eigh(*unpack(prims.eigh(a), ((n,), (n, n))))
+    values, vectors = unpack(prims.eigh(a), ((n,), (n, n)))
+    return Eigh(_real(values), vectors)
+
+
+def _real(values: Value) -> Value:
+    """Values that are real, in their real dtype."""
+    return prims.real(values) if dtype_of(values).is_complex else values
+
+
+class Eig(NamedTuple):
+    eigenvalues: Value
+    eigenvectors: Value
+
+
+def eig(A: Value) -> Eig:
+    """Eigenvalues and right eigenvectors (columns), complex, of square matrices."""
+    a = matrix(A, "eig")
+    n = a.shape[-1]
+    return Eig(*unpack(prims.eig(a), ((n,), (n, n))))
+
+
+def eigvals(A: Value) -> Value:
+    """Eigenvalues, complex, of square matrices."""
+    return eig(A).eigenvalues
 
 
 def eigvalsh(A: Value, UPLO: str = "L") -> Value:
@@ -160,7 +197,8 @@ def svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> S
     _, m, n = _sizes(a)
     k = min(m, n)
     shapes = ((m, m), (k,), (n, n)) if full_matrices else ((m, k), (k,), (k, n))
-    return Svd(*unpack(prims.svd(a, full_matrices), shapes))
+    u, s, vh = unpack(prims.svd(a, full_matrices), shapes)
+    return Svd(u, _real(s), vh)
 
 
 def svdvals(A: Value, *, driver: str | None = None) -> Value:
@@ -178,7 +216,7 @@ def old_svd(input: Value, some: bool = True, compute_uv: bool = True) -> OldSvd:
             F.expand(empty[..., :1, :1], (*batch, m, m)), svdvals(a), F.expand(empty[..., :1, :1], (*batch, n, n))
         )
     u, s, vh = svd(a, not some)
-    return OldSvd(u, s, transpose_last(vh))
+    return OldSvd(u, s, adjoint(vh))
 
 
 def qr(A: Value, mode: str = "reduced") -> Qr:
@@ -342,7 +380,7 @@ def triangular_solve(
 ) -> Triangular:
     """torch.triangular_solve."""
     a, rhs = _pair(matrix(A, "triangular_solve"), matrix(b, "triangular_solve"))
-    if transpose:
+    if transpose:  # without the conjugate, as in torch
         x = prims.solve_triangular(transpose_last(a), rhs, upper=not upper, unitriangular=unitriangular)
     else:
         x = prims.solve_triangular(a, rhs, upper=upper, unitriangular=unitriangular)
@@ -352,9 +390,9 @@ def triangular_solve(
 def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     """X with (L L^T) X = B; with upper, (L^T L) X = B."""
     factor, b = _pair(matrix(L, "cholesky_solve"), matrix(B, "cholesky_solve"))
-    lower = transpose_last(factor) if upper else factor
+    lower = adjoint(factor) if upper else factor
     lower = F.sub(lower, prims.detach(F.triu(lower, 1)))  # what is not read has torch's gradient still
-    return prims.solve(F.matmul(lower, transpose_last(lower)), b)
+    return prims.solve(F.matmul(lower, adjoint(lower)), b)
 
 
 def cholesky_inverse(L: Value, upper: bool = False) -> Value:
@@ -366,13 +404,13 @@ def cholesky_inverse(L: Value, upper: bool = False) -> Value:
 def lu_solve(LU: Value, pivots: Value, B: Value, *, left: bool = True, adjoint: bool = False) -> Value:
     """X with A X = B (X A = B; A^T X = B) for the A that was factored."""
     if not left:
-        return transpose_last(lu_solve(LU, pivots, transpose_last(as_value(B)), adjoint=not adjoint))
+        return _conj_transposed(lu_solve(LU, pivots, _conj_transposed(as_value(B)), adjoint=not adjoint))
     permutation = pivots_to_permutation(pivots, LU.shape[-1])
     p = permutation_matrix(prims.cast(permutation, dtype_of(LU)))
     factor, b = _pair(matrix(LU, "lu_solve"), matrix(B, "lu_solve"))
     if adjoint:
-        y = prims.solve_triangular(transpose_last(factor), b, upper=False, unitriangular=False)
-        return F.matmul(p, prims.solve_triangular(transpose_last(factor), y, upper=True, unitriangular=True))
+        y = prims.solve_triangular(_conj_transposed(factor), b, upper=False, unitriangular=False)
+        return F.matmul(p, prims.solve_triangular(_conj_transposed(factor), y, upper=True, unitriangular=True))
     y = prims.solve_triangular(factor, F.matmul(transpose_last(p), b), upper=False, unitriangular=True)
     return prims.solve_triangular(factor, y, upper=True, unitriangular=False)
 
@@ -391,12 +429,14 @@ def slogdet(A: Value) -> Slogdet:
     """The sign, and the logarithm of the absolute value, of the determinant."""
     packed = prims.slogdet(matrix(A, "slogdet"))
     sign, log = unpack(packed, ((), ()))
-    return Slogdet(prims.detach(sign), log)
+    return Slogdet(sign if dtype_of(sign).is_complex else prims.detach(sign), _real(log))
 
 
 def logdet(input: Value) -> Value:
     """log(det): NaN where the determinant is negative."""
     sign, log = slogdet(input)
+    if dtype_of(sign).is_complex:
+        return F.add(F.log(sign), log)
     return F.where(F.lt(sign, 0), float("nan"), log)
 
 
@@ -419,7 +459,7 @@ def pinv(
         a = _from_triangle(a, upper=False)
     _, m, n = _sizes(a)
     if 0 in a.shape:
-        return transpose_last(a)
+        return adjoint(a)
     values = svdvals(prims.detach(a))
     return prims.pinv(a, tolerance(values, max(m, n), rcond if rtol is None else rtol, atol))
 
@@ -455,7 +495,7 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
     residuals = empty
     if m > n and driver != "gelsy":
         difference = F.sub(F.matmul(a, x), b)
-        residuals = F.sum(F.mul(difference, difference), -2)
+        residuals = F.sum(abs_squared(difference), -2)
     rank = matrix_rank(a, rtol=rcond) if driver != "gels" else prims.full((0,), 0, dt.int64)
     values = svdvals(a) if driver in ("gelss", "gelsd") else empty
     return Lstsq(F.squeeze(x, -1) if vector else x, residuals, rank, values)

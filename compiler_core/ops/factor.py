@@ -1,13 +1,15 @@
 """Matrix factorisations: cholesky, eigh, svd, svdvals, qr, lu. LAPACK's through NumPy (lu: our own, NumPy has none).
 
-In: a: f[*batch, m, n], f32 or f64. Out: the factors, packed (packing.py) where there are several:
+In: a: f[*batch, m, n], f32 or f64, or complex of these. Out: the factors, packed (packing.py) where there are several;
+of complex matrices all are complex, svdvals excepted, and "symmetric" means Hermitian:
     cholesky  L [n, n]                  eigh  values [n], vectors [n, n] (columns)          svdvals  S [k]
               of the symmetric part of a, both
     svd       U [m, k], S [k], Vh [k, n]; with full, U [m, m], Vh [n, n]                      k = min(m, n)
     qr        Q [m, k], R [k, n]; with full, Q [m, m], R [m, n]
     lu        L and U in one [m, n], the permutation [m] (row i of L U is row perm[i] of a), LAPACK's pivots [k]
 Gradients: Townsend 2016, "Differentiating the singular value decomposition"; Murray 2016, arXiv:1602.07527; Walter and
-Lehmann 2010 for QR; as torch writes them. Where two eigenvalues or singular values are equal the vectors' are infinite.
+Lehmann 2010 for QR; as torch writes them. Of complex matrices those of eigh and svd hold for losses that do not depend
+on the phases of vectors, which are free. Where two eigenvalues or singular values are equal the vectors' are infinite.
 Raises LinAlgError where LAPACK fails (a matrix that is not positive definite; an iteration that does not converge).
 """
 
@@ -19,18 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType, float32, float64, of
+from compiler_core.dtype import DType, complex64, complex128, float32, float64, of
 from compiler_core.errors import LinAlgError, ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import check_dtype
 from compiler_core.ops.composite_movement import tril, triu
-from compiler_core.ops.matmul import transpose_last as T
+from compiler_core.ops.matmul import adjoint as H
 from compiler_core.ops.packing import pack, packed_shape, unpack
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.routine import call_back
 
-DTYPES = (float32, float64)
+DTYPES = (float32, float64, complex64, complex128)
+_REAL = (float32, float64)
 mm = prims.matmul
 
 
@@ -68,8 +71,10 @@ def positive_definite(*shape: int) -> Callable[[np.random.Generator, DType], lis
 
     def make(rng: np.random.Generator, dtype: DType) -> list[Array]:
         a = rng.uniform(-1, 1, shape)
+        if dtype.is_complex:
+            a = a + 1j * rng.uniform(-1, 1, shape)
         eye = np.arange(1, shape[-1] + 1) * np.eye(shape[-1])
-        return [(np.matmul(a, np.swapaxes(a, -1, -2)) * 0.2 + eye).astype(dtype.numpy)]
+        return [(np.matmul(a, np.swapaxes(a, -1, -2).conj()) * 0.2 + eye).astype(dtype.numpy)]
 
     return make
 
@@ -82,25 +87,25 @@ def eye_like(a: Value) -> Value:
     return prims.where(prims.expand(diagonal_mask(*a.shape[-2:]), tuple(a.shape)), ones, zeros)
 
 
-def _columns(v: Value, rows: int) -> Value:
+def columns_of(v: Value, rows: int) -> Value:
     """v[*batch, n] repeated as rows: [*batch, rows, n]."""
     return prims.expand(prims.reshape(v, (*v.shape[:-1], 1, v.shape[-1])), (*v.shape[:-1], rows, v.shape[-1]))
 
 
-def _rows(v: Value, columns: int) -> Value:
+def rows_of(v: Value, columns: int) -> Value:
     """v[*batch, n] repeated as columns: [*batch, n, columns]."""
     return prims.expand(prims.reshape(v, (*v.shape, 1)), (*v.shape, columns))
 
 
-def _gaps(v: Value, eye: Value) -> Value:
+def gaps_of(v: Value, eye: Value) -> Value:
     """v_j - v_i off the diagonal, 1 on it."""
     n = v.shape[-1]
-    return prims.add(prims.sub(_columns(v, n), _rows(v, n)), eye)
+    return prims.add(prims.sub(columns_of(v, n), rows_of(v, n)), eye)
 
 
 def _symmetric(xp: Any, a: Array) -> Array:
     """The symmetric part: what a function of symmetric matrices is of any others, so that its gradient is symmetric."""
-    return (a + xp.swapaxes(a, -1, -2)) / a.dtype.type(2)  # type: ignore[no-any-return]
+    return (a + xp.conj(xp.swapaxes(a, -1, -2))) / a.dtype.type(2)  # type: ignore[no-any-return]
 
 
 # ---- cholesky
@@ -112,11 +117,11 @@ def _infer_cholesky(a: TensorMeta) -> TensorMeta:
 
 
 def _vjp_cholesky(g: Value, out: Value, a: Value) -> tuple[Value]:
-    phi = tril(mm(T(out), tril(g)))
+    phi = tril(mm(H(out), tril(g)))
     phi = prims.sub(phi, prims.mul(prims.mul(phi, eye_like(a)), prims.full_like(a, 0.5)))
-    left = prims.solve_triangular(T(out), phi, upper=True, unitriangular=False)
-    inner = T(prims.solve_triangular(T(out), T(left), upper=True, unitriangular=False))
-    return (prims.mul(prims.add(inner, T(inner)), prims.full_like(a, 0.5)),)
+    left = prims.solve_triangular(H(out), phi, upper=True, unitriangular=False)
+    inner = H(prims.solve_triangular(H(out), H(left), upper=True, unitriangular=False))
+    return (prims.mul(prims.add(inner, H(inner)), prims.full_like(a, 0.5)),)
 
 
 CHOLESKY = linalg_op(
@@ -145,11 +150,11 @@ def _vjp_eigh(g: Value, out: Value, a: Value) -> tuple[Value]:
     values, v = unpack(out, ((n,), (n, n)))
     g_values, g_v = unpack(g, ((n,), (n, n)))
     eye = eye_like(a)
-    turned = mm(T(v), g_v)
-    skew = prims.mul(prims.sub(turned, T(turned)), prims.full_like(eye, 0.5))
-    inner = prims.div(skew, _gaps(values, eye))
-    inner = prims.where(prims.ne(eye, prims.full_like(eye, 0.0)), _rows(g_values, n), inner)
-    return (mm(mm(v, inner), T(v)),)
+    turned = mm(H(v), g_v)
+    skew = prims.mul(prims.sub(turned, H(turned)), prims.full_like(eye, 0.5))
+    inner = prims.div(skew, gaps_of(values, eye))
+    inner = prims.where(prims.ne(eye, prims.full_like(eye, 0.0)), rows_of(g_values, n), inner)
+    return (mm(mm(v, inner), H(v)),)
 
 
 EIGH = linalg_op(
@@ -157,7 +162,7 @@ EIGH = linalg_op(
     _infer_eigh,
     _eager_eigh,
     _vjp_eigh,
-    tuple(Sample((), make=positive_definite(*shape)) for shape in ((3, 3), (2, 3, 3))),
+    tuple(Sample((), dtypes=_REAL, make=positive_definite(*shape)) for shape in ((3, 3), (2, 3, 3))),
 )
 
 
@@ -194,19 +199,22 @@ def _vjp_svd(g: Value, out: Value, a: Value, full: bool) -> tuple[Value]:
     (m, n), k = shape[-2:], min(shape[-2:])
     u, s, vh = _narrowed(out, shape, full)
     gu, gs, gvh = _narrowed(g, shape, full)
-    uu, vv = mm(T(u), gu), mm(vh, T(gvh))
+    uu, vv = mm(H(u), gu), mm(vh, H(gvh))
     eye = eye_like(uu)
-    gaps = _gaps(prims.mul(s, s), eye)
-    left = prims.mul(prims.div(prims.sub(uu, T(uu)), gaps), _columns(s, k))
-    right = prims.mul(_rows(s, k), prims.div(prims.sub(vv, T(vv)), gaps))
-    inner = prims.add(prims.add(left, right), prims.mul(eye, _rows(gs, k)))
+    gaps = gaps_of(prims.mul(s, s), eye)
+    left = prims.mul(prims.div(prims.sub(uu, H(uu)), gaps), columns_of(s, k))
+    right = prims.mul(rows_of(s, k), prims.div(prims.sub(vv, H(vv)), gaps))
+    inner = prims.add(prims.add(left, right), prims.mul(eye, rows_of(gs, k)))
+    if of(a.dtype).is_complex:  # how the phases of u turn against those of vh
+        turning = prims.div(prims.sub(uu, H(uu)), prims.mul(columns_of(s, k), prims.full_like(uu, 2.0)))
+        inner = prims.add(inner, prims.mul(eye, turning))
     result = mm(mm(u, inner), vh)
     if m > k:
-        scaled = prims.div(gu, _columns(s, m))
-        result = prims.add(result, mm(prims.sub(scaled, mm(u, mm(T(u), scaled))), vh))
+        scaled = prims.div(gu, columns_of(s, m))
+        result = prims.add(result, mm(prims.sub(scaled, mm(u, mm(H(u), scaled))), vh))
     if n > k:
-        scaled = prims.div(gvh, _rows(s, n))
-        result = prims.add(result, mm(u, prims.sub(scaled, mm(mm(scaled, T(vh)), vh))))
+        scaled = prims.div(gvh, rows_of(s, n))
+        result = prims.add(result, mm(u, prims.sub(scaled, mm(mm(scaled, H(vh)), vh))))
     return (result,)
 
 
@@ -215,18 +223,19 @@ SVD = linalg_op(
     _infer_svd,
     _eager_svd,
     _vjp_svd,
-    tuple(Sample((shape,), {"full": False}) for shape in ((3, 3), (4, 2), (2, 2, 3))),
+    tuple(Sample((shape,), {"full": False}, dtypes=_REAL) for shape in ((3, 3), (4, 2), (2, 2, 3))),
 )
 
 
 def _infer_svdvals(a: TensorMeta) -> TensorMeta:
     batch, m, n = check_matrix("svdvals", a)
-    return a.with_shape((*batch, min(m, n)))
+    return TensorMeta((*batch, min(m, n)), a.dtype.real)
 
 
 def _vjp_svdvals(g: Value, out: Value, a: Value) -> tuple[Value]:
     u, _, vh = unpack(prims.svd(a, full=False), _sizes_svd(tuple(a.shape), False))
-    return (mm(prims.mul(u, _columns(g, a.shape[-2])), vh),)
+    cotangent = g if of(g.dtype) is of(a.dtype) else prims.cast(g, of(a.dtype))
+    return (mm(prims.mul(u, columns_of(cotangent, a.shape[-2])), vh),)
 
 
 SVDVALS = linalg_op(
@@ -257,8 +266,10 @@ def _eager_qr(xp: Any, a: Array, full: bool) -> Array:
 
 
 def _vjp_tall_qr(gq: Value, gr: Value, q: Value, r: Value) -> Value:
-    inner = triu(prims.sub(mm(gr, T(r)), mm(T(q), gq)))
-    symmetric = prims.sub(prims.add(inner, T(inner)), prims.mul(inner, eye_like(inner)))
+    inner = triu(prims.sub(mm(gr, H(r)), mm(H(q), gq)))
+    dtype = of(inner.dtype)
+    diagonal = prims.cast(prims.real(inner), dtype) if dtype.is_complex else inner
+    symmetric = prims.sub(prims.add(inner, H(inner)), prims.mul(diagonal, eye_like(inner)))
     return _times_inverse(prims.add(gq, mm(q, symmetric)), r)
 
 
@@ -273,7 +284,7 @@ def _vjp_qr(g: Value, out: Value, a: Value, full: bool) -> tuple[Value]:
     starts = (*zeros[:-1], m)
     first, rest = (prims.slice(r, zeros, (*batch, m, m), ones), prims.slice(a, starts, tuple(a.shape), ones))
     g_first, g_rest = prims.slice(gr, zeros, (*batch, m, m), ones), prims.slice(gr, starts, (*batch, m, n), ones)
-    left = _vjp_tall_qr(prims.add(gq, mm(rest, T(g_rest))), triu(g_first), q, first)
+    left = _vjp_tall_qr(prims.add(gq, mm(rest, H(g_rest))), triu(g_first), q, first)
     return (prims.cat([left, mm(q, g_rest)], len(a.shape) - 1),)
 
 
@@ -308,7 +319,7 @@ def _eager_lu(xp: Any, a: Array, pivot: bool) -> Array:
     pivots = xp.tile(xp.arange(1, min(m, n) + 1), (len(lu), 1))
     for k in range(min(m, n)):
         if pivot:
-            rows = k + xp.argmax(xp.abs(lu[:, k:, k]), 1)
+            rows = k + xp.argmax(xp.abs(lu[:, k:, k].real) + xp.abs(lu[:, k:, k].imag), 1)  # LAPACK's measure
             lu[which, k], lu[which, rows] = lu[which, rows], lu[which, k].copy()
             permutation[which, k], permutation[which, rows] = permutation[which, rows], permutation[which, k].copy()
             pivots[:, k] = rows + 1
@@ -326,19 +337,19 @@ def _vjp_lu(g: Value, out: Value, a: Value, pivot: bool) -> tuple[Value]:
     g_lu, _, _ = unpack(g, _sizes_lu(tuple(a.shape)))
     first, g_first = (prims.slice(x, zeros, (*batch, k, k), ones) for x in (lu, g_lu))
     lower, upper = prims.add(tril(first, -1), eye_like(first)), triu(first)
-    below, above = mm(T(lower), tril(g_first, -1)), mm(triu(g_first), T(upper))
+    below, above = mm(H(lower), tril(g_first, -1)), mm(triu(g_first), H(upper))
     starts = (*zeros[:-1], k) if n > m else (*zeros[:-2], k, 0)
     rest, g_rest = (prims.slice(x, starts, tuple(a.shape), ones) for x in (lu, g_lu))
     if n > m:  # the columns on the right are L^-1 of a's
-        below = prims.sub(below, mm(g_rest, T(rest)))
+        below = prims.sub(below, mm(g_rest, H(rest)))
     elif m > n:  # the rows below are a's U^-1
-        above = prims.sub(above, mm(T(rest), g_rest))
+        above = prims.sub(above, mm(H(rest), g_rest))
     inner = prims.add(tril(below, -1), triu(above))
-    left = prims.solve_triangular(T(lower), inner, upper=True, unitriangular=True)
+    left = prims.solve_triangular(H(lower), inner, upper=True, unitriangular=True)
     both = _times_inverse(left, upper)
     if n > m:
         both = prims.cat(
-            [both, prims.solve_triangular(T(lower), g_rest, upper=True, unitriangular=True)], len(zeros) - 1
+            [both, prims.solve_triangular(H(lower), g_rest, upper=True, unitriangular=True)], len(zeros) - 1
         )
     elif m > n:
         both = prims.cat([both, _times_inverse(g_rest, upper)], len(zeros) - 2)
@@ -346,16 +357,18 @@ def _vjp_lu(g: Value, out: Value, a: Value, pivot: bool) -> tuple[Value]:
 
 
 def _times_inverse(x: Value, upper: Value) -> Value:
-    """x U^-T."""
-    return T(prims.solve_triangular(upper, T(x), upper=True, unitriangular=False))
+    """x U^-H."""
+    return H(prims.solve_triangular(upper, H(x), upper=True, unitriangular=False))
 
 
 def permutation_matrix(permutation: Value) -> Value:
     """P of P L U = a, [*batch, m, m]: P[perm[i], i] = 1."""
-    m = permutation.shape[-1]
+    m, dtype = permutation.shape[-1], of(permutation.dtype)
+    if dtype.is_complex:
+        return prims.cast(permutation_matrix(prims.real(permutation)), dtype)
     rows = prims.iota((*permutation.shape, m), len(permutation.shape) - 1, of(permutation.dtype))
     ones, zeros = prims.full_like(rows, 1.0), prims.full_like(rows, 0.0)
-    return prims.where(prims.eq(rows, _columns(permutation, m)), ones, zeros)
+    return prims.where(prims.eq(rows, columns_of(permutation, m)), ones, zeros)
 
 
 LU = linalg_op(

@@ -16,6 +16,10 @@ def cholesky_info(a: Value) -> Value:
     return bind(OPS["cholesky_info"], a)
 
 
+def eig(a: Value) -> Value:
+    return bind(OPS["eig"], a)
+
+
 def eigh(a: Value) -> Value:
     return bind(OPS["eigh"], a)
 

@@ -1,6 +1,6 @@
 """Linear systems and functions of matrices: solve, solve_triangular, det, slogdet, pinv, matrix_exp and their kin.
 
-In: f[*batch, n, n] (pinv: [*batch, m, n]), f32 or f64, right-hand sides f[*batch, n, k]. Out: see each.
+In: T[*batch, n, n] (pinv: [*batch, m, n]), f32, f64 or complex, right-hand sides T[*batch, n, k]. Out: see each.
 Gradients: Giles 2008, "Collected matrix derivative results"; Golub and Pereyra 1973 for pinv; of det by cofactors,
 which are right for singular matrices too; of matrix_exp by the block triangular matrix of Mathias 1996.
 Raises LinAlgError for a singular matrix.
@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import int32
+from compiler_core.dtype import int32, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.composite_movement import tril, triu
 from compiler_core.ops.factor import DTYPES, check_matrix, eye_like, linalg_op, positive_definite
-from compiler_core.ops.matmul import transpose_last as T
+from compiler_core.ops.matmul import adjoint as H
+from compiler_core.ops.matmul import transpose_last
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.routine import call_back
 
@@ -39,8 +40,8 @@ def _infer_solve(a: TensorMeta, b: TensorMeta, **attrs: Any) -> TensorMeta:
 
 
 def _vjp_solve(g: Value, out: Value, a: Value, b: Value) -> tuple[Value, Value]:
-    gb = prims.solve(T(a), g)
-    return prims.neg(mm(gb, T(out))), gb
+    gb = prims.solve(H(a), g)
+    return prims.neg(mm(gb, H(out))), gb
 
 
 _SYSTEMS = (((3, 3), (3, 2)), ((2, 3, 3), (2, 3, 1)))
@@ -48,7 +49,8 @@ _SYSTEMS = (((3, 3), (3, 2)), ((2, 3, 3), (2, 3, 1)))
 
 def _system(shape: tuple[int, ...], rhs: tuple[int, ...]) -> Any:
     def make(rng: np.random.Generator, dtype: Any) -> list[Array]:
-        return [*positive_definite(*shape)(rng, dtype), rng.uniform(-1, 1, rhs).astype(dtype.numpy)]
+        b = rng.uniform(-1, 1, rhs) + (1j * rng.uniform(-1, 1, rhs) if dtype.is_complex else 0)
+        return [*positive_definite(*shape)(rng, dtype), b.astype(dtype.numpy)]
 
     return make
 
@@ -76,8 +78,8 @@ def _eager_triangular(xp: Any, a: Array, b: Array, upper: bool, unitriangular: b
 
 
 def _vjp_triangular(g: Value, out: Value, a: Value, b: Value, upper: bool, unitriangular: bool) -> tuple[Value, Value]:
-    gb = prims.solve_triangular(T(a), g, upper=not upper, unitriangular=unitriangular)
-    ga = prims.neg(mm(gb, T(out)))
+    gb = prims.solve_triangular(H(a), g, upper=not upper, unitriangular=unitriangular)
+    ga = prims.neg(mm(gb, H(out)))
     offset = int(unitriangular)
     return (triu(ga, offset) if upper else tril(ga, -offset)), gb
 
@@ -116,7 +118,7 @@ def _eager_cofactor(xp: Any, a: Array) -> Array:
     n = s.shape[-1]
     others = xp.stack([xp.prod(xp.delete(s, i, -1), -1) for i in range(n)], -1) if n else s
     sign = xp.linalg.det(u) * xp.linalg.det(vh)
-    return (sign[..., None, None] * xp.matmul(u * others[..., None, :], vh)).astype(a.dtype)  # type: ignore[no-any-return]
+    return (sign[..., None, None] * xp.conj(xp.matmul(u * others[..., None, :], vh))).astype(a.dtype)  # type: ignore[no-any-return]
 
 
 def _infer_cofactor(a: TensorMeta) -> TensorMeta:
@@ -125,12 +127,12 @@ def _infer_cofactor(a: TensorMeta) -> TensorMeta:
 
 
 def _vjp_cofactor(g: Value, out: Value, a: Value) -> tuple[Value]:
-    """Of det(a) a^-T, so for matrices that have an inverse."""
-    inverse = prims.solve(T(a), eye_like(a))
+    """Of det(a) a^-T, so for matrices that have an inverse. inverse: a^-H."""
+    inverse = prims.solve(H(a), eye_like(a))
     last = (len(a.shape) - 2, len(a.shape) - 1)
     trace = prims.sum(prims.mul(g, inverse), last)
-    turned = mm(mm(inverse, T(prims.mul(g, _spread(prims.det(a), a)))), inverse)
-    return (prims.sub(prims.mul(_spread(trace, a), out), turned),)
+    turned = mm(mm(inverse, transpose_last(prims.mul(g, _spread(prims.conj(prims.det(a)), a)))), inverse)
+    return (prims.sub(prims.mul(_spread(trace, a), prims.conj(out)), turned),)
 
 
 _SQUARE = tuple(Sample((), make=positive_definite(*shape)) for shape in ((3, 3), (2, 2, 2), (1, 1)))
@@ -141,7 +143,7 @@ DET = linalg_op(
     "det",
     _infer_scalar("det"),
     lambda xp, a: xp.asarray(xp.linalg.det(a)),
-    lambda g, out, a: (prims.mul(_spread(g, a), prims.cofactor(a)),),
+    lambda g, out, a: (prims.mul(_spread(g, a), prims.conj(prims.cofactor(a))),),
     _SQUARE,
 )
 
@@ -153,7 +155,11 @@ def _eager_slogdet(xp: Any, a: Array) -> Array:
 def _vjp_slogdet(g: Value, out: Value, a: Value) -> tuple[Value]:
     n = len(g.shape)
     g_log = prims.slice(g, (0,) * (n - 1) + (1,), tuple(g.shape), (1,) * n)
-    inverse = prims.solve(T(a), eye_like(a))
+    inverse = prims.solve(H(a), eye_like(a))
+    if of(a.dtype).is_complex:  # the sign turns with the angle of det(a)
+        first = ((0,) * n, (*g.shape[:-1], 1), (1,) * n)
+        turning = prims.imag(prims.mul(prims.slice(g, *first), prims.conj(prims.slice(out, *first))))
+        g_log = prims.complex(prims.real(g_log), turning)
     return (prims.mul(_spread(prims.reshape(g_log, tuple(g.shape[:-1])), a), inverse),)
 
 
@@ -165,7 +171,7 @@ SLOGDET = linalg_op("slogdet", _infer_scalar("slogdet", 2), _eager_slogdet, _vjp
 
 def _infer_pinv(a: TensorMeta, limit: TensorMeta) -> TensorMeta:
     batch, m, n = check_matrix("pinv", a)
-    check_dtype("pinv", limit, (a.dtype,), "the limit")
+    check_dtype("pinv", limit, (a.dtype.real,), "the limit")
     check_shape("pinv", batch, limit, "the limit")
     return a.with_shape((*batch, n, m))
 
@@ -175,12 +181,12 @@ def _eager_pinv(xp: Any, a: Array, limit: Array) -> Array:
     u, s, vh = xp.linalg.svd(a, full_matrices=False)
     is_kept = s > limit[..., None]
     inverse = xp.where(is_kept, 1 / xp.where(is_kept, s, 1), 0).astype(a.dtype)
-    swapped = xp.swapaxes(vh, -1, -2) * inverse[..., None, :]
-    return xp.matmul(swapped, xp.swapaxes(u, -1, -2))  # type: ignore[no-any-return]
+    swapped = xp.conj(xp.swapaxes(vh, -1, -2)) * inverse[..., None, :]
+    return xp.matmul(swapped, xp.conj(xp.swapaxes(u, -1, -2)))  # type: ignore[no-any-return]
 
 
 def _vjp_pinv(g: Value, out: Value, a: Value, limit: Value) -> tuple[Value, Value]:
-    p, tp, tg = out, T(out), T(g)
+    p, tp, tg = out, H(out), H(g)
     first = prims.neg(mm(mm(tp, g), tp))
     x = mm(tg, mm(p, tp))
     second = prims.sub(x, mm(mm(a, p), x))
@@ -191,7 +197,8 @@ def _vjp_pinv(g: Value, out: Value, a: Value, limit: Value) -> tuple[Value, Valu
 
 def _with_limit(shape: tuple[int, ...]) -> Any:
     def make(rng: np.random.Generator, dtype: Any) -> list[Array]:
-        return [rng.uniform(-1, 1, shape).astype(dtype.numpy), np.full(shape[:-2], 1e-6, dtype.numpy)]
+        a = rng.uniform(-1, 1, shape) + (1j * rng.uniform(-1, 1, shape) if dtype.is_complex else 0)
+        return [a.astype(dtype.numpy), np.full(shape[:-2], 1e-6, dtype.real.numpy)]
 
     return make
 
@@ -214,8 +221,8 @@ def _infer_matrix_exp(a: TensorMeta) -> TensorMeta:
 
 
 def _eager_matrix_exp(xp: Any, a: Array) -> Array:
-    """Scaling and squaring about a Taylor polynomial of degree 18, in f64 (Bader, Blanes, Casas 2019)."""
-    x = a.astype(np.float64)
+    """Scaling and squaring about a Taylor polynomial of degree 18, in f64 or c128 (Bader, Blanes, Casas 2019)."""
+    x = a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
     norm = float(xp.abs(x).sum(-2).max(initial=0.0))
     squarings = max(0, math.ceil(math.log2(norm)) + 1) if norm > 0 and math.isfinite(norm) else 0
     x = x / 2.0**squarings
@@ -230,7 +237,7 @@ def _eager_matrix_exp(xp: Any, a: Array) -> Array:
 
 def _vjp_matrix_exp(g: Value, out: Value, a: Value) -> tuple[Value]:
     n, last = a.shape[-1], len(a.shape) - 1
-    block = prims.cat([prims.cat([T(a), g], last), prims.cat([prims.full_like(a, 0.0), T(a)], last)], last - 1)
+    block = prims.cat([prims.cat([H(a), g], last), prims.cat([prims.full_like(a, 0.0), H(a)], last)], last - 1)
     starts = (*(0,) * last, n)
     stops = (*a.shape[:-2], n, 2 * n)
     return (prims.slice(prims.matrix_exp(block), starts, stops, (1,) * len(a.shape)),)

@@ -2,7 +2,6 @@
 
 NOT_OURS: dict[str, str] = {
     "there is no complex32: NumPy has none": "chalf",
-    "not yet: eigenvalues of matrices that are not symmetric": "linalg.eig linalg.eigvals",
     "torch's own result is off: finite differences, or float64, give ours": """
         as_strided_scatter logcumsumexp nn.functional.ctc_loss
     """,

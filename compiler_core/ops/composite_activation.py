@@ -130,7 +130,7 @@ def hardswish(input: Value) -> Value:
 def softsign(input: Value) -> Value:
     """input / (1 + |input|)."""
     x = floating(input)
-    return prims.div(x, add(prims.abs(x), 1.0))
+    return prims.div(x, cast(add(prims.abs(x), 1.0), dtype_of(x)))
 
 
 def glu(input: Value, dim: int = -1) -> Value:

@@ -153,7 +153,8 @@ def batch_statistics(input: Value) -> tuple[Value, Value]:
 def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Value:
     """input divided by its p-norm along `dim`, the norm being at least eps."""
     x = floating(input)
-    return prims.div(x, broadcast_to(maximum(norm(x, p, dim, keepdim=True), eps), shape_of(x)))
+    size = cast(maximum(norm(x, p, dim, keepdim=True), eps), dtype_of(x))
+    return prims.div(x, broadcast_to(size, shape_of(x)))
 
 
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:

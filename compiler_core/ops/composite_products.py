@@ -82,9 +82,9 @@ def kron(input: Value, other: Value) -> Value:
 
 
 def vdot(input: Value, other: Value) -> Value:
-    """The inner product of two vectors; real ones have no conjugate."""
+    """The inner product of two vectors, of which the first is conjugated."""
     need_dims("vdot", 1, input, other)
-    return inner(input, other)
+    return inner(prims.conj(as_value(input)), other)
 
 
 def inner(input: Value, other: Value) -> Value:

@@ -488,7 +488,7 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
         b = F.unsqueeze(b, -1)
     x = F.matmul(pinv(a, rtol=rcond), b)
     _, m, n = _sizes(a)
-    empty = prims.full((0,), 0.0, dtype_of(a))
+    empty = prims.full((0,), 0.0, dtype_of(a).real)
     from compiler_core.ops.composite_matrix import matrix_rank
 
     driver = driver or "gelsy"

@@ -16,7 +16,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating
+from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, loose, operands
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_trigonometry import floating_operands
 from compiler_core.ops.registry import Value
@@ -47,7 +47,12 @@ def _log_of_sum(input: Operand, other: Operand, base: float) -> Value:
 
 
 def logaddexp(input: Operand, other: Operand) -> Value:
-    """log(exp(input) + exp(other)), without overflow."""
+    """log(exp(input) + exp(other)), without overflow; of complex numbers by the one of greater real part."""
+    if dt.promote(loose(input), loose(other)).is_complex:
+        a, b = operands(input, other)
+        is_less = prims.lt(prims.real(a), prims.real(b))
+        large, small = prims.where(is_less, b, a), prims.where(is_less, a, b)
+        return prims.add(large, prims.log1p(prims.exp(prims.sub(small, large))))
     return _log_of_sum(input, other, math.e)
 
 

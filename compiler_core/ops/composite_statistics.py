@@ -253,14 +253,14 @@ def cov(input: Value, *, correction: int = 1, fweights: Value | None = None, awe
         away = F.sub(x, average)
         weighted = away
     else:
-        w = cast(weights, dtype_of(x))
+        w = cast(weights, dtype_of(x).real)
         total = F.sum(w)
         average = F.div(F.sum(F.mul(x, w), 1, True), total)
         away = F.sub(x, average)
         weighted = F.mul(away, w)
         spread = total if aweights is None else F.div(F.sum(F.mul(w, aweights)), total)
         divisor = F.clamp(F.sub(total, F.mul(spread, correction) if aweights is not None else correction), min=0.0)
-    product = F.matmul(weighted, F.t(away))
+    product = F.matmul(weighted, prims.conj(F.t(away)))
     product = F.div(product, divisor)
     return F.reshape(product, ()) if product.shape == (1, 1) else product
 
@@ -272,5 +272,9 @@ def corrcoef(input: Value) -> Value:
         return F.div(c, c)
     n = c.shape[0]
     on = prims.eq(prims.iota((n, n), 0, dt.int64), prims.iota((n, n), 1, dt.int64))
-    spread = F.sqrt(F.sum(F.where(on, c, 0.0), 1))
-    return F.clamp(F.div(F.div(c, F.unsqueeze(spread, 1)), F.unsqueeze(spread, 0)), -1.0, 1.0)
+    variances = prims.real(c) if dtype_of(c).is_complex else c
+    spread = F.sqrt(F.sum(F.where(on, variances, 0.0), 1))
+    result = F.div(F.div(c, F.unsqueeze(spread, 1)), F.unsqueeze(spread, 0))
+    if dtype_of(c).is_complex:
+        return prims.complex(*(F.clamp(part, -1.0, 1.0) for part in (prims.real(result), prims.imag(result))))
+    return F.clamp(result, -1.0, 1.0)

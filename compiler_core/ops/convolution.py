@@ -18,7 +18,7 @@ from typing import Any
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.checks import FLOATING, check_dtype, check_shape
+from compiler_core.ops.checks import INEXACT, check_dtype, check_shape
 from compiler_core.ops.registry import Array, Op, Sample, Value, register, use_trace
 from compiler_core.ops.rules import Expansion
 from compiler_core.ops.windows import window_counts
@@ -80,7 +80,7 @@ def _check(op: str, x: Shape, weight: Shape, low: Dims, high: Dims, groups: int)
 def _infer(
     x: TensorMeta, weight: TensorMeta, stride: Dims, low: Dims, high: Dims, dilation: Dims, groups: int
 ) -> TensorMeta:
-    check_dtype("convolution", x, FLOATING)
+    check_dtype("convolution", x, INEXACT)
     check_dtype("convolution", weight, (x.dtype,), "the weight")
     _check("convolution", x.shape, weight.shape, low, high, groups)
     sizes = tuple(a + n + b for a, n, b in zip(low, x.shape[2:], high))
@@ -103,7 +103,7 @@ def _expand(x: Value, weight: Value, stride: Dims, low: Dims, high: Dims, dilati
 def _infer_input(
     g: TensorMeta, weight: TensorMeta, size: Shape, stride: Dims, low: Dims, high: Dims, dilation: Dims, groups: int
 ) -> TensorMeta:
-    check_dtype("convolution_input", g, FLOATING)
+    check_dtype("convolution_input", g, INEXACT)
     x = g.with_shape((*g.shape[:1], weight.shape[1] * groups, *size))
     check_shape("convolution_input", _infer(x, weight, stride, low, high, dilation, groups).shape, g, "the operand")
     return x
@@ -135,7 +135,7 @@ def _expand_input(
 def _infer_weight(
     x: TensorMeta, g: TensorMeta, kernel: Dims, stride: Dims, low: Dims, high: Dims, dilation: Dims, groups: int
 ) -> TensorMeta:
-    check_dtype("convolution_weight", x, FLOATING)
+    check_dtype("convolution_weight", x, INEXACT)
     if len(g.shape) < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError("convolution_weight: channels do not divide by groups", expected=str(groups), got=f"{x}, {g}")
     weight = x.with_shape((g.shape[1], x.shape[1] // groups, *kernel))
@@ -156,15 +156,18 @@ def _expand_weight(
 
 def _vjp(g: Value, out: Value, x: Value, weight: Value, **attrs: Any) -> tuple[Value, Value]:
     size, kernel = tuple(x.shape[2:]), tuple(weight.shape[2:])
-    return prims.convolution_input(g, weight, size, **attrs), prims.convolution_weight(x, g, kernel, **attrs)
+    g_x = prims.convolution_input(g, prims.conj(weight), size, **attrs)
+    return g_x, prims.convolution_weight(prims.conj(x), g, kernel, **attrs)
 
 
 def _vjp_input(h: Value, out: Value, g: Value, weight: Value, size: Shape, **attrs: Any) -> tuple[Value, Value]:
-    return prims.convolution(h, weight, **attrs), prims.convolution_weight(h, g, tuple(weight.shape[2:]), **attrs)
+    g_g = prims.convolution(h, prims.conj(weight), **attrs)
+    return g_g, prims.convolution_weight(h, prims.conj(g), tuple(weight.shape[2:]), **attrs)
 
 
 def _vjp_weight(h: Value, out: Value, x: Value, g: Value, kernel: Dims, **attrs: Any) -> tuple[Value, Value]:
-    return prims.convolution_input(g, h, tuple(x.shape[2:]), **attrs), prims.convolution(x, h, **attrs)
+    g_x = prims.convolution_input(prims.conj(g), h, tuple(x.shape[2:]), **attrs)
+    return g_x, prims.convolution(prims.conj(x), h, **attrs)
 
 
 # ---- costs
@@ -224,7 +227,7 @@ def _samples(kind: str) -> tuple[Sample, ...]:
 
 
 def _register(name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cost: Callable[..., int]) -> Op:
-    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), FLOATING))
+    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), INEXACT))
 
 
 CONVOLUTION = _register("convolution", _infer, _expand, _vjp, flops)

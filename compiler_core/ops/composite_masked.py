@@ -18,7 +18,6 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Dim, as_value, broadcast_to, cast, dtype_of, floating, shape_of
 from compiler_core.ops.composite_placing import integer_limits
-from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.composite_special import logaddexp as plain_logaddexp
 from compiler_core.ops.registry import Value
 
@@ -133,12 +132,12 @@ def var(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Value:
-    """The variance about the mean."""
+    """The variance about the mean; of complex numbers complex, as torch has it, though it is real."""
     x, dims = floating(_prepared(input, dtype)), _dims(dim)
     away = _filled(F.sub(x, mean(x, dims, keepdim=True, mask=mask)), mask, 0)
     less = correction if correction is not None else float(unbiased is None or unbiased)
     count = cast(_count(x, mask, dims, keepdim), dtype_of(x).real)
-    return F.div(F.sum(abs_squared(away), dims, keepdim), F.clamp(F.sub(count, less), min=0.0))
+    return F.div(F.sum(F.mul(away, prims.conj(away)), dims, keepdim), F.clamp(F.sub(count, less), min=0.0))
 
 
 def std(

@@ -361,7 +361,7 @@ def sigmoid(input: Value) -> Value:
 
 def _rounding(x: Value, primitive: Callable[[Value], Value]) -> Value:
     x = as_value(x)
-    return primitive(x) if dtype_of(x).is_floating_point else as_new(x)
+    return primitive(x) if dtype_of(x).is_inexact else as_new(x)  # which refuses complex numbers
 
 
 def floor(input: Value) -> Value:

@@ -127,13 +127,20 @@ def heaviside(input: Value, values: Value) -> Value:
     return F.where(prims.isnan(x), x, result) if dtype_of(x).is_floating_point else result
 
 
+def _refuse_complex(name: str, x: Value) -> None:
+    if dtype_of(x).is_complex:
+        raise DTypeError(f"{name} does not support complex inputs", got=dtype_of(x).name)
+
+
 def isposinf(input: Value) -> Value:
     """input is +inf."""
+    _refuse_complex("isposinf", input)
     return F.eq(input, math.inf) if dtype_of(input).is_floating_point else prims.full(shape_of(input), False, bool_)
 
 
 def isneginf(input: Value) -> Value:
     """input is -inf."""
+    _refuse_complex("isneginf", input)
     return F.eq(input, -math.inf) if dtype_of(input).is_floating_point else prims.full(shape_of(input), False, bool_)
 
 

@@ -35,6 +35,8 @@ def _eager_eig(xp: Any, a: Array) -> Array:
 
 def _vjp_eig(g: Value, out: Value, a: Value) -> tuple[Value]:
     n = a.shape[-1]
+    if 0 in a.shape:
+        return (prims.full_like(a, 0.0),)
     values, v = unpack(out, ((n,), (n, n)))
     g_values, g_v = unpack(g, ((n,), (n, n)))
     eye = eye_like(v)

@@ -21,6 +21,8 @@ from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 class ArrayOptimizer(Optimizer):
     """Base: `step` calls `update` for every parameter that has a gradient, and writes what it returns."""
 
+    takes_complex = False
+
     def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
         """The parameter's new value; writes new state into `state` (`put`). p, g: in the dtype to compute in."""
         raise NotImplementedError(f"{type(self).__name__} has no update")

@@ -25,6 +25,8 @@ from distcompile.optim.optimizer import Optimizer, run_closure
 class LBFGS(Optimizer):
     """line_search_fn: None (steps of length lr) or "strong_wolfe". max_eval: of the closure, 1.25·max_iter if None."""
 
+    takes_complex = False
+
     def __init__(
         self,
         params: Iterable[Any],

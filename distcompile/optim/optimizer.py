@@ -18,7 +18,7 @@ from typing import Any
 from compiler_core import observe
 from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, RegistrationTypeError, StateDictError
+from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError, StateDictError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
 from distcompile.nn.hooks import RemovableHandle
 from distcompile.nn.versions import Registry, Stamp
@@ -42,6 +42,7 @@ required = _Required()
 class Optimizer:
     """Base of all optimizers. `param_groups`: dicts with "params" and options; `state[parameter]`: dict of tensors."""
 
+    takes_complex = True  # whether parameters may be complex; they are then updated as their two parts
     has_stepped = False
     _in_step = False
 
@@ -89,7 +90,8 @@ class Optimizer:
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Add a group: {"params": ..., option: value, ...}; missing options take the defaults.
 
-        Raises: RegistrationTypeError; ArgumentError (non-leaf, a parameter given twice, a required option missing).
+        Raises: RegistrationTypeError; ArgumentError (non-leaf, a parameter given twice, a required option missing);
+        NotSupportedError (complex parameters, where the optimizer takes none).
         """
         if not isinstance(param_group, Mapping):
             raise RegistrationTypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -104,6 +106,8 @@ class Optimizer:
         group["params"] = params
         for parameter in params:
             _check_parameter(parameter)
+            if parameter.dtype.is_complex and not self.takes_complex:
+                raise NotSupportedError(f"{type(self).__name__} does not take complex parameters")
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ArgumentError(f"parameter group didn't specify a value of required optimization parameter {name}")

@@ -4,7 +4,8 @@ In: one parameter, its gradient, its state (arrays or graph nodes), and the numb
 
 A rule's fields are what changes the formula (so they choose the graph); all numbers (learning rate, bias corrections)
 are computed on the host in float64 and enter as scalars, so that a schedule never recompiles.
-16-bit parameters are updated in float32 and rounded once at the end.
+16-bit parameters are updated in float32 and rounded once at the end. A complex parameter is updated as its two parts are,
+each by itself, as in torch.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ def apply_rule(
     rule: UpdateRule, parameter: Value, gradient: Value, state: Mapping[str, Value], scalars: Scalars
 ) -> list[Value]:
     """Run a rule on one parameter: scalars f[] are expanded, 16-bit values computed in float32. [parameter, *state]."""
+    if of(parameter.dtype).is_complex:
+        parts = {name: prims.view_as_real(value) for name, value in state.items()}
+        parameter, gradient = prims.view_as_real(parameter), prims.view_as_real(gradient)
+        return [prims.view_as_complex(new) for new in apply_rule(rule, parameter, gradient, parts, scalars)]
     shape, stored = tuple(parameter.shape), of(parameter.dtype)
     compute = stored.compute
     expanded = {name: prims.expand(scalar, shape) for name, scalar in scalars.items()}

@@ -105,7 +105,7 @@ class RuleOptimizer(Optimizer):
                 if key not in sets:
                     numbers, new = self.numbers(rule, group, step, key[2:])
                     sets[key] = (len(scalars), tuple(np.array(number, np.float32) for number in new))
-                    scalars.append(_arrays(numbers, of(key[1]).compute))
+                    scalars.append(_arrays(numbers, of(key[1]).compute.real))
                 place, values = sets[key]
                 counters = list(zip(kept, values, strict=True))
                 if self.counts_steps:

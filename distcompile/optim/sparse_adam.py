@@ -17,6 +17,8 @@ from distcompile.optim.optimizer import Closure, Optimizer, run_closure
 class SparseAdam(Optimizer):
     """Adam on the rows that a gradient has. Raises AutogradError in `step` for dense gradients: use Adam."""
 
+    takes_complex = False
+
     def __init__(
         self,
         params: Iterable[Any],

@@ -19,6 +19,14 @@ NOT_OURS: dict[str, str] = {
     """,
 }
 
+# The same of samples of complex numbers (complex128).
+NOT_OURS_COMPLEX: dict[str, str] = {
+    "torch's gradient has an anti-Hermitian part, to which Hermitian matrices do not answer": """
+        cholesky linalg.cholesky linalg.cholesky_ex
+    """,
+    "random: torch's draws are not ours": "pca_lowrank",
+}
+
 # Right in the samples that always run, not in every later one; with --long held to be exactly these.
 NOT_IN_EVERY_SAMPLE: dict[str, str] = {
     "cov": "of two observations of weights, whose gradient is 0: both give rounding, torch's another",

@@ -62,7 +62,8 @@ def entries() -> dict[str, Any]:
 
 def dtype_of(op: Any) -> torch.dtype | None:
     """The dtype to take samples of."""
-    return next((d for d in (torch.float32, torch.int64, torch.bool) if d in op.dtypes), None)
+    dtypes = (torch.float32, torch.int64, torch.bool, torch.complex64)
+    return next((d for d in dtypes if d in op.dtypes), None)
 
 
 def samples(op: Any, count: int | None, dtype: torch.dtype | None = None) -> Iterator[Any]:

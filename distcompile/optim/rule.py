@@ -4,7 +4,7 @@ In: one parameter, its gradient, its state (arrays or graph nodes), and the numb
 
 A rule's fields are what changes the formula (so they choose the graph); all numbers (learning rate, bias corrections)
 are computed on the host in float64 and enter as scalars, so that a schedule never recompiles.
-16-bit parameters are updated in float32 and rounded once at the end. A complex parameter is updated as its two parts are,
+16-bit parameters are updated in float32 and rounded once at the end. A complex parameter is updated as its two parts,
 each by itself, as in torch.
 """
 

@@ -11,7 +11,7 @@ from compiler_core.loop_ir.scalars import TABLE
 from compiler_core.ops.registry import OPS, Array, NotDifferentiable, meta_of
 from compiler_core.ops.rules import Pointwise
 
-SCALARS = {name: function for name, _, _, function in TABLE}
+SCALARS = {name: function for name, _, _, function, _ in TABLE}
 POINTWISE = tuple(c for c in all_cases() if isinstance(c.op.lower, Pointwise) and c.op.lower.scalar in SCALARS)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from compiler_core.dtype import FLOATING
+from compiler_core.dtype import COMPLEX, FLOATING
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.graph.ir import Call, Node
 from compiler_core.meta import TensorMeta
@@ -67,7 +67,7 @@ GRADIENT_BOUNDARY = register(
         vjp=_vjp,
         lower=Movement(_source),
         samples=(Sample(((2, 3),), {"boundary": 0, "slot": 0}), Sample(((),), {"boundary": 0, "slot": 0})),
-        dtypes=FLOATING,
+        dtypes=FLOATING + COMPLEX,
         only_for_autograd=True,
         doc="identity; marks where a backward hook sees the gradient",
     )

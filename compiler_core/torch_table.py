@@ -85,9 +85,9 @@ TABLE: dict[str, str] = {
         "fft.irfftn fft.hfft fft.ihfft fft.hfft2 fft.ihfft2 fft.hfftn fft.ihfftn"
     ),
     "ops.composite_stft": "stft. istft.",
+    "ops.composite_eigen": "linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh",
     "ops.composite_solving": (
-        "linalg.cholesky linalg.cholesky_ex linalg.eig linalg.eigvals linalg.eigh "
-        "linalg.eigvalsh linalg.svd linalg.svdvals linalg.qr linalg.lu "
+        "linalg.cholesky linalg.cholesky_ex linalg.svd linalg.svdvals linalg.qr linalg.lu "
         "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "
         "linalg.solve_triangular linalg.lu_solve linalg.det linalg.slogdet linalg.matrix_exp linalg.pinv "
         "cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack lu_solve.:old_lu_solve inverse.:inv "

@@ -22,8 +22,9 @@ from compiler_core.ops.broadcasting import (
     normalize_dim,
     operands,
 )
+from compiler_core.ops.composite_eigen import eigvalsh
 from compiler_core.ops.composite_reduction import abs_squared
-from compiler_core.ops.composite_solving import eigvalsh, inv, matrix, pinv, solve, svdvals, tolerance
+from compiler_core.ops.composite_solving import inv, matrix, pinv, solve, svdvals, tolerance
 from compiler_core.ops.factor import eye_like
 from compiler_core.ops.matmul import adjoint
 from compiler_core.ops.registry import Value

@@ -23,11 +23,6 @@ from compiler_core.ops.packing import unpack
 from compiler_core.ops.registry import Value
 
 
-class Eigh(NamedTuple):
-    eigenvalues: Value
-    eigenvectors: Value
-
-
 class Svd(NamedTuple):
     U: Value
     S: Value
@@ -101,7 +96,7 @@ def _sizes(a: Value) -> tuple[tuple[int, ...], int, int]:
 _conj_transposed = adjoint  # where an argument is called adjoint
 
 
-def _from_triangle(a: Value, upper: bool) -> Value:
+def from_triangle(a: Value, upper: bool) -> Value:
     """The symmetric matrix that one triangle of a is read as; the gradient is that of all of a, as in torch."""
     _, m, n = _sizes(a)
     if m != n:
@@ -125,7 +120,7 @@ def _real_diagonal(a: Value) -> Value:
 
 def cholesky(input: Value, *, upper: bool = False) -> Value:
     """L with L L^T = input; with upper, its transpose. Only the lower (upper) triangle of input is read."""
-    factor = prims.cholesky(_from_triangle(matrix(input, "cholesky"), upper))
+    factor = prims.cholesky(from_triangle(matrix(input, "cholesky"), upper))
     return adjoint(factor) if upper else factor
 
 
@@ -140,7 +135,7 @@ def cholesky_ex(input: Value, *, upper: bool = False, check_errors: bool = False
     A matrix with an info gives NaN, or LinAlgError if check_errors.
     """
     a = matrix(input, "cholesky_ex")
-    info = prims.cholesky_info(prims.detach(_from_triangle(a, upper)))
+    info = prims.cholesky_info(prims.detach(from_triangle(a, upper)))
     return WithInfo(_where_it_works(lambda m: cholesky(m, upper=upper), a, info, "cholesky_ex", check_errors), info)
 
 
@@ -154,41 +149,9 @@ def _where_it_works(function: Callable[[Value], Value], a: Value, info: Value, n
     return F.where(bad, math.nan, result)
 
 
-def eigh(A: Value, UPLO: str = "L") -> Eigh:
-    """Eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices, of which one triangle is read."""
-    if UPLO.upper() not in ("L", "U"):
-        raise ShapeError("linalg.eigh: unknown UPLO", expected="'L' or 'U'", got=repr(UPLO))
-    a = _from_triangle(matrix(A, "eigh"), UPLO.upper() == "U")
-    n = a.shape[-1]
-    values, vectors = unpack(prims.eigh(a), ((n,), (n, n)))
-    return Eigh(_real(values), vectors)
-
-
-def _real(values: Value) -> Value:
+def real_values(values: Value) -> Value:
     """Values that are real, in their real dtype."""
     return prims.real(values) if dtype_of(values).is_complex else values
-
-
-class Eig(NamedTuple):
-    eigenvalues: Value
-    eigenvectors: Value
-
-
-def eig(A: Value) -> Eig:
-    """Eigenvalues and right eigenvectors (columns), complex, of square matrices."""
-    a = matrix(A, "eig")
-    n = a.shape[-1]
-    return Eig(*unpack(prims.eig(a), ((n,), (n, n))))
-
-
-def eigvals(A: Value) -> Value:
-    """Eigenvalues, complex, of square matrices."""
-    return eig(A).eigenvalues
-
-
-def eigvalsh(A: Value, UPLO: str = "L") -> Value:
-    """Eigenvalues of symmetric matrices, ascending."""
-    return eigh(A, UPLO).eigenvalues
 
 
 def svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> Svd:
@@ -198,7 +161,7 @@ def svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> S
     k = min(m, n)
     shapes = ((m, m), (k,), (n, n)) if full_matrices else ((m, k), (k,), (k, n))
     u, s, vh = unpack(prims.svd(a, full_matrices), shapes)
-    return Svd(u, _real(s), vh)
+    return Svd(u, real_values(s), vh)
 
 
 def svdvals(A: Value, *, driver: str | None = None) -> Value:
@@ -429,7 +392,7 @@ def slogdet(A: Value) -> Slogdet:
     """The sign, and the logarithm of the absolute value, of the determinant."""
     packed = prims.slogdet(matrix(A, "slogdet"))
     sign, log = unpack(packed, ((), ()))
-    return Slogdet(sign if dtype_of(sign).is_complex else prims.detach(sign), _real(log))
+    return Slogdet(sign if dtype_of(sign).is_complex else prims.detach(sign), real_values(log))
 
 
 def logdet(input: Value) -> Value:
@@ -456,7 +419,7 @@ def pinv(
     """The pseudo-inverse; singular values up to max(atol, rtol * the largest) count as zero."""
     a = matrix(A, "pinv")
     if hermitian:  # one triangle is read
-        a = _from_triangle(a, upper=False)
+        a = from_triangle(a, upper=False)
     _, m, n = _sizes(a)
     if 0 in a.shape:
         return adjoint(a)

@@ -45,16 +45,6 @@ def type_name(thing: object) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
-def _refuse_while_traced(name: str) -> None:
-    """Before an attribute changes: a captured graph could not repeat the change at every call."""
-    if current_trace() is not None:
-        raise GraphBreak(
-            f"a module's attribute {name!r} is assigned while its forward is captured",
-            where=user_location(),
-            remedy="write to buffers in place, and keep other state outside of the compiled forward",
-        )
-
-
 class Registration:
     """The part of Module that holds parameters, buffers and children, and walks the tree."""
 
@@ -78,6 +68,30 @@ class Registration:
         state["_buffers"] = Registry(stamp)
         state["_modules"] = Registry(stamp)
         state["_non_persistent_buffers_set"] = set()
+        if current_trace() is not None:
+            state["_made_in"] = current_trace()
+
+    def _refuse_while_traced(self, name: str) -> None:
+        """Before an attribute changes: a captured graph could not repeat the change at every call.
+
+        A module made in the capture itself may change, short of parameters and buffers: every call makes it anew.
+        """
+        trace = current_trace()
+        if trace is not None and self.__dict__.get("_made_in") is not trace:
+            raise GraphBreak(
+                f"a module's attribute {name!r} is assigned while its forward is captured",
+                where=user_location(),
+                remedy="write to buffers in place, and keep other state outside of the compiled forward",
+            )
+
+    def _refuse_values_while_traced(self, name: str) -> None:
+        """Before a parameter or buffer is registered: a graph does not make them."""
+        if current_trace() is not None:
+            raise GraphBreak(
+                f"parameter or buffer {name!r} of a {type(self).__name__} is made while a forward is captured",
+                where=user_location(),
+                remedy="make the module in __init__",
+            )
 
     # --- versions -------------------------------------------------------------------------------------------------
 
@@ -144,7 +158,7 @@ class Registration:
         before = self.__dict__.get(name, _MISSING)
         same = before is value or (type(before) is type(value) and isinstance(value, _PLAIN) and before == value)
         if not same and "_stamp" in self.__dict__:
-            _refuse_while_traced(name)
+            self._refuse_while_traced(name)
         object.__setattr__(self, name, value)
         if same or "_stamp" not in self.__dict__:
             return
@@ -154,7 +168,7 @@ class Registration:
             self._stamp.bump()
 
     def _set_module(self, name: str, module: Module | None) -> None:
-        _refuse_while_traced(name)
+        self._refuse_while_traced(name)
         for hook in tuple(global_module_registration_hooks.values()):
             module = _or(hook(cast("Module", self), name, module), module)
         self._modules[name] = module
@@ -164,7 +178,9 @@ class Registration:
             expected = "distcompile.nn.Buffer, distcompile.Tensor or None"
             raise _cannot_assign(value, f"as buffer '{name}'", expected)
         self._require_init("buffer")
-        _refuse_while_traced(name)
+        if value is not None and value is self._buffers.get(name) and not global_buffer_registration_hooks:
+            return  # self.count += 1
+        self._refuse_while_traced(name)
         persistent = value.persistent if isinstance(value, Buffer) else name not in self._non_persistent_buffers_set
         self.register_buffer(name, value, persistent)
 
@@ -212,6 +228,8 @@ class Registration:
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly.",
                 remedy=f"to express '{name}' as a function of another Tensor, compute the value in forward()",
             )
+        if param is not None:
+            self._refuse_values_while_traced(name)
         for hook in tuple(global_parameter_registration_hooks.values()):
             param = _or(hook(cast("Module", self), name, param), param)
         self._parameters[name] = param
@@ -222,6 +240,8 @@ class Registration:
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise _cannot_assign(tensor, f"object to buffer '{name}'", "distcompile.Tensor or None", "required")
+        if tensor is not None:
+            self._refuse_values_while_traced(name)
         for hook in tuple(global_buffer_registration_hooks.values()):
             tensor = _or(hook(cast("Module", self), name, tensor), tensor)
         self._buffers[name] = tensor

@@ -34,8 +34,8 @@ KEY = "distcompile"
 DIGEST_KEY = "distcompile.sha256"
 
 _SAFE_NAMES = {
-    "F64": dt.float64, "F32": dt.float32, "F16": dt.float16, "BF16": dt.bfloat16, "I64": dt.int64, "I32": dt.int32,
-    "I16": dt.int16, "I8": dt.int8, "U64": dt.uint64, "U32": dt.uint32, "U16": dt.uint16, "U8": dt.uint8,
+    "C64": dt.complex64, "F64": dt.float64, "F32": dt.float32, "F16": dt.float16, "BF16": dt.bfloat16,
+    "I64": dt.int64, "I32": dt.int32, "I16": dt.int16, "I8": dt.int8, "U64": dt.uint64, "U32": dt.uint32, "U16": dt.uint16, "U8": dt.uint8,
     "BOOL": dt.bool_,
 }  # fmt: skip
 
@@ -160,6 +160,12 @@ def _array(tensor: Any, name: str) -> Array:
 def _write(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> None:
     import safetensors
 
+    for name, array in arrays.items():
+        if array.dtype == np.complex128:
+            raise CheckpointError(
+                f"tensor {name} is complex128, which safetensors cannot hold",
+                remedy="save view_as_real of it, or complex64",
+            )
     kept = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     data = safetensors.serialize(
         {

@@ -75,6 +75,8 @@ def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None
     """`steps` evenly spaced numbers from start to end, both included."""
     ramp = prims.iota((steps,), 0, dt.float64)
     gap = (end - start) / (steps - 1) if steps > 1 else 0.0
+    if isinstance(gap, complex) or isinstance(start, complex):
+        return cast(add(mul(ramp, complex(gap)), complex(start)), dtype or dt.of_number(complex))
     return cast(add(mul(ramp, gap), float(start)), dtype or dt.get_default_dtype())
 
 
@@ -105,6 +107,8 @@ def rand(
     """Uniform in [low, high). f64 uses 48 random bits, narrower dtypes 24."""
     target = dtype or dt.get_default_dtype()
     shape = tuple(size)
+    if target.is_complex:  # both parts in the same range
+        return prims.view_as_complex(rand(key, (*shape, 2), stream=stream, low=low, high=high, dtype=target.real))
     if target is dt.float64:
         coarse, fine = _unit_pair(key, shape, stream, target)
         unit = add(coarse, mul(fine, 2.0**-24))
@@ -119,6 +123,9 @@ def randn(
 ) -> Value:
     """Normal, by Box and Muller's transform (1958) of two uniform values per element."""
     target = dtype or dt.get_default_dtype()
+    if target.is_complex:  # each part has half of the variance, as in torch
+        share = std / math.sqrt(2.0)
+        return prims.view_as_complex(randn(key, (*size, 2), stream=stream, mean=mean, std=share, dtype=target.real))
     radius_bits, angle_bits = _unit_pair(key, tuple(size), stream, target.compute)
     above_zero = add(radius_bits, 2.0**-25)  # (0, 1)
     radius = prims.sqrt(mul(prims.log(above_zero), -2.0))

@@ -12,12 +12,13 @@ import numpy as np
 
 from compiler_core.dtype import DType, int64
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.checks import ORDERED, check_dim
+from compiler_core.ops.checks import ORDERED, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
 
 
 def _infer_argsort(x: TensorMeta, dim: int, descending: bool) -> TensorMeta:
+    check_dtype("argsort", x, ORDERED)
     check_dim("argsort", dim, x.ndim)
     return x.with_dtype(int64)
 

@@ -66,13 +66,18 @@ def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     """Uniform in [a, b)."""
     from compiler_core.tensor.random_creation import rand
 
+    if self.dtype.is_complex:  # both parts
+        parts = rand((*self.shape, 2), dtype=self.dtype.real, generator=generator)
+        return prims.view_as_complex(F.add(F.mul(parts, b - a), a))
     return F.add(F.mul(rand(self.shape, dtype=self.dtype, generator=generator), b - a), a)
 
 
-def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
+def _normal(self: Tensor, mean: complex = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
     """Normal with this mean and standard deviation."""
     from compiler_core.tensor.random_creation import randn
 
+    if self.dtype.is_complex:  # both parts, each with half of the variance
+        mean = complex(mean, mean)
     return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator), std), mean)
 
 

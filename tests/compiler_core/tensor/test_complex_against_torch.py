@@ -11,6 +11,7 @@ import pytest
 import distcompile as dc
 from compiler_core.errors import AutogradError, DTypeError
 from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
+from distcompile.errors import CheckpointError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -135,6 +136,21 @@ def test_a_view_of_parts_has_no_strided_storage() -> None:
 def test_refusals(call: Callable[[], Any], error: type[Exception], complaint: str) -> None:
     with pytest.raises(error, match=complaint):
         call()
+
+
+def test_random_numbers_have_both_parts() -> None:
+    dc.manual_seed(0)
+    drawn = dc.randn(20000, dtype=dc.complex64).numpy()
+    assert np.allclose([drawn.real.std(), drawn.imag.std()], 0.5**0.5, atol=0.02)
+    assert dc.rand(9, dtype=dc.complex64).imag.min().item() > 0
+    assert (dc.zeros(9, dtype=dc.complex64).uniform_(-2, -1).imag < 0).all()
+
+
+def test_files_hold_complex64(tmp_path: Any) -> None:
+    dc.save({"z": dc.tensor(Z)}, tmp_path / "z.safetensors")
+    np.testing.assert_array_equal(dc.load(tmp_path / "z.safetensors")["z"].numpy(), Z)
+    with pytest.raises(CheckpointError, match="complex128"):
+        dc.save({"z": dc.tensor(Z).cdouble()}, tmp_path / "z.safetensors")
 
 
 def test_second_derivatives() -> None:

@@ -35,7 +35,8 @@ DIGEST_KEY = "distcompile.sha256"
 
 _SAFE_NAMES = {
     "C64": dt.complex64, "F64": dt.float64, "F32": dt.float32, "F16": dt.float16, "BF16": dt.bfloat16,
-    "I64": dt.int64, "I32": dt.int32, "I16": dt.int16, "I8": dt.int8, "U64": dt.uint64, "U32": dt.uint32, "U16": dt.uint16, "U8": dt.uint8,
+    "I64": dt.int64, "I32": dt.int32, "I16": dt.int16, "I8": dt.int8,
+    "U64": dt.uint64, "U32": dt.uint32, "U16": dt.uint16, "U8": dt.uint8,
     "BOOL": dt.bool_,
 }  # fmt: skip
 

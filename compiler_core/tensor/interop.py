@@ -1,7 +1,7 @@
 """Python and NumPy see a Tensor's data: item, tolist, bool, float, numpy, `__array__`.
 
 In: Tensors. Out: Python numbers and NumPy arrays. Arrays handed out are read-only views: values are immutable.
-On a traced tensor each of these is a graph break that names the user's line.
+On a traced tensor each of these is a graph break that names the user's line; but tolist of a literal gives it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core.errors import AutogradError, DTypeError, ShapeError
+from compiler_core.graph.ir import Constant
 from compiler_core.ops.registry import Array
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def _scalar(self: Tensor, what: str) -> Number:
 
 def _tolist(self: Tensor) -> Any:
     """The data as nested lists of Python numbers, or one number."""
-    array = self._array("tolist()")
+    value = self._read()
+    array = value.array if isinstance(value, Constant) else self._array("tolist()")
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     return array.tolist()

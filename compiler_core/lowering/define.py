@@ -271,9 +271,11 @@ def _define_indexed_reduction(definer: Definer, node: Call, rule: rules.IndexedR
         _reduce_nothing(definer, node, rule.kind)
         return
     kept = d.make_axes(node.shape)
-    axes = d.make_axes((*node.shape, *extents))
-    axes = (*kept, *axes[len(kept) :])
-    value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
+    reduced = d.make_axes((*node.shape, *extents))[len(kept) :]
+    index = indices_of((*kept, *reduced))
+    value = rule.emit(definer._emitter, index, definer.readers(node), metas, **node.attrs)
+    outer = len(kept) - rule.inner(**node.attrs)
+    axes = (*kept[:outer], *reduced, *kept[outer:])
     _reduce(definer, node, rule.kind, tighten(value), axes, kept)
 
 

@@ -24,7 +24,6 @@ from compiler_core.ops.composite_pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
-    lowest,
     max_pool1d,
     max_pool2d,
     max_pool3d,
@@ -32,6 +31,7 @@ from compiler_core.ops.composite_pooling import (
 )
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.windows import lowest
 
 Sizes = int | None | Sequence[int | None]
 _AVERAGE = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}

@@ -3,7 +3,7 @@
 In: T[N, C, *n] or T[C, *n]; kernel_size, stride (None: the kernel's), padding, dilation: one int or one a spatial dim.
 Out: T[..., *o]. ceil_mode keeps a last window that hangs over the end, if it starts within input or low padding.
 The place of a maximum is an offset into the input's flattened spatial dims; of equals the first is taken, NaN wins.
-A maximum is read at its place, so its gradient goes there alone. Source: torch.nn.functional.
+The gradient of a maximum goes to its place alone. Source: torch.nn.functional.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
@@ -25,6 +24,7 @@ from compiler_core.ops.composite_convolution import Ints, batched, spread, unbat
 from compiler_core.ops.composite_pointwise import abs, div, mul, pow, sign
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.windows import lowest
 
 
 class Windows(NamedTuple):
@@ -78,13 +78,6 @@ def _padded(x: Value, windows: Windows, value: float) -> Value:
 # ---- maximum
 
 
-def lowest(dtype: DType) -> float:
-    """The number that no element is below."""
-    if dtype.is_floating_point:
-        return -math.inf
-    return 0 if dtype.kind in "bu" else int(np.iinfo(dtype.numpy).min)  # type: ignore[type-var]
-
-
 def take_flat(x: Value, places: Value) -> Value:
     """Elements of x: T[N, C, *n] at places: i64[N, C, *o], offsets into the flattened n."""
     lead = tuple(x.shape[:2])
@@ -132,11 +125,14 @@ def _max_pool(
     x, had_batch = batched(f"max_pool{rank}d", input, rank)
     sizes = shape_of(x)[2:]
     windows = pool_windows(sizes, kernel_size, stride, padding, dilation, ceil_mode)
-    padded = prims.detach(_padded(x, windows, lowest(dtype_of(x))))
-    local = prims.window_argmax(padded, windows.kernel, windows.stride, windows.dilation)
-    places = _flat_places(local, sizes, windows)
-    values = unbatched(take_flat(x, places), had_batch)
-    return ValuesAndIndices(values, unbatched(places, had_batch)) if return_indices else values
+    padded = _padded(x, windows, lowest(dtype_of(x)))
+    where = windows.kernel, windows.stride, windows.dilation
+    attrs = dict(zip(("kernel", "stride", "dilation", "low"), (*where, windows.low)))
+    values = unbatched(prims.window_max(padded, **attrs), had_batch)
+    if not return_indices:
+        return values
+    places = _flat_places(prims.window_argmax(prims.detach(padded), *where), sizes, windows)
+    return ValuesAndIndices(values, unbatched(places, had_batch))
 
 
 def max_pool1d(

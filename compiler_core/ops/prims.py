@@ -297,15 +297,13 @@ def convolution(x: Value, weight: Value, stride: Ints, low: Ints, high: Ints, di
 def convolution_input(
     g: Value, weight: Value, size: Ints, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1
 ) -> Value:
-    places = _spatial(stride, low, high, dilation, groups)
-    return bind(OPS["convolution_input"], g, weight, size=tuple(size), **places)
+    return bind(OPS["convolution_input"], g, weight, size=tuple(size), **_spatial(stride, low, high, dilation, groups))
 
 
 def convolution_weight(
     x: Value, g: Value, kernel: Ints, stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int = 1
 ) -> Value:
-    places = _spatial(stride, low, high, dilation, groups)
-    return bind(OPS["convolution_weight"], x, g, kernel=tuple(kernel), **places)
+    return bind(OPS["convolution_weight"], x, g, kernel=tuple(kernel), **_spatial(stride, low, high, dilation, groups))
 
 
 def _spatial(stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int) -> dict[str, object]:
@@ -313,16 +311,13 @@ def _spatial(stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int) -
     return {**{name: tuple(values) for name, values in places.items()}, "groups": groups}
 
 
-def convolution_last(x: Value, weight: Value, **attrs: object) -> Value:
-    return bind(OPS["convolution_last"], x, weight, **attrs)
+def _applied(name: str) -> Callable[..., Value]:
+    return lambda *values, **attrs: bind(OPS[name], *values, **attrs)
 
 
-def convolution_last_input(g: Value, weight: Value, **attrs: object) -> Value:
-    return bind(OPS["convolution_last_input"], g, weight, **attrs)
-
-
-def convolution_last_weight(x: Value, g: Value, **attrs: object) -> Value:
-    return bind(OPS["convolution_last_weight"], x, g, **attrs)
+convolution_last, convolution_last_input = _applied("convolution_last"), _applied("convolution_last_input")
+convolution_last_weight = _applied("convolution_last_weight")
+windows_put, window_max = _applied("windows_put"), _applied("window_max")
 
 
 # ---- movement

@@ -58,11 +58,13 @@ class IndexedReduction:
     """out[i] = reduce(kind, emit(e, (*i, *k), read, metas, **attrs)) over k in `extents(metas, **attrs)`.
 
     A reduction over indices of its own, not over dims of an operand. kind: as in Reduction. Used by sliding windows.
+    inner(**attrs): how many of the result's last dims vary faster than k in memory and loops (channels last).
     """
 
     kind: str
     extents: Callable[..., tuple[int, ...]]
     emit: Callable[..., Any]
+    inner: Callable[..., int] = lambda **_: 0
 
 
 @dataclass(frozen=True, slots=True)

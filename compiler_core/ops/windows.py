@@ -1,11 +1,12 @@
-"""Sliding windows over the last dims of an array: windows, windows_add (its adjoint), window_sum, window_argmax.
+"""Sliding windows over the last dims of an array: windows, windows_add (its adjoint), windows_put, window_sum, ...
 
 In: x: T[*lead, *n] and, for each of the last len(kernel) dims, how many elements a window holds (`kernel`), how far
 windows lie apart (`stride`) and how far a window's elements do (`dilation`). Out: T[*lead, *o, *kernel] with
 o = (n - dilation*(kernel - 1) - 1) // stride + 1, and element (i, k) = x[i*stride + k*dilation]. A view in NumPy, an
-index in loops. Convolution is a product with it, pooling a reduction over it (`window_sum`: its sum over the kernel
-dims; `window_argmax`: the place, within the flattened kernel, of its first maximum), its adjoint `windows_add` is fold
-(col2im). Eager, these three go kernel place by kernel place, each step whole strided arrays.
+index in loops. Convolution is a product with it, pooling a reduction over it (`window_sum`, `window_max`: over the
+kernel dims; `window_argmax`: the place, within the flattened kernel, of its first maximum), its adjoint `windows_add`
+is fold (col2im), `windows_put` puts one value a window at a place in it. With `trailing` the windows of these two lie
+before that many last dims (channels last). Eager, all go place by place of the kernel, each step whole strided arrays.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import int64, of
+from compiler_core.dtype import DType, int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias, Strides
-from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, check_dtype
-from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
+from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, ORDERED_NUMBERS, check_dtype, check_shape
+from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import IndexedReduction, Movement
 
 Dims = tuple[int, ...]
@@ -131,60 +132,93 @@ WINDOWS = register(
 # ---- windows_add
 
 
-def _infer_windows_add(g: TensorMeta, size: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
+def _infer_windows_add(
+    g: TensorMeta, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
+) -> TensorMeta:
     check_dtype("windows_add", g, NUMERIC)
-    rank = len(kernel)
     counts = window_counts("windows_add", tuple(size), kernel, stride, dilation)
-    if g.ndim < 2 * rank or g.shape[g.ndim - 2 * rank :] != (*counts, *kernel):
-        expected = f"(*, {', '.join(map(str, (*counts, *kernel)))})"
+    lead, end = g.ndim - 2 * len(kernel) - trailing, g.ndim - trailing
+    if lead < 0 or g.shape[lead:end] != (*counts, *kernel):
+        expected = f"(*, {', '.join(map(str, (*counts, *kernel)))}{', *' if trailing else ''})"
         raise ShapeError(
             "windows_add: the operand does not hold the windows of the size", expected=expected, got=str(g)
         )
-    return g.with_shape((*g.shape[: g.ndim - 2 * rank], *size))
+    return g.with_shape((*g.shape[:lead], *size, *g.shape[end:]))
 
 
-def _eager_windows_add(xp: Any, g: Array, size: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> Array:
+def _to_front(rank: int, trailing: int) -> Dims:
+    """The order of `rank` dims in which the last `trailing` come first."""
+    return (*range(rank - trailing, rank), *range(rank - trailing))
+
+
+def _to_back(rank: int, trailing: int) -> Dims:
+    return (*range(trailing, rank), *range(trailing))
+
+
+def _eager_windows_add(
+    xp: Any, g: Array, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
+) -> Array:
     rank = len(kernel)
+    g = xp.transpose(g, _to_front(g.ndim, trailing))
     lead = g.ndim - 2 * rank
     out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
     with np.errstate(all="ignore"):
         for place, where in _places(kernel, stride, dilation, g.shape[lead : lead + rank]):
             out[where] += g[(..., *place)]  # type: ignore[arg-type]
-    return out.astype(g.dtype, copy=False)  # type: ignore[no-any-return]
+    out = out.astype(g.dtype, copy=False)
+    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
 
 
 def _vjp_windows_add(
-    g: Value, out: Value, x: Value, size: Shape, kernel: Dims, stride: Dims, dilation: Dims
+    g: Value, out: Value, x: Value, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
 ) -> tuple[Value]:
-    return (prims.windows(g, kernel, stride, dilation),)
+    moved = prims.permute(g, _to_front(len(g.shape), trailing))
+    windows = prims.windows(moved, kernel, stride, dilation)
+    return (prims.permute(windows, _to_back(len(windows.shape), trailing)),)
 
 
 def _emit_windows_add(
-    e: Any, index: Index, read: Any, metas: Metas, size: Shape, kernel: Dims, stride: Dims, dilation: Dims
+    e: Any,
+    index: Index,
+    read: Any,
+    metas: Metas,
+    size: Shape,
+    kernel: Dims,
+    stride: Dims,
+    dilation: Dims,
+    trailing: int = 0,
 ) -> Any:
     """The element of window (i - k*dilation) / stride that lies at i, where that is a window."""
     rank = len(kernel)
-    lead = len(index) - 2 * rank
+    lead = len(index) - 2 * rank - trailing
     counts = metas[0].shape[lead : lead + rank]
-    at, inner = index[lead : lead + rank], index[lead + rank :]
-    offsets = [i - k * d for i, k, d in zip(at, inner, dilation)]
-    windows = [offset // s for offset, s in zip(offsets, stride)]
-    result = read[0]((*index[:lead], *windows, *inner))
-    zero = e.const(0, metas[0].dtype)
-    for offset, s, o in zip(offsets, stride, counts):
+    at, last, inner = index[lead : lead + rank], index[lead + rank : len(index) - rank], index[len(index) - rank :]
+    windows = [(i - k * d) // s for i, k, d, s in zip(at, inner, dilation, stride)]
+    element = read[0]((*index[:lead], *windows, *inner, *last))
+    return _where_windows(e, element, metas[0].dtype, at, inner, counts, stride, dilation)
+
+
+def _where_windows(
+    e: Any, element: Any, dtype: DType, at: Index, inner: Index, counts: Shape, stride: Dims, dilation: Dims
+) -> Any:
+    """`element` where (at - inner*dilation) / stride is the number of a window, else 0."""
+    zero = e.const(0, dtype)
+    for i, k, d, s, o in zip(at, inner, dilation, stride, counts):
+        offset = i - k * d
         if s > 1:
-            result = e.where(e.compare("eq", offset % s, 0), result, zero)
-        result = e.where(e.compare("lt", offset, (o - 1) * s + 1), result, zero)
-        result = e.where(e.compare("ge", offset, 0), result, zero)
-    return result
+            element = e.where(e.compare("eq", offset % s, 0), element, zero)
+        element = e.where(e.compare("lt", offset, (o - 1) * s + 1), element, zero)
+        element = e.where(e.compare("ge", offset, 0), element, zero)
+    return element
 
 
-def _folded(case: tuple[Shape, Dims, Dims, Dims]) -> Sample:
+def _folded(case: tuple[Shape, Dims, Dims, Dims], trailing: Shape = ()) -> Sample:
     shape, kernel, stride, dilation = case
     lead = len(shape) - len(kernel)
     counts = window_counts("sample", shape[lead:], kernel, stride, dilation)
-    attrs = {"size": shape[lead:], "kernel": kernel, "stride": stride, "dilation": dilation}
-    return Sample(((*shape[:lead], *counts, *kernel),), attrs)
+    attrs: Attrs = {"size": shape[lead:], "kernel": kernel, "stride": stride, "dilation": dilation}
+    attrs |= {"trailing": len(trailing)} if trailing else {}
+    return Sample(((*shape[:lead], *counts, *kernel, *trailing),), attrs)
 
 
 WINDOWS_ADD = register(
@@ -193,14 +227,123 @@ WINDOWS_ADD = register(
         infer=_infer_windows_add,
         eager=_eager_windows_add,
         vjp=_vjp_windows_add,
-        lower=IndexedReduction("sum", lambda metas, kernel, **_: kernel, _emit_windows_add),
-        samples=tuple(map(_folded, _CASES)),
+        lower=IndexedReduction(
+            "sum", lambda metas, kernel, **_: kernel, _emit_windows_add, lambda trailing=0, **_: trailing
+        ),
+        samples=(*map(_folded, _CASES), _folded(_CASES[0], (3,)), _folded(_CASES[1], (4,))),
         dtypes=NUMERIC,
     )
 )
 
 
-# ---- window_sum, window_argmax
+# ---- windows_put
+
+
+def _infer_windows_put(
+    g: TensorMeta, place: TensorMeta, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
+) -> TensorMeta:
+    check_dtype("windows_put", g, ORDERED_NUMBERS)
+    check_dtype("windows_put", place, (int64,), "the place")
+    check_shape("windows_put", g.shape, place, "the place")
+    counts = window_counts("windows_put", tuple(size), kernel, stride, dilation)
+    end = g.ndim - trailing
+    lead = end - len(kernel)
+    if lead < 0 or g.shape[lead:end] != counts:
+        raise ShapeError("windows_put: not one value a window", expected=f"(*, {counts})", got=str(g))
+    return g.with_shape((*g.shape[:lead], *size, *g.shape[end:]))
+
+
+def _eager_windows_put(
+    xp: Any, g: Array, place: Array, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
+) -> Array:
+    g, place = (xp.transpose(a, _to_front(a.ndim, trailing)) for a in (g, place))
+    lead = g.ndim - len(kernel)
+    out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
+    with np.errstate(all="ignore"):
+        for number, (_, where) in enumerate(_places(kernel, stride, dilation, g.shape[lead:])):
+            out[where] += xp.where(place == number, g, xp.zeros((), g.dtype))
+    out = out.astype(g.dtype, copy=False)
+    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
+
+
+def _vjp_windows_put(
+    h: Value,
+    out: Value,
+    g: Value,
+    place: Value,
+    size: Shape,
+    kernel: Dims,
+    stride: Dims,
+    dilation: Dims,
+    trailing: int = 0,
+) -> tuple[Value, None]:
+    """Of each window, the element at its place."""
+    rank, numel = len(kernel), math.prod(kernel)
+    moved = prims.permute(place, _to_front(len(place.shape), trailing))
+    windows = prims.windows(prims.permute(h, _to_front(len(h.shape), trailing)), kernel, stride, dilation)
+    each = (*moved.shape, numel)
+    index = prims.iota(each, len(each) - 1, int64)
+    hit = prims.eq(prims.expand(prims.reshape(moved, (*moved.shape, 1)), each), index)
+    flat = prims.reshape(windows, (*windows.shape[: len(windows.shape) - rank], numel))
+    found = prims.sum(prims.where(hit, flat, prims.full_like(flat, 0)), (len(each) - 1,))
+    return prims.permute(found, _to_back(len(found.shape), trailing)), None
+
+
+def _emit_windows_put(
+    e: Any,
+    index: Index,
+    read: Any,
+    metas: Metas,
+    size: Shape,
+    kernel: Dims,
+    stride: Dims,
+    dilation: Dims,
+    trailing: int = 0,
+) -> Any:
+    """The value of window (i - k*dilation) / stride, where that is a window and its place is k."""
+    rank = len(kernel)
+    lead = len(index) - 2 * rank - trailing
+    at, last, inner = index[lead : lead + rank], index[lead + rank : len(index) - rank], index[len(index) - rank :]
+    windows = [(i - k * d) // s for i, k, d, s in zip(at, inner, dilation, stride)]
+    which, number = (*index[:lead], *windows, *last), 0
+    for k, n in zip(inner, kernel):
+        number = number * n + k
+    hit = e.call("eq", read[1](which), e.index_value(number, int64))
+    element = e.where(hit, read[0](which), e.const(0, metas[0].dtype))
+    counts = metas[0].shape[lead : lead + rank]
+    return _where_windows(e, element, metas[0].dtype, at, inner, counts, stride, dilation)
+
+
+def _put(case: tuple[Shape, Dims, Dims, Dims], trailing: Shape = ()) -> Sample:
+    folded = _folded(case, trailing)
+    _, kernel, *_ = case
+    (shape,) = folded.shapes
+    end = len(shape) - len(trailing)
+    counts = (*shape[: end - len(kernel)], *trailing)
+
+    def make(rng: np.random.Generator, dtype: DType) -> list[Array]:
+        g = rng.integers(-3, 4, counts) if dtype.kind == "i" else rng.integers(0, 4, counts)
+        return [g.astype(dtype.numpy), rng.integers(0, math.prod(kernel), counts)]
+
+    return Sample((counts, counts), folded.attrs, make=make)
+
+
+WINDOWS_PUT = register(
+    Op(
+        "windows_put",
+        infer=_infer_windows_put,
+        eager=_eager_windows_put,
+        vjp=_vjp_windows_put,
+        lower=IndexedReduction(
+            "sum", lambda metas, kernel, **_: kernel, _emit_windows_put, lambda trailing=0, **_: trailing
+        ),
+        samples=(*map(_put, _CASES), _put(_CASES[0], (3,)), _put(_CASES[1], (4,))),
+        dtypes=ORDERED_NUMBERS,
+    )
+)
+
+
+# ---- window_sum, window_max, window_argmax
 
 
 def _infer_window_sum(x: TensorMeta, kernel: Dims, stride: Dims, dilation: Dims) -> TensorMeta:
@@ -237,6 +380,68 @@ WINDOW_SUM = register(
         lower=IndexedReduction("sum", lambda metas, kernel, **_: kernel, _emit_window_sum),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=NUMERIC,
+    )
+)
+
+
+def lowest(dtype: DType) -> float:
+    """The number that no element is below."""
+    if dtype.is_floating_point:
+        return -math.inf
+    return 0 if dtype.kind in "bu" else int(np.iinfo(dtype.numpy).min)  # type: ignore[type-var]
+
+
+def _infer_window_max(x: TensorMeta, kernel: Dims, stride: Dims, dilation: Dims, low: Dims = ()) -> TensorMeta:
+    check_dtype("window_max", x, ORDERED)
+    return x.with_shape(_infer_windows(x, kernel, stride, dilation).shape[: x.ndim])
+
+
+def _eager_window_max(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: Dims, low: Dims = ()) -> Array:
+    counts = window_counts("window_max", x.shape[x.ndim - len(kernel) :], kernel, stride, dilation)
+    best: Array | None = None
+    with np.errstate(all="ignore"):
+        for _, where in _places(kernel, stride, dilation, counts):
+            best = xp.array(x[where]) if best is None else xp.maximum(best, x[where], out=best)
+    return best  # type: ignore[return-value]
+
+
+def _vjp_window_max(
+    g: Value, out: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims, low: Dims = ()
+) -> tuple[Value]:
+    """The cotangent goes to the first maximum alone; to none of the first `low` elements, which are padding."""
+    place = prims.window_argmax(prims.detach(x), kernel, stride, dilation)
+    if any(low):
+        is_lowest = prims.eq(prims.detach(out), prims.full_like(out, lowest(of(out.dtype))))
+        place = prims.where(is_lowest, _first_inside(tuple(out.shape), kernel, stride, dilation, low), place)
+    size = tuple(x.shape[len(x.shape) - len(kernel) :])
+    return (prims.windows_put(g, place, size=size, kernel=kernel, stride=stride, dilation=dilation),)
+
+
+def _first_inside(shape: Shape, kernel: Dims, stride: Dims, dilation: Dims, low: Dims) -> Value:
+    """i64[shape]: of each window, the first place in it that is no padding in front."""
+    lead, found, rest = len(shape) - len(kernel), prims.full(shape, 0, int64), math.prod(kernel)
+    for d, (k, step, gap, pad) in enumerate(zip(kernel, stride, dilation, low), lead):
+        rest //= k
+        digits = np.maximum(-((np.arange(shape[d]) * step - pad) // gap), 0) * rest
+        aligned = digits.reshape(tuple(-1 if k == d else 1 for k in range(len(shape))))
+        found = prims.add(found, prims.expand(aligned, shape))
+    return found
+
+
+WINDOW_MAX = register(
+    Op(
+        "window_max",
+        infer=_infer_window_max,
+        eager=_eager_window_max,
+        vjp=_vjp_window_max,
+        lower=IndexedReduction(
+            "max", lambda metas, kernel, **_: kernel, lambda *args, low=(), **attrs: _emit_window_sum(*args, **attrs)
+        ),
+        samples=(
+            *(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
+            Sample(((2, 7, 6),), {"kernel": (3, 3), "stride": (2, 2), "dilation": (1, 1), "low": (1, 0)}),
+        ),
+        dtypes=ORDERED,
     )
 )
 

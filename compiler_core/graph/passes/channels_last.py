@@ -11,10 +11,13 @@ its reader needs it. Method: one forward sweep; layouts follow convolutions, as 
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from compiler_core.dtype import int32, int64
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
@@ -64,6 +67,8 @@ class _Sweep:
         try:
             if call.op in LAST:
                 return self._convolution(rewriter, call)
+            if call.op.name in ("windows_add", "windows_put"):
+                return self._windows_back(rewriter, call)
             if any(arg in self.last for arg in call.args):
                 return self._follow(rewriter, call)
             return None
@@ -116,8 +121,10 @@ class _Sweep:
             return self._reduction(rewriter, call, rank)
         if call.op.name == "permute":
             return self.last[call.args[0]] if call.attrs["dims"] == to_last(rank) else None
-        if call.op.name == "window_sum":
-            return self._window_sum(rewriter, call, rank)
+        if call.op.name == "window_argmax":
+            return self._window_argmax(rewriter, call, rank)
+        if call.op.name in _OVER_WINDOWS:
+            return self._over_windows(rewriter, call, rank)
         attrs = _moved_attrs(call, rank)
         if attrs is None:
             return None
@@ -139,16 +146,52 @@ class _Sweep:
             return self._as_first(rewriter, made)
         return rewriter.call("permute", made, dims=back)
 
-    def _window_sum(self, rewriter: Rewriter, call: Call, rank: int) -> Node | None:
-        """A sum over the kernel's dims of the windows, channels innermost."""
+    def _over_windows(self, rewriter: Rewriter, call: Call, rank: int) -> Node | None:
+        """A reduction over the kernel's dims of the windows, channels innermost."""
         spatial = len(call.attrs["kernel"])
         if spatial != rank - 2:
             return None
-        windows = rewriter.call("windows", call.args[0], **call.attrs)  # (N, C, *o, *k), a view
-        order = (0, *range(2, 2 + 2 * spatial), 1)
-        moved = rewriter.call("permute", windows, dims=order)
-        made = rewriter.call("sum", moved, dims=tuple(range(1 + spatial, 1 + 2 * spatial)))
-        return self._as_first(rewriter, made)
+        attrs = {name: call.attrs[name] for name in ("kernel", "stride", "dilation")}
+        windows = rewriter.call("windows", call.args[0], **attrs)  # (N, C, *o, *k), a view
+        moved = rewriter.call("permute", windows, dims=(0, *range(2, 2 + 2 * spatial), 1))
+        dims = tuple(range(1 + spatial, 1 + 2 * spatial))
+        return self._as_first(rewriter, rewriter.call(_OVER_WINDOWS[call.op.name], moved, dims=dims))
+
+    def _window_argmax(self, rewriter: Rewriter, call: Call, rank: int) -> Node | None:
+        """The places of maxima, found one place of the kernel after the other for all windows and channels at once.
+
+        Of equals the first wins, and NaN wins: a later element is better if it is not <= the best, and that no NaN.
+        """
+        kernel: tuple[int, ...] = call.attrs["kernel"]
+        if len(kernel) != rank - 2 or math.prod(kernel) > _MAX_UNROLLED:
+            return None
+        best, *others = self._elements_of_windows(rewriter, call)
+        place = rewriter.full(best.meta.with_dtype(int32), 0)
+        for number, element in enumerate(others, 1):
+            is_worse, is_number = rewriter.call("le", element, best), rewriter.call("eq", best, best)
+            better = rewriter.call("where", is_number, element, best)
+            other = rewriter.call("where", is_number, rewriter.full(place.meta, number), place)
+            best = rewriter.call("where", is_worse, best, better)
+            place = rewriter.call("where", is_worse, place, other)
+        return self._as_first(rewriter, rewriter.call("cast", place, dtype=int64))
+
+    def _elements_of_windows(self, rewriter: Rewriter, call: Call) -> list[Node]:
+        """For each place of the kernel, that element of every window: slices of the operand, channels last."""
+        source, attrs, counts = self.last[call.args[0]], call.attrs, call.shape[2:]
+        found = []
+        for place in itertools.product(*map(range, attrs["kernel"])):
+            starts = [k * gap for k, gap in zip(place, attrs["dilation"])]
+            stops = [a + (n - 1) * step + 1 for a, n, step in zip(starts, counts, attrs["stride"])]
+            first, last = (0, *starts, 0), (source.shape[0], *stops, source.shape[-1])
+            found.append(rewriter.call("slice", source, starts=first, stops=last, steps=(1, *attrs["stride"], 1)))
+        return found
+
+    def _windows_back(self, rewriter: Rewriter, call: Call) -> Node | None:
+        """The adjoint of a pooling beside convolutions: channels last, whoever asks for it."""
+        if len(call.attrs["kernel"]) != len(call.shape) - 2 or call.attrs.get("trailing"):
+            return None
+        moved = [self._as_last(rewriter, arg) for arg in call.args]
+        return self._as_first(rewriter, rewriter.call(call.op, *moved, **{**call.attrs, "trailing": 1}))
 
 
 def _pick(shape: Shape, dims: tuple[int, ...]) -> Shape:
@@ -179,4 +222,6 @@ def _moved_attrs(call: Call, rank: int) -> Mapping[str, Any] | None:
     return None
 
 
+_OVER_WINDOWS = {"window_sum": "sum", "window_max": "max"}
+_MAX_UNROLLED = 16  # places of a kernel: beyond, a loop over them is better
 _PER_DIM: dict[str, tuple[str, ...]] = {"pad": ("low", "high"), "slice": ("starts", "stops", "steps")}

@@ -145,3 +145,35 @@ def test_channels_last_inputs(memory: str, stride: int, padding: int, dilation: 
         return F.conv2d(x, w, None, stride, padding, dilation, groups)
 
     np.testing.assert_allclose(dc.compile(conv)(x, w).numpy(), conv(x, w).numpy(), rtol=1e-4, atol=1e-4)
+
+
+POOLINGS: dict[str, Any] = {
+    "max": lambda h: F.max_pool2d(h, 3, 2, 1),
+    "max_of_many": lambda h: F.max_pool2d(h, 5, 1, 2),
+    "max_dilated": lambda h: F.max_pool2d(h, (2, 3), dilation=2, ceil_mode=True),
+    "places": lambda h: F.max_pool2d(h, 2, return_indices=True)[1] * F.avg_pool2d(h, 2),
+    "average": lambda h: F.avg_pool2d(h, 3, 2, 1, count_include_pad=False),
+}
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_pooling_beside_convolutions_is_eagers(name: str) -> None:
+    """Ties (zeros of a ReLU), NaN, and windows that hold nothing but -inf."""
+    rng = np.random.default_rng(3)
+    values = rng.integers(-2, 3, (2, 4, 9, 8)).astype(np.float32)
+    values[0, 0, :3, :3] = -np.inf
+    values[1, 1, 4, 4] = np.nan
+    weight = np.ones((4, 1, 1, 1), np.float32)  # each channel by itself: 0 * inf is NaN
+
+    def step(x: Any, w: Any) -> Any:
+        h = F.conv2d(x, w, groups=4)
+        return F.conv2d(POOLINGS[name](dc.where(h > 0, h, dc.minimum(h, dc.zeros_like(h)))), w, groups=4)
+
+    def run(function: Any) -> list[Any]:
+        x, w = dc.tensor(values, requires_grad=True), dc.tensor(weight)
+        out = function(x, w)
+        out.backward(dc.ones(*out.shape))
+        return [out.detach().numpy(), x.grad.numpy()]
+
+    for got, want in zip(run(dc.compile(step, fullgraph=True)), run(step), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

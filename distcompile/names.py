@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _SUBMODULES = """
 _dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed errors fft func futures fx hub
-jit linalg masked multiprocessing nn optim parity random signal special utils
+jit linalg masked multiprocessing nn optim parity random signal special testing utils
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -60,6 +60,7 @@ _OTHERS = {
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
     "compiler_core.tensor.selection": "nonzero argwhere:nonzero where unique bincount multinomial",
     "compiler_core.tensor.indexing": "index_put masked_select",
+    "compiler_core.tensor.printing": "set_printoptions",
     "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
     "compiler_core.ops.composite_convolution": (
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"

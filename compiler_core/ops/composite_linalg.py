@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
@@ -145,8 +146,31 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
 # ---- einsum
 
 
-def einsum(equation: str, *operands: Value | Sequence[Value]) -> Value:
-    """Einstein summation, from left to right by batched GEMMs. Letters, which may repeat, and `...`."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of torch's numbers
+
+
+def _with_letters(arguments: Sequence[Any]) -> tuple[str, tuple[Value, ...]]:
+    """(equation, operands) of einsum's form with lists of numbers."""
+    lists = list(arguments[1::2])
+    equation = ",".join(map(_letters, lists))
+    if len(arguments) % 2:  # the last one says what is kept
+        equation += "->" + _letters(arguments[-1])
+    return equation, tuple(arguments[0 : 2 * len(lists) : 2])
+
+
+def _letters(numbers: Sequence[Any]) -> str:
+    if any(n is not Ellipsis and not 0 <= n < len(_LETTERS) for n in numbers):
+        raise ShapeError("einsum: a dim's number is out of range", expected=f"0 <= number < {len(_LETTERS)}")
+    return "".join("..." if n is Ellipsis else _LETTERS[n] for n in numbers)
+
+
+def einsum(equation: Any, *operands: Any) -> Value:
+    """Einstein summation, from left to right by batched GEMMs. Letters, which may repeat, and `...`.
+
+    Or `einsum(x, [0, 1], y, [1, 2], [0, 2])`: dims by number, with Ellipsis, each operand before its list.
+    """
+    if not isinstance(equation, str):
+        equation, operands = _with_letters((equation, *operands))
     xs = list(operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
     inputs, output = parse_einsum(equation, [len(x.shape) for x in xs])
     pairs = [_diagonals(labels, as_value(x)) for labels, x in zip(inputs, xs)]

@@ -10,7 +10,6 @@ import math
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import bool_
-from compiler_core.errors import DTypeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     as_new,
@@ -133,12 +132,8 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
     return prims.bitwise_or(close, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else close
 
 
-def where(condition: Value, input: Operand | None = None, other: Operand | None = None) -> Value:
-    """input where condition holds, else other. Without both: the places where it holds, one i64[K] a dim."""
-    if input is None and other is None:
-        return condition.nonzero(as_tuple=True)
-    if input is None or other is None:
-        raise DTypeError("where takes both input and other, or neither")
+def where(condition: Value, input: Operand, other: Operand) -> Value:
+    """input where condition holds, else other."""
     if dtype_of(condition) not in (bool_, dt.uint8):
         need_mask("where", condition)
     condition = truth(condition)

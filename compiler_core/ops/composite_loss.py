@@ -210,10 +210,21 @@ def binary_cross_entropy_with_logits(
 
 
 def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
-    """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch."""
+    """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.
+
+    Raises RuntimeError, compiled too, for an input or a target outside of [0, 1].
+    """
     x = floating(input)
+    x = _within_unit("input", x)
+    target = _within_unit("target", target)
     loss = prims.neg(add(mul(target, _log_held(x)), mul(sub(1.0, target), _log_held(sub(1.0, x)))))
     return reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+def _within_unit(name: str, x: Value) -> Value:
+    """x, once it was seen that it lies in [0, 1]."""
+    inside = prims.bitwise_and(prims.le(prims.full_like(x, 0), x), prims.le(x, prims.full_like(x, 1)))
+    return prims.require(x, prims.logical_not(inside), "value", f"all elements of {name} should be between 0 and 1")
 
 
 def _log_held(p: Value) -> Value:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from compiler_core import dtype as dt
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -66,6 +66,8 @@ def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     """Uniform in [a, b)."""
     from compiler_core.tensor.random_creation import rand
 
+    if a > b:
+        raise ShapeError("uniform_ expects a range", expected="from <= to", got=f"from={a}, to={b}")
     if self.dtype.is_complex:  # both parts
         parts = rand((*self.shape, 2), dtype=self.dtype.real, generator=generator)
         return prims.view_as_complex(F.add(F.mul(parts, b - a), a))

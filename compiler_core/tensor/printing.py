@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,40 @@ from compiler_core.tensor.tape import GradNode
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
-EDGE_ITEMS = 3
-THRESHOLD = 1000
-LINE_WIDTH = 80
-PRECISION = 4
+
+@dataclass(slots=True)
+class PrintOptions:
+    """How Tensors are laid out, as torch.set_printoptions says. sci_mode None: where magnitudes ask for it."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+OPTIONS = PrintOptions()
+_PROFILES: dict[str, dict[str, float]] = {
+    "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
+    "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
+    "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
+}
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """torch.set_printoptions. profile: "default", "short" or "full"; what is given beside it counts more."""
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in {**_PROFILES.get(profile or "", {}), **chosen}.items():
+        setattr(OPTIONS, name, value)
+    OPTIONS.sci_mode = sci_mode
 
 
 def format_tensor(tensor: Tensor) -> str:
@@ -33,7 +64,7 @@ def format_tensor(tensor: Tensor) -> str:
     if array.size == 0:
         text = "[]"
     else:
-        summarize = array.size > THRESHOLD
+        summarize = array.size > OPTIONS.threshold
         shown = _edges(array) if summarize else array
         text = _nested(array, len(prefix), summarize, _formatter(shown))
     return _with_suffixes(prefix + text, _suffixes(tensor, array), len(prefix))
@@ -58,7 +89,7 @@ def _suffixes(tensor: Tensor, array: Array) -> list[str]:
 def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
     last_line = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
-        if last_line + len(suffix) + 2 > LINE_WIDTH:
+        if last_line + len(suffix) + 2 > OPTIONS.linewidth:
             text += ",\n" + " " * indent + suffix
             last_line = indent + len(suffix)
         else:
@@ -70,8 +101,8 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
 def _edges(array: Array) -> Array:
     """The elements that are shown of an array too large to show."""
     for dim in range(array.ndim):
-        if array.shape[dim] > 2 * EDGE_ITEMS:
-            keep = [*range(EDGE_ITEMS), *range(array.shape[dim] - EDGE_ITEMS, array.shape[dim])]
+        if array.shape[dim] > 2 * OPTIONS.edgeitems:
+            keep = [*range(OPTIONS.edgeitems), *range(array.shape[dim] - OPTIONS.edgeitems, array.shape[dim])]
             array = np.take(array, keep, dim)
     return array
 
@@ -91,7 +122,8 @@ def _formatter(shown: Array) -> Callable[[Any], str]:
     else:
         high, low = float(finite.max()), float(finite.min())
         integral = bool((finite == np.ceil(finite)).all())
-        scientific = high / low > 1000 or high > 1e8 or (low < 1e-4 and not integral)
+        asked = OPTIONS.sci_mode
+        scientific = high / low > 1000 or high > 1e8 or (low < 1e-4 and not integral) if asked is None else asked
     plain = _number_format(integral, scientific)
     counted = values[np.isfinite(values) & (values != 0)]
     width = max((len(plain(float(v))) for v in counted), default=0)
@@ -104,10 +136,10 @@ def _complex_text(real: str, imag: str) -> str:
 
 def _number_format(integral: bool, scientific: bool) -> Callable[[float], str]:
     if scientific:
-        return lambda v: f"{v:.{PRECISION}e}"
+        return lambda v: f"{v:.{OPTIONS.precision}e}"
     if integral:
         return lambda v: f"{v:.0f}" + ("." if math.isfinite(v) else "")
-    return lambda v: f"{v:.{PRECISION}f}"
+    return lambda v: f"{v:.{OPTIONS.precision}f}"
 
 
 def _nested(array: Array, indent: int, summarize: bool, number: Callable[[Any], str]) -> str:
@@ -115,9 +147,9 @@ def _nested(array: Array, indent: int, summarize: bool, number: Callable[[Any], 
         return number(array.item()).strip()
     if array.ndim == 1:
         return _vector(array, indent, summarize, number)
-    if summarize and array.shape[0] > 2 * EDGE_ITEMS:
-        first = [_nested(a, indent + 1, summarize, number) for a in array[:EDGE_ITEMS]]
-        parts = [*first, "...", *(_nested(a, indent + 1, summarize, number) for a in array[-EDGE_ITEMS:])]
+    if summarize and array.shape[0] > 2 * OPTIONS.edgeitems:
+        first = [_nested(a, indent + 1, summarize, number) for a in array[: OPTIONS.edgeitems]]
+        parts = [*first, "...", *(_nested(a, indent + 1, summarize, number) for a in array[-OPTIONS.edgeitems :])]
     else:
         parts = [_nested(a, indent + 1, summarize, number) for a in array]
     return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
@@ -125,10 +157,10 @@ def _nested(array: Array, indent: int, summarize: bool, number: Callable[[Any], 
 
 def _vector(array: Array, indent: int, summarize: bool, number: Callable[[Any], str]) -> str:
     values = array.astype(np.float64).tolist() if array.dtype.kind not in "biuc" else array.tolist()
-    if summarize and len(values) > 2 * EDGE_ITEMS:
-        texts = [*map(number, values[:EDGE_ITEMS]), " ...", *map(number, values[-EDGE_ITEMS:])]
+    if summarize and len(values) > 2 * OPTIONS.edgeitems:
+        texts = [*map(number, values[: OPTIONS.edgeitems]), " ...", *map(number, values[-OPTIONS.edgeitems :])]
     else:
         texts = [number(v) for v in values]
-    per_line = max(1, (LINE_WIDTH - indent) // (len(number(values[0])) + 2)) if values else 1
+    per_line = max(1, (OPTIONS.linewidth - indent) // (len(number(values[0])) + 2)) if values else 1
     lines = [", ".join(texts[i : i + per_line]) for i in range(0, len(texts), per_line)]
     return "[" + ("," + "\n" + " " * (indent + 1)).join(lines) + "]"

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DomainError, GraphBreak, ShapeError
+from compiler_core.errors import DomainError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
@@ -25,14 +25,21 @@ from compiler_core.tensor.random import Generator, default_generator
 from compiler_core.tensor.tensor import Tensor
 
 
+def _need_inexact(name: str, dtype: DType) -> None:
+    if not dtype.is_inexact:
+        raise DTypeError(f"{name} makes floating numbers", expected="a floating dtype", got=dtype.name)
+
+
 def uniform_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
     """Uniform in [0, 1)."""
+    _need_inexact("rand", dtype)
     key, stream = (generator or default_generator).next_key()
     return creation.rand(key, shape, stream=stream, dtype=dtype)
 
 
 def normal_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
     """Standard normal."""
+    _need_inexact("randn", dtype)
     key, stream = (generator or default_generator).next_key()
     return creation.randn(key, shape, stream=stream, dtype=dtype)
 

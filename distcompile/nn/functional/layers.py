@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.composite_convolution import conv1d
 from compiler_core.tensor.grad_mode import no_grad
@@ -73,6 +74,8 @@ def batch_norm(
     """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""
     if training and math.prod((*input.shape[:1], *input.shape[2:])) == 1:
         raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
+    if not training and (running_mean is None or running_var is None):
+        raise ShapeError("running_mean and running_var must be defined in evaluation mode")
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None and running_var is not None and input.dim() > 1:
         with no_grad():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distcompile
 from compiler_core.tensor import creation
 
 ARRAYS = {
@@ -70,3 +71,32 @@ def test_formatting_of_one_element() -> None:
     assert f"{creation.tensor(1.25):.1f}" == "1.2"
     assert f"{creation.tensor([1.0])}" == "tensor([1.])"
     assert f"{creation.tensor(7):d}" == "7"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": 2},
+        {"sci_mode": True},
+        {"sci_mode": False},
+        {"threshold": 5, "edgeitems": 1},
+        {"linewidth": 40},
+        {"profile": "short"},
+        {"profile": "full", "precision": 1},
+    ],
+    ids=str,
+)
+def test_print_options_are_torchs(options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = [np.array([1.23456, 2e9]), np.arange(30, dtype=np.float32), np.full((3, 50), 0.5, np.float32)]
+    try:
+        for library in (torch, distcompile):
+            library.set_printoptions(**options)
+        for array in arrays:
+            expected, got = repr(torch.from_numpy(array)), repr(distcompile.from_numpy(array))
+            assert got.replace("distcompile.", "torch.") == expected
+    finally:
+        for library in (torch, distcompile):
+            library.set_printoptions(profile="default")
+    assert repr(distcompile.tensor([0.123456])) == "tensor([0.1235])"

@@ -447,3 +447,51 @@ def test_errors_of_empty_lists_and_sizes(library: Any) -> None:
             call()
     with pytest.raises(TypeError):
         library.ones(2).grad = 3
+
+
+@BOTH
+def test_probabilities_outside_of_the_unit_interval_are_refused(library: Any) -> None:
+    F = library.nn.functional
+    half = library.tensor([0.5, 1.0, 0.0])
+    assert abs(F.binary_cross_entropy(half, half).item() - 0.231049) < 1e-5
+    for wrong in (1.5, -1e-9, float("nan")):
+        for pair in ((library.full((3,), wrong), half), (half, library.full((3,), wrong))):
+            with pytest.raises(RuntimeError, match="between 0 and 1"):
+                F.binary_cross_entropy(*pair)
+
+
+def test_probabilities_are_checked_in_compiled_code() -> None:
+    loss = distcompile.compile(distcompile.nn.functional.binary_cross_entropy, fullgraph=True)
+    half = distcompile.full((3,), 0.5)
+    loss(half, half)
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        loss(half + 1, half)
+
+
+@BOTH
+def test_refused_arguments(library: Any) -> None:
+    F = library.nn.functional
+    calls = (
+        lambda: library.empty(3).uniform_(2, 1),
+        lambda: library.rand(2, dtype=library.int64),
+        lambda: library.randn(2, dtype=library.int64),
+        lambda: F.batch_norm(library.ones(2, 3), None, None),
+    )
+    for call in calls:
+        with pytest.raises(RuntimeError):
+            call()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.einsum(a, [0, 1], b, [1, 2], [0, 2])",
+        "torch.einsum(a, [0, 1], b, [1, 2])",
+        "torch.einsum(a, [1, 0])",
+        "torch.einsum(a, [0, 1], [])",
+        "torch.einsum(a, [..., 3], b, [3, 27], [27, ...])",
+        "torch.einsum(a, [26, 0])",
+    ],
+)
+def test_einsum_with_numbers(expression: str) -> None:
+    assert_as_torch([expression], {"a": X, "b": np.arange(12, dtype=np.float32).reshape(3, 4)})

@@ -3,7 +3,7 @@
 In: the ranks' records. Out: the time at which the launcher begins to end the job, or None.
     a rank failed, by itself       -> `SETTLE_S` later, so that what the others have to say arrives first
     a rank failed because of others -> up to the grace period later: the true cause may still be told
-    a rank left with exit code 0, in the middle -> the grace period later, unless all others do the same by then
+    a rank left with exit code 0, in the middle -> the grace period after that was heard, unless all others do the same by then
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def _of_one(record: RankRecord, grace_s: float) -> float | None:
     if record.failure is not None:
         return record.failure.at + (grace_s if record.failure.consequence else SETTLE_S)
     if record.end is not None and not record.ended_well:
-        known = record.end.status != 0 and not record.end.relayed
-        return record.end.at + (SETTLE_S if known else grace_s)
+        if record.end.status == 0:
+            return record.end.heard_at + grace_s
+        return record.end.at + (SETTLE_S if not record.end.relayed else grace_s)
     if record.lost_at is not None:
         return record.lost_at + SETTLE_S
     return None

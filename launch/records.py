@@ -31,11 +31,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the kernel says that a rank's process ended. relayed: a signal that mpiexec had sent to it before, or 0."""
+    """How the kernel says that a rank's process ended. relayed: a signal that mpiexec had sent to it before, or 0.
+
+    heard_at: when the launcher came to read that; what the rank itself said last may be read a little later.
+    """
 
     at: float
     status: int
     relayed: int = 0
+    heard_at: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def signum(self) -> int:

@@ -93,10 +93,14 @@ class Switchboard:
         self.selector.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        link = Link(connection, is_far=listener is not self.listeners[0])
-        said: dict[str, int | str] = {}
-        self.selector.register(connection, selectors.EVENT_READ, lambda: self._hear(link, said))
+        """Take all who wait: between two rounds a loaded launcher may need long, and what they said would be old."""
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except BlockingIOError:
+                return
+            link = Link(connection, is_far=listener is not self.listeners[0])
+            self.selector.register(connection, selectors.EVENT_READ, partial(self._hear, link, {}))
 
     def _hear(self, link: Link, said: dict[str, int | str]) -> None:
         """One readable connection. said: its hello, once it has come."""

@@ -3,7 +3,7 @@
 In: the ranks' records. Out: the time at which the launcher begins to end the job, or None.
     a rank failed, by itself       -> `SETTLE_S` later, so that what the others have to say arrives first
     a rank failed because of others -> up to the grace period later: the true cause may still be told
-    a rank left with exit code 0, in the middle -> the grace period after that was heard, unless all others do the same by then
+    a rank left with exit code 0, in the middle -> the grace period after hearing that, unless all others do so by then
 """
 
 from __future__ import annotations

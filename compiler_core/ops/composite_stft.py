@@ -110,8 +110,10 @@ def istft(
     full_window = _filled_window("istft", window, x, n_fft, n_fft if win_length is None else win_length)
     batched = F.transpose(x if len(x.shape) == 3 else F.unsqueeze(x, 0), 1, 2)  # (B, T, N)
     norm = "ortho" if normalized else None
-    frames = transforms.irfft(batched, n_fft, norm=norm) if half else transforms.ifft(batched, norm=norm)
-    frames = frames if return_complex or half else prims.real(frames)
+    if return_complex:
+        frames = transforms.ifft(batched, norm=norm)
+    else:  # the second half of the frequencies, if it is there, is not read
+        frames = transforms.irfft(F.narrow(batched, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
     signal = _overlap_added(F.mul(frames, full_window), full_window, n_fft, hop, center, length)
     return signal if len(x.shape) == 3 else F.squeeze(signal, 0)
 

@@ -25,6 +25,7 @@ NOT_OURS_COMPLEX: dict[str, str] = {
         cholesky linalg.cholesky linalg.cholesky_ex
     """,
     "random: torch's draws are not ours": "pca_lowrank",
+    "compiled, what was overwritten has no history (its gradient is 0)": "zero_",
 }
 
 # Right in the samples that always run, not in every later one; with --long held to be exactly these.

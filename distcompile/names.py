@@ -6,8 +6,8 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 _SUBMODULES = """
-_dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed errors fft func futures fx hub
-jit linalg masked multiprocessing nn optim parity random signal special testing utils
+_dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed distributions errors fft func
+futures fx hub jit linalg masked multiprocessing nn optim parity random signal special testing utils
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 

@@ -3,7 +3,8 @@
 In: i[...] of row numbers, weight f[num, dim]. Out: f[..., dim], or f[bags, dim].
 Nothing reads data, so all of it compiles but max_norm, which writes into the table. A bag with offsets is a row of a
 mask over all rows that are looked up.
-Limits: gradients are dense; `sparse` is refused. scale_grad_by_freq divides by the true counts (torch's bags miscount).
+Limits: gradients are dense; `sparse` is refused. scale_grad_by_freq divides by a row's own count, as torch documents
+and its `embedding` does; its embedding_bag on the CPU takes another row's count (that at an ordinal, not at a row).
 """
 
 # mypy: disable-error-code="no-any-return"

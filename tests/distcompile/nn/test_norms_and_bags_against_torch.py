@@ -73,6 +73,27 @@ def test_value_gradients_and_state_are_torchs(name: str, backend: str) -> None:
         np.testing.assert_allclose(a, b, rtol=3e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_a_bag_scales_gradients_by_the_frequency_that_torch_counts_in_embedding(
+    mode: str, padding: int | None, compiled: bool
+) -> None:
+    """torch's own bags on the CPU take another row's count, so its `embedding` is the judge: reduced bag by bag."""
+    table, given = f(6, 3), f(len(OFFSETS), 3)
+    want = torch.tensor(table, requires_grad=True)
+    looked_up = torch.nn.functional.embedding(torch.tensor(IDS), want, padding, scale_grad_by_freq=True)
+    ends = [*OFFSETS[1:], len(IDS)]
+    kept = [[i for i in range(a, b) if IDS[i] != padding] for a, b in zip(OFFSETS, ends)]
+    bags = [looked_up[i].sum(0) / (max(len(i), 1) if mode == "mean" else 1) for i in kept]
+    torch.stack(bags).backward(torch.tensor(given))
+    layer = dc.nn.EmbeddingBag(6, 3, mode=mode, scale_grad_by_freq=True, padding_idx=padding)
+    layer.load_state_dict({"weight": table})
+    call = dc.compile(layer, fullgraph=True) if compiled else layer
+    call(dc.tensor(IDS), dc.tensor(OFFSETS)).backward(dc.tensor(given))
+    np.testing.assert_allclose(layer.weight.grad.numpy(), want.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_what_torch_refuses_is_refused() -> None:
     for layer, shape in (
         (dc.nn.BatchNorm1d(3), (1, 3)),

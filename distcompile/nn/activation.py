@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -198,11 +198,11 @@ class PReLU(_Activation):
     shown = ("num_parameters",)
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: object = None, dtype: DType | None = None
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DType | None = None
     ) -> None:
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
-        self.weight = Parameter(empty(num_parameters, dtype=dtype))
+        self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

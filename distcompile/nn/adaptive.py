@@ -14,6 +14,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -39,7 +40,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: Sequence[int],
         div_value: float = 4.0,
         head_bias: bool = False,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -55,12 +56,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.cutoffs, self.head_bias = [*cutoffs, n_classes], head_bias
         self.shortlist_size, self.n_clusters = cutoffs[0], len(cutoffs)
         self.head_size = self.shortlist_size + self.n_clusters
-        self.head = Linear(in_features, self.head_size, bias=head_bias, dtype=dtype)
+        self.head = Linear(in_features, self.head_size, bias=head_bias, device=device, dtype=dtype)
         self.tail = ModuleList()
         for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:], strict=False)):
             width = int(in_features // div_value ** (i + 1))
-            down = Linear(in_features, width, bias=False, dtype=dtype)
-            self.tail.append(Sequential(down, Linear(width, high - low, bias=False, dtype=dtype)))
+            down = Linear(in_features, width, bias=False, device=device, dtype=dtype)
+            self.tail.append(Sequential(down, Linear(width, high - low, bias=False, device=device, dtype=dtype)))
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""

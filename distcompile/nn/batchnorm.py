@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
-from compiler_core.tensor.creation import empty, ones, zeros
+from compiler_core.tensor.creation import DeviceLike, empty, ones, zeros
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
 from distcompile.nn import init
@@ -34,7 +34,7 @@ class NormBase(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         *,
         bias: bool = True,
@@ -42,12 +42,16 @@ class NormBase(Module):
         super().__init__()
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats = track_running_stats
-        self.register_parameter("weight", Parameter(empty(num_features, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(empty(num_features, dtype=dtype)) if affine and bias else None)
+        self.register_parameter(
+            "weight", Parameter(empty(num_features, device=device, dtype=dtype)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter(empty(num_features, device=device, dtype=dtype)) if affine and bias else None
+        )
         tracked = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("num_batches_tracked", zeros((), dtype=int64) if tracked else None)
+        self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", zeros((), device=device, dtype=int64) if tracked else None)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:

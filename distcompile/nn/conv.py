@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import composite_convolution as C
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -47,7 +47,7 @@ class _ConvNd(Module):
         groups: int,
         bias: bool,
         padding_mode: PaddingMode,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ class _ConvNd(Module):
         self.padding_mode = padding_mode
         self._reversed_padding_repeated_twice = _margins(kernel_size, padding, dilation)
         channels = (in_channels, out_channels // groups) if transposed else (out_channels, in_channels // groups)
-        self.weight = Parameter(empty(*channels, *kernel_size, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_channels, dtype=dtype)) if bias else None)
+        self.weight = Parameter(empty(*channels, *kernel_size, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -130,7 +130,7 @@ class _Conv(_ConvNd):
         groups: int = 1,
         bias: bool = True,
         padding_mode: PaddingMode = "zeros",
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         rank = self.rank
@@ -196,7 +196,7 @@ class _ConvTransposeNd(_ConvNd):
         bias: bool = True,
         dilation: Ints = 1,
         padding_mode: PaddingMode = "zeros",
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         if padding_mode != "zeros":

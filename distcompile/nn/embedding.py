@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Self
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
@@ -33,7 +33,7 @@ class Embedding(Module):
         sparse: bool = False,
         _weight: Tensor | None = None,
         _freeze: bool = False,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -44,7 +44,9 @@ class Embedding(Module):
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         if _weight is None:
-            self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype), requires_grad=not _freeze)
+            self.weight = Parameter(
+                empty(num_embeddings, embedding_dim, device=device, dtype=dtype), requires_grad=not _freeze
+            )
             self.reset_parameters()
         else:
             if tuple(_weight.shape) != (num_embeddings, embedding_dim):
@@ -103,7 +105,7 @@ class EmbeddingBag(Module):
         _weight: Tensor | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -118,7 +120,7 @@ class EmbeddingBag(Module):
         if _weight is not None and tuple(_weight.shape) != shape:
             raise ArgumentError("Shape of weight does not match num_embeddings and embedding_dim",
                                 expected=str(shape), got=str(tuple(_weight.shape)))  # fmt: skip
-        self.weight = Parameter(empty(*shape, dtype=dtype) if _weight is None else _weight)
+        self.weight = Parameter(empty(*shape, device=device, dtype=dtype) if _weight is None else _weight)
         if _weight is None:
             self.reset_parameters()
 

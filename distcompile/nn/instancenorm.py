@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -26,7 +27,7 @@ class _InstanceNorm(NormBase):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         *,
         bias: bool = True,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from compiler_core.dtype import DType
 from compiler_core.ops.registry import Attrs, Op, Value
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Size, Tensor
 from distcompile.errors import ArgumentError, StateDictError
@@ -28,10 +28,10 @@ class UninitializedTensorMixin:
     __bind_priority__ = Tensor.__bind_priority__ + 1
     cls_to_become: ClassVar[type[Tensor]] = Tensor
 
-    def materialize(self, shape: Sequence[int], device: object = None, dtype: DType | None = None) -> None:
+    def materialize(self, shape: Sequence[int], device: DeviceLike = None, dtype: DType | None = None) -> None:
         """Become an ordinary parameter (or buffer) of this shape, with values that mean nothing yet."""
         tensor = cast("Tensor", self)
-        tensor.data = empty(*shape, dtype=tensor.dtype if dtype is None else dtype)
+        tensor.data = empty(*shape, device=device, dtype=tensor.dtype if dtype is None else dtype)
         tensor.__class__ = self.cls_to_become
 
     @property
@@ -63,8 +63,8 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     cls_to_become = Parameter
 
-    def __init__(self, requires_grad: bool = True, device: object = None, dtype: DType | None = None) -> None:
-        super().__init__(empty(0, dtype=dtype), requires_grad)
+    def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> None:
+        super().__init__(empty(0, device=device, dtype=dtype), requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
         if id(self) not in memo:
@@ -83,11 +83,11 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     def __init__(
         self,
         requires_grad: bool = False,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         persistent: bool = True,
     ) -> None:
-        super().__init__(empty(0, dtype=dtype), persistent=persistent)
+        super().__init__(empty(0, device=device, dtype=dtype), persistent=persistent)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
         if id(self) not in memo:

@@ -11,7 +11,7 @@ from typing import Any
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
-from compiler_core.tensor.creation import zeros
+from compiler_core.tensor.creation import DeviceLike, zeros
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, NormBase
 from distcompile.nn.conv import (
@@ -41,12 +41,14 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     cls_to_become = Linear
 
-    def __init__(self, out_features: int, bias: bool = True, device: object = None, dtype: DType | None = None) -> None:
+    def __init__(
+        self, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: DType | None = None
+    ) -> None:
         super().__init__(0, 0, False)
-        self.weight = UninitializedParameter(dtype=dtype)
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
         self.out_features = out_features
         if bias:
-            self.bias = UninitializedParameter(dtype=dtype)
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew, once there are sizes."""
@@ -88,11 +90,11 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
         _materialize(self.bias, (self.out_channels,))
         self.reset_parameters()
 
-    def _forget_sizes(self, out_channels: int, bias: bool, dtype: DType | None) -> None:
-        self.weight = UninitializedParameter(dtype=dtype)
+    def _forget_sizes(self, out_channels: int, bias: bool, device: DeviceLike, dtype: DType | None) -> None:
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
         self.out_channels = out_channels
         if bias:
-            self.bias = UninitializedParameter(dtype=dtype)
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
 
 
 class _LazyForwardConv(_LazyConv):
@@ -106,12 +108,12 @@ class _LazyForwardConv(_LazyConv):
         groups: int = 1,
         bias: bool = True,
         padding_mode: PaddingMode = "zeros",
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         options: tuple[Any, ...] = (stride, padding, dilation, groups, False, padding_mode, device, dtype)
         super().__init__(0, 0, kernel_size, *options)
-        self._forget_sizes(out_channels, bias, dtype)
+        self._forget_sizes(out_channels, bias, device, dtype)
 
 
 class _LazyConvTranspose(_LazyConv):
@@ -126,12 +128,12 @@ class _LazyConvTranspose(_LazyConv):
         bias: bool = True,
         dilation: int = 1,
         padding_mode: PaddingMode = "zeros",
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         options: tuple[Any, ...] = (stride, padding, output_padding, groups, False, dilation, padding_mode)
         super().__init__(0, 0, kernel_size, *options, device, dtype)
-        self._forget_sizes(out_channels, bias, dtype)
+        self._forget_sizes(out_channels, bias, device, dtype)
 
 
 class LazyConv1d(_LazyForwardConv, Conv1d):
@@ -179,7 +181,7 @@ class _LazyNorm(LazyModuleMixin, NormBase):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         *,
         bias: bool = True,
@@ -187,12 +189,12 @@ class _LazyNorm(LazyModuleMixin, NormBase):
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if affine:
-            self.weight = UninitializedParameter(dtype=dtype)
+            self.weight = UninitializedParameter(device=device, dtype=dtype)
         if affine and bias:
-            self.bias = UninitializedParameter(dtype=dtype)
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
         if track_running_stats:
-            self.running_mean = UninitializedBuffer(dtype=dtype)
-            self.running_var = UninitializedBuffer(dtype=dtype)
+            self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
+            self.running_var = UninitializedBuffer(device=device, dtype=dtype)
             self.num_batches_tracked = zeros((), dtype=int64)
 
     def reset_parameters(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from compiler_core.dtype import DType
 from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -37,12 +37,17 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: object = None, dtype: DType | None = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(empty(out_features, in_features, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -68,15 +73,15 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if in1_features <= 0:
             raise ArgumentError(f"in1_features must be > 0, but got {in1_features}")
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = Parameter(empty(out_features, in1_features, in2_features, dtype=dtype))
-        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 
 from compiler_core.dtype import DType
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -213,7 +214,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         *,
         out_features: tuple[int, ...] = (),
         bias: bool = False,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         reduction: str = "mean",
         weight: Tensor | None = None,
@@ -228,7 +229,9 @@ class LinearCrossEntropyLoss(_WeightedLoss):
             raise ArgumentError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         self.num_classes, self.out_features, self.options = num_classes, out_features, options
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-        self.linear = Linear(in_features, math.prod(out_features, start=num_classes), bias=bias, dtype=dtype)
+        self.linear = Linear(
+            in_features, math.prod(out_features, start=num_classes), bias=bias, device=device, dtype=dtype
+        )
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         rows = (self.num_classes, *self.out_features)

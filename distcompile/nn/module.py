@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import empty_like
+from compiler_core.tensor.creation import DeviceLike, empty_like
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
@@ -136,7 +136,7 @@ class Module(Stateful):
     def cpu(self) -> Self:
         return self.to("cpu")
 
-    def cuda(self, device: object = None) -> Self:
+    def cuda(self, device: DeviceLike = None) -> Self:
         """Raises NotSupportedError: GPUs come later."""
         raise NotSupportedError("nn.Module.cuda() is not offered", remedy="leave the model on the CPU")
 

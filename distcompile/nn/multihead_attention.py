@@ -7,7 +7,7 @@ Out: (f[like query], weights or None). Source: Vaswani et al. 2017, section 3.2.
 from __future__ import annotations
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import init
@@ -34,7 +34,7 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -49,13 +49,17 @@ class MultiheadAttention(Module):
         apart = {"q": (embed_dim, embed_dim), "k": (embed_dim, self.kdim), "v": (embed_dim, self.vdim)}
         present, absent = (joint, apart) if self._qkv_same_embed_dim else (apart, joint)
         for name, shape in present.items():
-            self.register_parameter(f"{name}_proj_weight", Parameter(empty(*shape, dtype=dtype)))
+            self.register_parameter(f"{name}_proj_weight", Parameter(empty(*shape, device=device, dtype=dtype)))
         for name in absent:
             self.register_parameter(f"{name}_proj_weight", None)
-        self.register_parameter("in_proj_bias", Parameter(empty(3 * embed_dim, dtype=dtype)) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        self.register_parameter(
+            "in_proj_bias", Parameter(empty(3 * embed_dim, device=device, dtype=dtype)) if bias else None
+        )
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         for name in ("bias_k", "bias_v"):
-            self.register_parameter(name, Parameter(empty(1, 1, embed_dim, dtype=dtype)) if add_bias_kv else None)
+            self.register_parameter(
+                name, Parameter(empty(1, 1, embed_dim, device=device, dtype=dtype)) if add_bias_kv else None
+            )
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler_core.dtype import DType
 from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import empty, from_numpy
+from compiler_core.tensor.creation import DeviceLike, empty, from_numpy
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -35,15 +35,19 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        affine = Parameter(empty(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        affine = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
         self.register_parameter("weight", affine)
-        shift = Parameter(empty(*self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+        shift = (
+            Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            if elementwise_affine and bias
+            else None
+        )
         self.register_parameter("bias", shift)
         self.reset_parameters()
 
@@ -70,13 +74,13 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        affine = Parameter(empty(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        affine = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
         self.register_parameter("weight", affine)
         self.reset_parameters()
 
@@ -101,7 +105,7 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         *,
         bias: bool = True,
@@ -110,8 +114,12 @@ class GroupNorm(Module):
         if num_channels % num_groups:
             raise ArgumentError("num_channels must be divisible by num_groups", got=f"{num_channels}, {num_groups}")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self.register_parameter("weight", Parameter(empty(num_channels, dtype=dtype)) if affine else None)
-        self.register_parameter("bias", Parameter(empty(num_channels, dtype=dtype)) if affine and bias else None)
+        self.register_parameter(
+            "weight", Parameter(empty(num_channels, device=device, dtype=dtype)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter(empty(num_channels, device=device, dtype=dtype)) if affine and bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

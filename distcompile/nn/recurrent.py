@@ -15,7 +15,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, RegistrationTypeError
 from distcompile.nn import functional as F
@@ -43,7 +43,7 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class RNNBase(Module):
                 shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)} if bias else {}  # type: ignore[dict-item]
                 shapes |= {"weight_hr": (proj_size, hidden_size)} if proj_size else {}
                 for name, shape in shapes.items():
-                    setattr(self, f"{name}_l{layer}{suffix}", Parameter(empty(*shape, dtype=dtype)))
+                    setattr(self, f"{name}_l{layer}{suffix}", Parameter(empty(*shape, device=device, dtype=dtype)))
                 self._all_weights.append([f"{name}_l{layer}{suffix}" for name in shapes])
         self.reset_parameters()
 

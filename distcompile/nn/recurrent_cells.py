@@ -9,7 +9,7 @@ import math
 
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import init
@@ -27,16 +27,16 @@ class RNNCellBase(Module):
         hidden_size: int,
         bias: bool,
         num_chunks: int,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = num_chunks * hidden_size
-        self.weight_ih = Parameter(empty(rows, input_size, dtype=dtype))
-        self.weight_hh = Parameter(empty(rows, hidden_size, dtype=dtype))
-        self.register_parameter("bias_ih", Parameter(empty(rows, dtype=dtype)) if bias else None)
-        self.register_parameter("bias_hh", Parameter(empty(rows, dtype=dtype)) if bias else None)
+        self.weight_ih = Parameter(empty(rows, input_size, device=device, dtype=dtype))
+        self.weight_hh = Parameter(empty(rows, hidden_size, device=device, dtype=dtype))
+        self.register_parameter("bias_ih", Parameter(empty(rows, device=device, dtype=dtype)) if bias else None)
+        self.register_parameter("bias_hh", Parameter(empty(rows, device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -80,10 +80,10 @@ class RNNCell(RNNCellBase):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, num_chunks=1, dtype=dtype)
+        super().__init__(input_size, hidden_size, bias, num_chunks=1, device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -97,9 +97,14 @@ class LSTMCell(RNNCellBase):
     """(h, c) ← one step of an LSTM."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: object = None, dtype: DType | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, num_chunks=4, dtype=dtype)
+        super().__init__(input_size, hidden_size, bias, num_chunks=4, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         h, c = self._run("LSTM", input, hx)
@@ -110,9 +115,14 @@ class GRUCell(RNNCellBase):
     """h ← one step of a GRU."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: object = None, dtype: DType | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, num_chunks=3, dtype=dtype)
+        super().__init__(input_size, hidden_size, bias, num_chunks=3, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         (h,) = self._run("GRU", input, None if hx is None else (hx,))

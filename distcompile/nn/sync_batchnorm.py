@@ -20,6 +20,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, current_trace
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.function import Function
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
@@ -38,7 +39,7 @@ class SyncBatchNorm(_BatchNorm):
         affine: bool = True,
         track_running_stats: bool = True,
         process_group: Communicator | None = None,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
         *,
         bias: bool = True,

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Mapping
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import full
+from compiler_core.tensor.creation import DeviceLike, full
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
@@ -78,15 +78,17 @@ class TransformerEncoderLayer(_Layer):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
-        attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+        attention = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+        )
         super().__init__(
             {"self_attn": attention}, d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype
         )
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
 
     def forward(
@@ -118,16 +120,16 @@ class TransformerDecoderLayer(_Layer):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         attentions = {
-            name: MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+            name: MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype)
             for name in ("self_attn", "multihead_attn")
         }
         super().__init__(attentions, d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
         for i in (1, 2, 3):
-            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype))
         for i in (1, 2, 3):
             setattr(self, f"dropout{i}", Dropout(dropout))
 
@@ -235,17 +237,17 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: object = None,
+        device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
-        norm = [LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)]
+        norm = [LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype) for _ in range(2)]
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*options, dtype=dtype), num_encoder_layers, norm[0]
+            TransformerEncoderLayer(*options, device=device, dtype=dtype), num_encoder_layers, norm[0]
         )
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*options, dtype=dtype), num_decoder_layers, norm[1]
+            TransformerDecoderLayer(*options, device=device, dtype=dtype), num_decoder_layers, norm[1]
         )
         for parameter in self.parameters():
             if parameter.dim() > 1:
@@ -272,7 +274,7 @@ class Transformer(Module):
         return out
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: object = None, dtype: DType | None = None) -> Tensor:
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DType | None = None) -> Tensor:
         """f[sz, sz] to add: -inf above the diagonal, 0 elsewhere."""
-        mask: Tensor = full((sz, sz), float("-inf"), dtype=dtype).triu(1)
+        mask: Tensor = full((sz, sz), float("-inf"), device=device, dtype=dtype).triu(1)
         return mask

@@ -28,7 +28,7 @@ from compiler_core.tensor.tensor import Tensor
 Shape = tuple[int, ...]
 SizeLike: TypeAlias = "int | Sequence[int]"
 Scalar = bool | int | float
-DeviceLike: TypeAlias = "Device | str | None"
+DeviceLike: TypeAlias = Device | str | None
 
 
 def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -> Tensor:

@@ -134,18 +134,30 @@ def _samples(low: float = -2.0, high: float = 2.0) -> tuple[Sample, ...]:
 
 
 def _reduction(
-    name: str, infer: Any, eager: Any, vjp: VjpRule | NotDifferentiable, samples: tuple[Sample, ...], dtypes: Any
+    name: str,
+    infer: Any,
+    eager: Any,
+    vjp: VjpRule | NotDifferentiable,
+    samples: tuple[Sample, ...],
+    dtypes: Any,
+    *,
+    nests: bool = True,
 ) -> Op:
     """Register reduction `name`; its loop-IR kind has the same name."""
-    return register(Op(name, infer, eager, vjp, Reduction(name), samples, dtypes))
+    return register(Op(name, infer, eager, vjp, Reduction(name), samples, dtypes, nests=nests))
 
 
 _PLACE = NotDifferentiable("the result is an index")
 _PLACE_SAMPLES = tuple(s for s in _samples() if len(s.attrs["dims"]) == 1)
 
+
+def _place(name: str) -> Op:
+    return _reduction(name, _infer_place(name), _eager_place(name), _PLACE, _PLACE_SAMPLES, ORDERED, nests=False)
+
+
 SUM = _reduction("sum", _infer_sum("sum"), _eager_accumulate("sum"), _vjp_sum, _samples(), NUMERIC)
 PROD = _reduction("prod", _infer_sum("prod"), _eager_accumulate("prod"), _vjp_prod, _samples(0.5, 1.5), NUMERIC)
 MAX = _reduction("max", _infer_extremum("max"), _eager_extremum("max", False), _vjp_extremum, _samples(), ORDERED)
 MIN = _reduction("min", _infer_extremum("min"), _eager_extremum("min", True), _vjp_extremum, _samples(), ORDERED)
-ARGMAX = _reduction("argmax", _infer_place("argmax"), _eager_place("argmax"), _PLACE, _PLACE_SAMPLES, ORDERED)
-ARGMIN = _reduction("argmin", _infer_place("argmin"), _eager_place("argmin"), _PLACE, _PLACE_SAMPLES, ORDERED)
+ARGMAX = _place("argmax")
+ARGMIN = _place("argmin")

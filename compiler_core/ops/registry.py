@@ -70,6 +70,7 @@ class Op:
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
+    nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
     only_for_autograd: an identity once gradients are made.
     """
 
@@ -84,6 +85,7 @@ class Op:
     alias: Alias | None = None
     commutative: bool = False
     cheap: bool = False
+    nests: bool = False
     only_for_autograd: bool = False
     doc: str = ""
 

@@ -3,17 +3,18 @@
 In: the backward graph, the gradients in ready order, and when segments ended in recorded passes. Out: ready times in
 seconds of computation alone, one a gradient. What a gradient costs is the ancestor closure that it adds to those
 before it, as the splitter cuts (splitter.py), so a gradient that adds only views is ready together with the one
-before. Static cost of a node: 2mnk operations of a matrix product at FLOPS, or the bytes it reads and writes at
-BYTES_PER_S; only ratios within a segment matter, the measured segment fixes the scale.
+before. Static cost of a node: the operations that its routine counts (2mnk of a matrix product) at FLOPS, and the bytes
+it reads and writes at BYTES_PER_S; only ratios within a segment matter, the measured segment fixes the scale.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
 from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.ops.routine import Routine
+from compiler_core.ops.rules import Expansion
 from distcompile.ddp.bucket_plan import ReadyParameter
 from distcompile.ddp.splitter import closure, is_free
 
@@ -27,7 +28,9 @@ def node_cost_s(node: Node) -> float:
     if not isinstance(node, Call) or is_free(node):
         return 0.0
     nbytes = sum(n.meta.nbytes for n in (node, *node.args))
-    operations = 2 * math.prod(node.shape) * node.args[0].shape[-1] if node.op.name == "matmul" else 0
+    rule = node.op.lower
+    metas = (arg.meta for arg in node.args)
+    operations = rule.flops(*metas, **node.attrs) if isinstance(rule, Expansion | Routine) else 0
     return max(LEAST_S, operations / FLOPS + nbytes / BYTES_PER_S)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from compiler_core.graph.ir import Call, Node
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 from compiler_core.meta import Shape
-
-REDUCTIONS = ("sum", "prod", "max", "min")
+from compiler_core.ops.registry import OPS
 
 
 def _is(node: Node, op: str) -> bool:
@@ -276,7 +275,7 @@ def _pad_extends_full(rewriter: Rewriter, call: Call) -> Node | None:
 _REDUCTION_RULES: tuple[Rule, ...] = (_reduce_nothing, _reduce_of_reduce, _reduce_of_unit_reshape)
 
 MOVEMENT_RULES: dict[str, tuple[Rule, ...]] = {
-    **dict.fromkeys(REDUCTIONS, _REDUCTION_RULES),
+    **{name: _REDUCTION_RULES for name, op in OPS.items() if op.nests},
     "sum": (*_REDUCTION_RULES, _sum_of_expand),
     "reshape": (_same_shape, _reshape_of_reshape),
     "permute": (_identity_permute, _permute_of_permute, _permute_of_ones, _permute_of_matmul),

@@ -238,3 +238,13 @@ def test_the_strides_of_a_view_are_numpys(op: Op, sample: Sample) -> None:
     assert [found[k] * shown.itemsize for k in sizes] == [shown.strides[k] for k in sizes]
     start = shown.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     assert op.alias.offset(strides, **sample.attrs) * shown.itemsize == start
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "argmax", "argmin"])
+def test_reductions_that_nest_are_those_of_all_dims_at_once(name: str) -> None:
+    x = np.arange(1.0, 25.0).reshape(2, 3, 4)
+    op, reduce = OPS[name], getattr(prims, name)
+    assert op.nests == (not name.startswith("arg"))  # a place in a place is none
+    if op.nests:
+        assert np.array_equal(reduce(reduce(x, (1,)), (1,)), reduce(x, (1, 2)))
+        assert np.array_equal(reduce(x, ()), x)

@@ -17,7 +17,7 @@ from distcompile.tuning.cost import linear
 from distcompile.tuning.measure import host_signature, measure_contention, measure_costs, sizes_up_to
 from distcompile.tuning.observe import lengths_alone
 from distcompile.tuning.problem import Contention
-from distcompile.tuning.profile import median_ends, spread_over_segments, static_costs_s
+from distcompile.tuning.profile import FLOPS, median_ends, spread_over_segments, static_costs_s
 
 
 def test_sizes_reach_what_is_to_be_moved() -> None:
@@ -77,6 +77,17 @@ def test_static_costs_follow_the_closure() -> None:
     ready = spread_over_segments([a, b, c, tail], [0, 0, 0], [3.0], 4.0)
     assert ready[0] == ready[1] == pytest.approx(3.0 * a / (a + c))
     assert ready[2] == 3.0
+
+
+def test_static_costs_count_the_operations_of_every_routine() -> None:
+    graph = parse_graph(
+        """graph g(%x: f32[1, 64, 16, 16] input 'x', %w: f32[64, 64, 3, 3] parameter 'w') {
+  %a: f32[1, 64, 14, 14] = convolution(%x, %w) stride=(1, 1) low=(0, 0) high=(0, 0) dilation=(1, 1) groups=1
+  return %a
+}"""
+    )
+    (_, tail) = static_costs_s(graph, [ReadyParameter("x", (1, 64, 16, 16), float32, 0)])
+    assert tail > 2 * 64 * 14 * 14 * 64 * 9 / FLOPS
 
 
 def test_ready_times_meet_the_measured_segment_ends() -> None:

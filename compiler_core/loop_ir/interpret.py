@@ -52,9 +52,9 @@ class _Best:
     at: int = -1
 
     def offer(self, value: Any, at: int) -> None:
-        if self.at >= 0 and np.isnan(self.value):
+        if self.at >= 0 and np.isnan(self.value) and not (self.kind == "argmax_nan" and np.isnan(value)):
             return
-        better = value > self.value if self.kind == "argmax" else value < self.value
+        better = value < self.value if self.kind == "argmin" else value > self.value
         if self.at < 0 or better or np.isnan(value):
             self.value, self.at = value, at
 

@@ -62,7 +62,7 @@ from compiler_core.ops.routine import Routine, Strided
 
 LoopKind = Literal["serial", "parallel", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
-ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin"]
+ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan"]
 Access = Literal["in", "out", "inout"]
 BufferKind = Literal["input", "output", "temp", "constant"]
 
@@ -109,6 +109,7 @@ class Accumulator:
     """A scalar that a later loop reduces into. `dtype` is that of the values, also for argmax and argmin.
 
     max and min propagate NaN; argmax and argmin give the first of equal places, and the first NaN if there is one.
+    argmax_nan gives the last NaN instead, as torch's poolings do.
     """
 
     name: str

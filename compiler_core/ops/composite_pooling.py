@@ -2,7 +2,7 @@
 
 In: T[N, C, *n] or T[C, *n]; kernel_size, stride (None: the kernel's), padding, dilation: one int or one a spatial dim.
 Out: T[..., *o]. ceil_mode keeps a last window that hangs over the end, if it starts within input or low padding.
-The place of a maximum is an offset into the input's flattened spatial dims; of equals the first is taken, NaN wins.
+The place of a maximum is an offset into the input's flattened spatial dims; of equals the first, of NaNs the last.
 The gradient of a maximum goes to its place alone. Source: torch.nn.functional.
 """
 

@@ -47,7 +47,8 @@ class Indexed:
 class Reduction:
     """out = reduce(kind, x over attrs["dims"]); kept dimensions keep their order, reduced ones are dropped.
 
-    kind: "sum", "prod", "max", "min" (NaN propagates), "argmax" or "argmin" (first index wins; out is i64).
+    kind: "sum", "prod", "max", "min" (NaN propagates), "argmax" or "argmin" (first index wins; out is i64),
+    or "argmax_nan" (the same, but of NaNs the last wins).
     """
 
     kind: str

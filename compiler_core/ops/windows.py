@@ -4,9 +4,10 @@ In: x: T[*lead, *n] and, for each of the last len(kernel) dims, how many element
 windows lie apart (`stride`) and how far a window's elements do (`dilation`). Out: T[*lead, *o, *kernel] with
 o = (n - dilation*(kernel - 1) - 1) // stride + 1, and element (i, k) = x[i*stride + k*dilation]. A view in NumPy, an
 index in loops. Convolution is a product with it, pooling a reduction over it (`window_sum`, `window_max`: over the
-kernel dims; `window_argmax`: the place, within the flattened kernel, of its first maximum), its adjoint `windows_add`
-is fold (col2im), `windows_put` puts one value a window at a place in it. With `trailing` the windows of these two lie
-before that many last dims (channels last). Eager, all go place by place of the kernel, each step whole strided arrays.
+kernel dims; `window_argmax`: the place, within the flattened kernel, of its last NaN, else of its first maximum), its
+adjoint `windows_add` is fold (col2im), `windows_put` puts one value a window at a place in it. With `trailing` the
+windows of these two lie before that many last dims (channels last). Eager, all go place by place of the kernel, each
+step whole strided arrays.
 """
 
 from __future__ import annotations
@@ -465,7 +466,7 @@ def _eager_window_argmax(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation
             continue
         better = values > best
         if may_be_nan:
-            better = (better | xp.isnan(values)) & ~xp.isnan(best)
+            better |= xp.isnan(values)
         xp.copyto(best, values, where=better)
         found[better] = number
     return found.astype(np.int64)  # type: ignore[no-any-return]
@@ -489,7 +490,7 @@ WINDOW_ARGMAX = register(
         infer=_infer_window_argmax,
         eager=_eager_window_argmax,
         vjp=NotDifferentiable("the result is an index"),
-        lower=IndexedReduction("argmax", lambda metas, kernel, **_: (math.prod(kernel),), _emit_window_argmax),
+        lower=IndexedReduction("argmax_nan", lambda metas, kernel, **_: (math.prod(kernel),), _emit_window_argmax),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=ORDERED,
     )

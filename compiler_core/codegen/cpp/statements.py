@@ -42,7 +42,7 @@ from compiler_core.loop_ir.ir import (
 SUM_BLOCK = 16384  # elements
 STACK_LIMIT = 32 * 1024  # bytes; a thread of macOS has a stack of 512 KiB
 PARALLEL_WORK = 32768  # innermost iterations below which starting threads costs more than it saves
-_ARG_KINDS = ("argmax", "argmin")
+_ARG_KINDS = ("argmax", "argmin", "argmax_nan")
 _OPERATORS = {"sum": "+", "prod": "*"}
 
 
@@ -210,12 +210,13 @@ class KernelPrinter:
         if stmt.at is None:
             yield f"{pad}{acc.name} = {self._combine(acc, acc.name, value)};"
             return
-        sign = ">" if acc.kind == "argmax" else "<"
+        sign = "<" if acc.kind == "argmin" else ">"
+        nan = "value != value" + ("" if acc.kind == "argmax_nan" else f" && {acc.name}_value == {acc.name}_value")
         value_type = _accumulator_type(acc)
         yield f"{pad}{{"
         yield f"{pad}  const {value_type} value = {strip(value)};"
-        yield f"{pad}  const bool first_nan = value != value && {acc.name}_value == {acc.name}_value;"
-        yield f"{pad}  if ({acc.name} < 0 || value {sign} {acc.name}_value || first_nan) {{"
+        yield f"{pad}  const bool nan_wins = {nan};"
+        yield f"{pad}  if ({acc.name} < 0 || value {sign} {acc.name}_value || nan_wins) {{"
         yield f"{pad}    {acc.name}_value = value;"
         yield f"{pad}    {acc.name} = {self.expr.index.text(stmt.at)};"
         yield f"{pad}  }}"
@@ -303,7 +304,7 @@ def _identity(acc: Accumulator) -> str:
     if acc.kind in _OPERATORS:
         value = literal(acc.kind == "prod", dtype)
         return value if dtype.is_inexact else "1" if acc.kind == "prod" else "0"
-    lowest = acc.kind in ("max", "argmax")
+    lowest = acc.kind in ("max", "argmax", "argmax_nan")
     if dtype.is_floating_point:
         return literal(-math.inf if lowest else math.inf, dtype)
     if dtype is bool_:

@@ -37,7 +37,7 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
-_ARG_KINDS = ("argmax", "argmin")
+_ARG_KINDS = ("argmax", "argmin", "argmax_nan")
 _INT32_MAX = 2**31 - 1
 _EXTREME = {"max": "highest", "min": "lowest"}  # of integers, which have no NaN
 
@@ -208,10 +208,11 @@ class SectionPrinter:
         yield f"{pad}{acc.name} = {self._combined(acc, value)}"
 
     def _offer(self, acc: Accumulator, value: str, place: str, pad: str) -> Iterator[str]:
-        """argmax, argmin: the first of equal places, and the first NaN."""
-        name, sign = acc.name, ">" if acc.kind == "argmax" else "<"
+        """argmax, argmin: the first of equal places, and the first NaN; argmax_nan: the last NaN."""
+        name, sign = acc.name, "<" if acc.kind == "argmin" else ">"
         yield f"{pad}offered = {value}"
-        nan = f"((offered != offered) & ({name}_value == {name}_value))"
+        first = "" if acc.kind == "argmax_nan" else f" & ({name}_value == {name}_value)"
+        nan = f"((offered != offered){first})"
         yield f"{pad}better = ({name} < 0) | (offered {sign} {name}_value) | {nan}"
         yield f"{pad}{name}_value = tl.where(better, offered, {name}_value)"
         yield f"{pad}{name} = tl.where(better, {literal(0, int64)} + ({place}), {name})"

@@ -160,7 +160,7 @@ class _Sweep:
     def _window_argmax(self, rewriter: Rewriter, call: Call, rank: int) -> Node | None:
         """The places of maxima, found one place of the kernel after the other for all windows and channels at once.
 
-        Of equals the first wins, and NaN wins: a later element is better if it is not <= the best, and that no NaN.
+        Of equals the first wins, of NaNs the last: a later element is better if it is greater than the best, or NaN.
         """
         kernel: tuple[int, ...] = call.attrs["kernel"]
         if len(kernel) != rank - 2 or math.prod(kernel) > _MAX_UNROLLED:
@@ -168,11 +168,10 @@ class _Sweep:
         best, *others = self._elements_of_windows(rewriter, call)
         place = rewriter.full(best.meta.with_dtype(int32), 0)
         for number, element in enumerate(others, 1):
-            is_worse, is_number = rewriter.call("le", element, best), rewriter.call("eq", best, best)
-            better = rewriter.call("where", is_number, element, best)
-            other = rewriter.call("where", is_number, rewriter.full(place.meta, number), place)
-            best = rewriter.call("where", is_worse, best, better)
-            place = rewriter.call("where", is_worse, place, other)
+            greater, is_nan = rewriter.call("gt", element, best), rewriter.call("ne", element, element)
+            better = rewriter.call("bitwise_or", greater, is_nan)
+            best = rewriter.call("where", better, element, best)
+            place = rewriter.call("where", better, rewriter.full(place.meta, number), place)
         return self._as_first(rewriter, rewriter.call("cast", place, dtype=int64))
 
     def _elements_of_windows(self, rewriter: Rewriter, call: Call) -> list[Node]:

@@ -86,3 +86,24 @@ def test_what_does_not_fit_is_a_named_error() -> None:
     ):
         with pytest.raises(ShapeError):
             bad()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_place_of_a_maximum_is_that_of_the_last_nan(rank: int, compiled: bool) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, *(6,) * rank)).astype("f4")
+    x[rng.random(x.shape) < 0.3] = np.nan
+    name, options = f"max_pool{rank}d", {"stride": 2, "padding": 1, "return_indices": True}
+
+    def pooled(t: dc.Tensor) -> tuple[dc.Tensor, dc.Tensor]:
+        return getattr(dc.nn.functional, name)(t, 3, **options)
+
+    theirs, mine = torch.tensor(x, requires_grad=True), dc.tensor(x, requires_grad=True)
+    want, want_places = getattr(torch.nn.functional, name)(theirs, 3, **options)
+    got, places = (dc.compile(pooled, fullgraph=True) if compiled else pooled)(mine)
+    want.backward(torch.ones_like(want))
+    got.backward(dc.ones_like(got))
+    assert np.array_equal(got.detach().numpy(), want.detach().numpy(), equal_nan=True)
+    assert np.array_equal(places.numpy(), want_places.numpy())
+    assert np.array_equal(mine.grad.numpy(), theirs.grad.numpy())

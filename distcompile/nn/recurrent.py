@@ -116,8 +116,8 @@ class RNNBase(Module):
             states = None if states is None else tuple(part.unsqueeze(1) for part in states)
         count, batch = steps.shape[0], steps.shape[1]
         states = self._first(states, batch, steps)
-        rows, last = self._run_layers(steps.reshape(count * batch, -1), [batch] * count, states)
-        output = rows.reshape(count, batch, -1)
+        rows, last = self._run_layers(steps.reshape(count * batch, self.input_size), [batch] * count, states)
+        output = rows.reshape(count, batch, rows.shape[-1])
         if not is_batched:
             return output[:, 0], tuple(part[:, 0] for part in last)
         return (output.transpose(0, 1) if self.batch_first else output), last

@@ -53,10 +53,15 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
         if not result.size:
             return rewriter.full(call.meta, 0)
         first = result.reshape(-1)[:1]
-        if np.array_equal(result, np.broadcast_to(first, result.shape)) and not np.signbit(result.astype(float)).any():
+        if np.array_equal(result, np.broadcast_to(first, result.shape)) and not _has_sign(result):
             return rewriter.full(call.meta, _number(first[0]))
         return rewriter.constant(result)
     return None
+
+
+def _has_sign(array: Array) -> bool:
+    """Whether a number of `array`, or a part of one, has its sign set: 0 and -0 compare equal."""
+    return any(bool(np.signbit(part.astype(float)).any()) for part in (array.real, array.imag))
 
 
 def _fold_or_empty(rewriter: Rewriter, call: Call) -> Node | None:

@@ -192,3 +192,11 @@ def test_an_optimizer_steps_complex_parameters_as_torchs() -> None:
                 optimizer.step()
             results.append(numbers(p))
         np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_constants_keep_the_signs_of_their_zeros() -> None:
+    def turned(module: Any, z: Any, r: Any) -> Any:
+        k = module.tensor([complex(1, 0.0), complex(1, -0.0)])
+        return (-k.flip(0)).angle() + (z * r).abs()[:, :2]
+
+    assert_torchs(turned)

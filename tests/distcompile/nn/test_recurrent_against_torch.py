@@ -81,6 +81,16 @@ def test_batch_first_and_no_batch(name: str) -> None:
     check(results(dc, mine, mine, X[:, 0], states), results(torch, want, want, X[:, 0], states))
 
 
+@pytest.mark.parametrize("backend", ["tape", "codegen"])
+def test_a_batch_of_none(backend: str) -> None:
+    mine, want = pair("lstm-projected")
+    call = mine if backend == "tape" else dc.compile(mine, fullgraph=True)
+    states = first_states("lstm-projected", want, (0,))
+    got, expected = results(dc, mine, call, X[:, :0], states), results(torch, want, want, X[:, :0], states)
+    assert [part.shape for part in got] == [part.shape for part in expected]
+    check(got, expected)
+
+
 @pytest.mark.parametrize("name", ["tanh", "lstm", "lstm-deep", "lstm-projected", "gru-both-ways"])
 def test_packed_sequences(name: str) -> None:
     found = []

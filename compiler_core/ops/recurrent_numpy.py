@@ -24,8 +24,8 @@ def _blocks(out: Array, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
 
 
 def _sigmoid(xp: Any, z: Array) -> None:
-    """In place."""
-    xp.negative(z, z)
+    """In place. No `negative`: into a column of four f32, or of eight f64, NumPy 2.4 writes other numbers."""
+    xp.multiply(z, -1, z)
     xp.exp(z, z)
     z += 1
     xp.reciprocal(z, z)

@@ -81,6 +81,13 @@ def test_batch_first_and_no_batch(name: str) -> None:
     check(results(dc, mine, mine, X[:, 0], states), results(torch, want, want, X[:, 0], states))
 
 
+@pytest.mark.parametrize("cls", ["RNN", "LSTM", "GRU"])
+def test_one_hidden_unit(cls: str) -> None:
+    mine, want = (getattr(package.nn, cls)(5, 1) for package in (dc, torch))
+    mine.load_state_dict({key: value.numpy() for key, value in want.state_dict().items()})
+    check(results(dc, mine, mine, X, None), results(torch, want, want, X, None))
+
+
 @pytest.mark.parametrize("backend", ["tape", "codegen"])
 def test_a_batch_of_none(backend: str) -> None:
     mine, want = pair("lstm-projected")

@@ -80,6 +80,14 @@ def _described(frame: FrameType) -> str:
 
 
 def _shown(value: Any) -> str:
+    """An argument as text; its type's name if looking at it raises, which must hide no error."""
+    try:
+        return _text(value)
+    except Exception:  # noqa: BLE001 - a property or a repr may raise anything
+        return type(value).__name__
+
+
+def _text(value: Any) -> str:
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is not None and isinstance(shape, tuple):
         return f"{getattr(dtype, 'short', dtype)}[{', '.join(map(str, shape))}]"

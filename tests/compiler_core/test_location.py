@@ -61,3 +61,13 @@ def test_long_arguments_are_cut_and_modules_of_the_users_are_the_users() -> None
         Net()(torch.ones(2, 3))
     assert "in: einsum(equation: 'ij->" + "k" * 35 + "..., f32[2, 3])" in str(caught.value)
     assert caught.value.where == f"{__file__}:{Net.forward.__code__.co_firstlineno + 1}"
+
+
+def test_an_argument_that_cannot_be_looked_at_hides_no_error() -> None:
+    class Odd(float):
+        @property
+        def shape(self) -> object:
+            raise OSError("no")
+
+    with pytest.raises(DistCompileError, match=r"in: dropout\(input: f32\[2\], p: Odd"):
+        nn.functional.dropout(torch.ones(2), Odd(7.0))

@@ -156,3 +156,9 @@ def test_embedding_from_a_table() -> None:
     assert padded.weight[3].tolist() == [0.0, 0.0, 0.0]
     padded(dc.tensor([3, 1])).sum().backward()
     assert padded.weight.grad.sum(1).tolist() == [0.0, 3.0, 0.0, 0.0]
+
+
+def test_softmax_without_a_dim_warns_and_takes_torchs() -> None:
+    with pytest.warns(UserWarning, match="Implicit dimension"):
+        out = F.softmax(dc.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]))  # of 2 dims: the second
+    assert out.tolist() == [[0.5, 0.5]] * 3

@@ -1,4 +1,5 @@
-"""Matrix factorisations: cholesky, eigh, svd, svdvals, qr, lu. LAPACK's through NumPy (lu: our own, NumPy has none).
+"""Matrix factorisations: cholesky, eigh, svd, svdvals, qr, lu. LAPACK's through NumPy (lu: our own, NumPy has none);
+compiled code calls LAPACK itself for cholesky and lu of real matrices (lapack.py).
 
 In: a: f[*batch, m, n], f32 or f64, or complex of these. Out: the factors, packed (packing.py) where there are several;
 of complex matrices all are complex, svdvals excepted, and "symmetric" means Hermitian:
@@ -24,13 +25,13 @@ import numpy as np
 from compiler_core.dtype import DType, complex64, complex128, float32, float64, of
 from compiler_core.errors import LinAlgError, ShapeError
 from compiler_core.meta import Shape, TensorMeta
-from compiler_core.ops import prims
+from compiler_core.ops import lapack, prims
 from compiler_core.ops.checks import check_dtype
 from compiler_core.ops.composite_movement import tril, triu
 from compiler_core.ops.matmul import adjoint as H
 from compiler_core.ops.packing import pack, packed_shape, unpack
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
-from compiler_core.ops.routine import call_back
+from compiler_core.ops.routine import Native, Strided, call_back
 
 DTYPES = (float32, float64, complex64, complex128)
 _REAL = (float32, float64)
@@ -43,8 +44,10 @@ def linalg_op(
     eager: Callable[..., Array],
     vjp: VjpRule | NotDifferentiable,
     samples: tuple[Sample, ...],
+    native: Native | None = None,
+    accepts: Callable[[Strided], bool] = lambda layout: True,
 ) -> Op:
-    """A primitive that calls NumPy's LAPACK back; its failures are LinAlgErrors."""
+    """A primitive that calls NumPy's LAPACK back where `native` does not call it; its failures are LinAlgErrors."""
 
     def checked(xp: Any, *arrays: Array, **attrs: Any) -> Array:
         try:
@@ -53,7 +56,7 @@ def linalg_op(
         except np.linalg.LinAlgError as error:
             raise LinAlgError(f"{name}: {error}") from error
 
-    lower = call_back(name, checked, why="LAPACK, through NumPy")
+    lower = call_back(name, checked, why="LAPACK, through NumPy", native=native, accepts=accepts)
     return register(Op(name, infer, checked, vjp, lower, samples, DTYPES))
 
 
@@ -130,6 +133,7 @@ CHOLESKY = linalg_op(
     lambda xp, a: xp.linalg.cholesky(_symmetric(xp, a)),
     _vjp_cholesky,
     tuple(Sample((), make=positive_definite(*shape)) for shape in ((3, 3), (2, 4, 4), (1, 1))),
+    lapack.CHOLESKY,
 )
 
 
@@ -377,4 +381,5 @@ LU = linalg_op(
     _eager_lu,
     _vjp_lu,
     tuple(Sample((shape,), {"pivot": True}) for shape in ((3, 3), (2, 3, 3), (4, 2), (2, 3))),
+    lapack.LU,
 )

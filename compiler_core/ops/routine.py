@@ -72,7 +72,8 @@ class CCall:
     """One call to be written: attrs of the routine, symbol(name) -> expression of its address (`const void*`).
 
     plan, scratch: expressions of the address of what was prepared for a planned call, and of the scratch memory that it
-    asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails.
+    asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails. back: of a call that
+    may fail, the lines that call the definition back instead.
     """
 
     operands: tuple[CArray, ...]
@@ -82,11 +83,16 @@ class CCall:
     plan: str = ""
     scratch: str = ""
     failed: str = ""
+    back: tuple[str, ...] = ()
 
 
 def no_symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
     """Of a routine whose helper is all that it calls."""
     return ()
+
+
+def _always(dtype: DType, attrs: Attrs) -> bool:
+    return True
 
 
 def _no_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
@@ -100,7 +106,9 @@ class Native:
     symbols(operand layouts, attrs): the names of what is called, as runtime/blas.py knows them. emit(call): the lines.
     helper: C++ that they need, once per source; needs, libm: the helpers of codegen/cpp/helpers.py, and the libm
     functions, that it uses. planned: whether the runtime prepares each call when code is loaded. scratch(operand
-    layouts, attrs): bytes of memory that a call which is not planned may write while it runs.
+    layouts, attrs): bytes of memory that a call which is not planned may write while it runs. takes(the first operand's
+    dtype, attrs): whether there is a C call; if not, the definition is called back. may_fail: whether the C call may ask
+    for that too, while it runs.
     """
 
     symbols: Callable[[tuple[Strided, ...], Attrs], tuple[str, ...]]
@@ -110,6 +118,8 @@ class Native:
     needs: tuple[str, ...] = ()
     libm: tuple[str, ...] = ()
     scratch: Callable[[tuple[Strided, ...], Attrs], int] = _no_scratch
+    takes: Callable[[DType, Attrs], bool] = _always
+    may_fail: bool = False
 
 
 def _anywhere(layout: Strided) -> bool:
@@ -143,6 +153,10 @@ class Routine:
     reads_result: Callable[[Attrs], bool] = _never
     flops: Callable[..., int] = _free
 
+    def native_for(self, dtype: DType, attrs: Attrs) -> Native | None:
+        """The C call, if there is one for a first operand of `dtype`."""
+        return self.native if self.native is not None and self.native.takes(dtype, attrs) else None
+
 
 ROUTINES: dict[str, Routine] = {}  # by name: what texts and artefacts refer to
 
@@ -153,11 +167,19 @@ def register_routine(routine: Routine) -> Routine:
     return routine
 
 
-def call_back(name: str, eager: Callable[..., Array], why: str, *, flops: Callable[..., int] = _free) -> Routine:
-    """The routine that calls the definition `eager(xp, *arrays, **attrs)` of op `name` back, with any strides."""
+def call_back(
+    name: str,
+    eager: Callable[..., Array],
+    why: str,
+    *,
+    flops: Callable[..., int] = _free,
+    native: Native | None = None,
+    accepts: Callable[[Strided], bool] = _anywhere,
+) -> Routine:
+    """The routine that calls the definition `eager(xp, *arrays, **attrs)` of op `name` back, where `native` does not."""
 
     def define(out: Array, *operands: Array, **attrs: Any) -> None:
         with np.errstate(all="ignore"):
             out[...] = eager(np, *operands, **attrs)
 
-    return register_routine(Routine(name, define, why, flops=flops))
+    return register_routine(Routine(name, define, why, native, accepts, flops=flops))

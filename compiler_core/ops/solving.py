@@ -16,7 +16,7 @@ import numpy as np
 from compiler_core.dtype import int32, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
-from compiler_core.ops import prims
+from compiler_core.ops import lapack, prims
 from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.composite_movement import tril, triu
 from compiler_core.ops.factor import DTYPES, check_matrix, eye_like, linalg_op, positive_definite
@@ -61,6 +61,7 @@ SOLVE = linalg_op(
     lambda xp, a, b: xp.linalg.solve(a, b),
     _vjp_solve,
     tuple(Sample((), make=_system(*shapes)) for shapes in _SYSTEMS),
+    lapack.SOLVE,
 )
 
 
@@ -93,6 +94,8 @@ SOLVE_TRIANGULAR = linalg_op(
         Sample((), {"upper": upper, "unitriangular": unit}, make=_system(*shapes))
         for shapes, upper, unit in zip(_SYSTEMS * 2, (True, False, False, True), (False, False, True, True))
     ),
+    lapack.TRIANGULAR,
+    lapack.accepts_triangular,
 )
 
 

@@ -27,21 +27,31 @@ def routine_calls(program: Program) -> list[RoutineCall]:
     return [step for step in program.steps if isinstance(step, RoutineCall)]
 
 
+def native_of(call: RoutineCall) -> Native | None:
+    """The C call of `call`; None: it is a call back."""
+    dtype = (call.operands[0] if call.operands else call.result).layout.dtype
+    return call.routine.native_for(dtype, dict(call.attrs))
+
+
+def _may_call_back(native: Native | None) -> bool:
+    return native is None or native.may_fail
+
+
 def symbols_of(program: Program) -> tuple[str, ...]:
     """The symbols that `program` needs, once each."""
     needed: dict[str, None] = {}
     for call in routine_calls(program):
-        if call.routine.native is not None:
+        if native := native_of(call):
             layouts = tuple(view.layout for view in call.operands)
-            needed |= dict.fromkeys(call.routine.native.symbols(layouts, dict(call.attrs)))
+            needed |= dict.fromkeys(native.symbols(layouts, dict(call.attrs)))
     return tuple(needed)
 
 
 def library_of(program: Program) -> tuple[tuple[str, ...], tuple[Callback, ...], tuple[Callback, ...]]:
     """The symbols, the calls back, and the planned calls of `program`."""
     calls = routine_calls(program)
-    backs = [call for call in calls if call.routine.native is None]
-    planned = [call for call in calls if call.routine.native is not None and call.routine.native.planned]
+    backs = [call for call in calls if _may_call_back(native_of(call))]
+    planned = [call for call in calls if (native := native_of(call)) and native.planned]
     return symbols_of(program), tuple(map(_callback, backs)), tuple(map(_callback, planned))
 
 
@@ -55,14 +65,14 @@ def scratch_nbytes(program: Program) -> int:
     """The scratch memory that the most demanding call of `program` declares; planned calls ask for theirs later."""
     wanted = [0]
     for call in routine_calls(program):
-        if call.routine.native is not None:
-            wanted.append(call.routine.native.scratch(tuple(view.layout for view in call.operands), dict(call.attrs)))
+        if native := native_of(call):
+            wanted.append(native.scratch(tuple(view.layout for view in call.operands), dict(call.attrs)))
     return max(wanted)
 
 
 def natives_of(programs: Sequence[Program]) -> list[Native]:
     """The C calls of `programs`, once each, in order."""
-    natives = (call.routine.native for program in programs for call in routine_calls(program))
+    natives = (native_of(call) for program in programs for call in routine_calls(program))
     return list(dict.fromkeys(native for native in natives if native is not None))
 
 
@@ -83,14 +93,16 @@ class RoutinePrinter:
 
     def lines(self, step: RoutineCall) -> Iterator[str]:
         """The lines that do `step`."""
-        native = step.routine.native
+        native = native_of(step)
+        back = tuple(self._call_back(step, next(self._callbacks))) if _may_call_back(native) else ()
         if native is None:
-            yield from self._call_back(step, next(self._callbacks))
+            yield from back
             return
         operands = tuple(map(_c_array, step.operands))
         plan = f"lib[{next(self._plans)}]" if native.planned else ""
         result, attrs = _c_array(step.result), dict(step.attrs)
-        yield from native.emit(CCall(operands, result, attrs, self._symbol, plan, self._scratch, str(LIBRARY_FAILED)))
+        failed = str(LIBRARY_FAILED)
+        yield from native.emit(CCall(operands, result, attrs, self._symbol, plan, self._scratch, failed, back))
 
     def _symbol(self, name: str) -> str:
         return f"lib[{self._places[name]}]"

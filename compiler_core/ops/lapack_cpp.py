@@ -9,13 +9,15 @@ the routine works there; of the Cholesky factor the upper one in column-major or
 TEXT = """\
 template <class T>
 static inline void dc_to_columns(int m, int n, const T* a, int64_t row, int64_t column, T* out) {
-  for (int64_t j = 0; j < n; ++j)
-    for (int64_t i = 0; i < m; ++i) out[j * m + i] = a[i * row + j * column];
+  for (int64_t block = 0; block < m; block += 16)  // both sides stay in the cache
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = block; i < m && i < block + 16; ++i) out[j * m + i] = a[i * row + j * column];
 }
 template <class T>
 static inline void dc_from_columns(int m, int n, const T* a, T* out) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) out[i * n + j] = a[j * m + i];
+  for (int64_t block = 0; block < n; block += 16)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = block; j < n && j < block + 16; ++j) out[i * n + j] = a[j * m + i];
 }
 template <class T>
 static inline void dc_symmetric_part(int n, const T* a, int64_t row, int64_t column, T* out) {

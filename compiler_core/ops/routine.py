@@ -72,8 +72,8 @@ class CCall:
     """One call to be written: attrs of the routine, symbol(name) -> expression of its address (`const void*`).
 
     plan, scratch: expressions of the address of what was prepared for a planned call, and of the scratch memory that it
-    asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails. back: of a call that
-    may fail, the lines that call the definition back instead.
+    asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails. back: of a call
+    that may fail, the lines that call the definition back instead.
     """
 
     operands: tuple[CArray, ...]
@@ -106,9 +106,9 @@ class Native:
     symbols(operand layouts, attrs): the names of what is called, as runtime/blas.py knows them. emit(call): the lines.
     helper: C++ that they need, once per source; needs, libm: the helpers of codegen/cpp/helpers.py, and the libm
     functions, that it uses. planned: whether the runtime prepares each call when code is loaded. scratch(operand
-    layouts, attrs): bytes of memory that a call which is not planned may write while it runs. takes(the first operand's
-    dtype, attrs): whether there is a C call; if not, the definition is called back. may_fail: whether the C call may ask
-    for that too, while it runs.
+    layouts, attrs): bytes of memory that a call which is not planned may write while it runs. takes(the first
+    operand's dtype, attrs): whether there is a C call; if not, the definition is called back. may_fail: whether the C
+    call may ask for that too, while it runs.
     """
 
     symbols: Callable[[tuple[Strided, ...], Attrs], tuple[str, ...]]
@@ -176,7 +176,7 @@ def call_back(
     native: Native | None = None,
     accepts: Callable[[Strided], bool] = _anywhere,
 ) -> Routine:
-    """The routine that calls the definition `eager(xp, *arrays, **attrs)` of op `name` back, where `native` does not."""
+    """The routine that calls the definition `eager(xp, *arrays, **attrs)` of op `name` back where `native` does not."""
 
     def define(out: Array, *operands: Array, **attrs: Any) -> None:
         with np.errstate(all="ignore"):

@@ -72,8 +72,8 @@ def _eager_triangular(xp: Any, a: Array, b: Array, upper: bool, unitriangular: b
         a = xp.where(np.eye(n, dtype=bool), a.dtype.type(1), a)
     x = b.copy()
     for i in reversed(range(n)) if upper else range(n):  # substitution; a zero on the diagonal gives inf, as in LAPACK
-        done = (np.arange(n) > i if upper else np.arange(n) < i)[:, None]
-        known = xp.matmul(a[..., i : i + 1, :], xp.where(done, x, 0))
+        done = np.arange(n) > i if upper else np.arange(n) < i
+        known = xp.matmul(xp.where(done, a[..., i : i + 1, :], 0), xp.where(done[:, None], x, 0))
         x[..., i, :] = (x[..., i, :] - known[..., 0, :]) / a[..., i, i, None]
     return x
 

@@ -106,7 +106,7 @@ def test_a_failure_in_compiled_code_is_named_too() -> None:
     np.testing.assert_allclose(compiled(dc.eye(2)).numpy(), 2 * np.eye(2))
     with pytest.raises(LinAlgError, match="cholesky"):
         compiled(-dc.eye(2))
-    assert "LAPACK" in str(compiled.explain())
+    assert "calls back" not in str(compiled.explain())  # LAPACK is called by the native code itself (test_lapack.py)
 
 
 def test_info_says_where_it_failed() -> None:

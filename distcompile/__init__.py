@@ -15,10 +15,10 @@ from typing import Any
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
 from distcompile.names import SOURCES, SUBMODULES
+from distcompile.torch_version import __version__
 
 _LATE = {name for name in FUNCTIONS if "." not in name}  # `special.i0` is in special.py
-__version__ = "0.1.0"
-__all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "is_tensor"]
+__all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "__version__", "is_tensor"]
 
 check_installation()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _SUBMODULES = """
 _dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed distributions errors fft func
-futures fx hub jit linalg masked multiprocessing nn optim parity random signal special testing utils
+futures fx hub jit linalg masked multiprocessing nn optim parity random signal special testing utils version
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 

@@ -21,6 +21,7 @@ _DESCRIPTION = "Run a Python program on N MPI ranks, with the MPI that mpi4py lo
 _CHECK = ("-m", "distcompile.check")
 _RANKS_TO_CHECK = 2
 _CHECK_TIMEOUT_S = 300.0
+_AS_TORCH = ("-m", "distcompile.as_torch")  # what runs a program with distcompile under torch's name
 _NO_MEANING = {
     "rdzv_backend": "MPI's launcher brings the ranks together",
     "rdzv_conf": "MPI's launcher brings the ranks together",
@@ -96,6 +97,7 @@ def _add_world(parser: argparse.ArgumentParser) -> None:
     add("--hostfile", default="", metavar="FILE", help="a file of hosts, as mpiexec takes it")
     add("--bind", default="core", metavar="core|none|LIST", help="each rank on its share of the free cores, or of LIST")
     add("--threads-per-rank", type=int, default=0, metavar="T", help="cores, and OMP_NUM_THREADS, of each rank")
+    add("--as-torch", action="store_true", help="run a script that imports torch, with distcompile in its place")
     add("--dry-run", action="store_true", help="print the command and the environment, and stop")
     add("--check", action="store_true", help="report MPI, progress, latency and bandwidth, binding, compiler, cache")
 
@@ -180,6 +182,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
     if options.check:
         program, options.no_prefix = list(_CHECK), True
         options.timeout = options.timeout or _CHECK_TIMEOUT_S
+    if options.as_torch:
+        program = [*_AS_TORCH, *program]
     redirects, tee = _streams(options, ranks)
     return Settings(
         ranks=ranks, program=tuple(program), python=not options.no_python, mpi=options.mpi, mpiexec=options.mpiexec,
@@ -201,6 +205,9 @@ def _ignored(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _check_program(options: argparse.Namespace, program: Sequence[str]) -> None:
+    if options.as_torch and (options.no_python or options.check):
+        other = "--no-python" if options.no_python else "--check"
+        raise UsageError(f"--as-torch and {other} contradict each other", expected="one of the two")
     if options.check:
         if program:
             raise UsageError("--check runs no program", got=" ".join(program), remedy="leave the program away")

@@ -50,6 +50,8 @@ def test_the_number_of_ranks(line: str, ranks: int, monkeypatch: pytest.MonkeyPa
         ("--nnodes 2 --standalone --hosts a,b", "contradict"),
         ("--node-rank 1", "started once"),
         ("--no-python", "contradict"),
+        ("--as-torch --no-python", "--as-torch and --no-python contradict"),
+        ("--as-torch --check", "--as-torch and --check contradict"),
         ("--master-port 1 --rdzv-endpoint h:2", "contradicts"),
         ("--master-addr a --rdzv-endpoint h:2", "contradicts"),
         ("--tee 3", "need a folder"),
@@ -230,3 +232,9 @@ def test_folders_of_dead_launchers_are_removed_and_no_others(
         sweep(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([Path(living).name, unlocked.name])
     assert not Path(living).exists()
+
+
+def test_as_torch_puts_our_runner_before_the_program() -> None:
+    assert parse(["-n", "2", "--as-torch", "-m", "this", "-x"], {}).program == (
+        "-m", "distcompile.as_torch", "-m", "this", "-x",
+    )  # fmt: skip

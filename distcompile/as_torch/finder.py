@@ -1,0 +1,173 @@
+"""The import system's side: who answers `import torch.x.y`, and what `torch.x.y` gives when it is asked for.
+
+In: dotted names. Out: for `torch.x.y` the module `distcompile.x.y`, the same object; else a module of stand-ins of that
+name (`table.py`); else MissingModuleError. Of every module of ours that is loaded, names it lacks come from the table,
+or are a MissingNameError. Also `importlib.metadata`: a distribution "torch" with our version.
+
+Invariants: nothing is loaded twice, for a `torch.x` in `sys.modules` is the `distcompile.x` there; asking
+(`find_spec`, `hasattr`) raises nothing but what it raises of any package. Method: a meta path finder (PEP 451) whose
+loader gives back a module that exists; `__getattr__` of modules (PEP 562).
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.metadata import Distribution, DistributionFinder
+from types import FrameType, ModuleType
+from typing import Any
+
+from distcompile.as_torch import table
+from distcompile.as_torch.distribution import TorchDistribution
+from distcompile.as_torch.errors import AsTorchError, MissingModuleError, MissingNameError, NameImportError
+
+_OURS_ALONE = "as_torch asking cli data ddp debug demo determinism errors late limits names parity threads tuning"
+_NOT_TORCHS = frozenset(_OURS_ALONE.split())
+
+
+def install() -> None:
+    """Answer `import torch` with distcompile from here on. Raises AsTorchError if the real torch is loaded."""
+    if is_installed():
+        return
+    loaded = sys.modules.get("torch")
+    if loaded is not None:
+        raise AsTorchError(
+            "torch is loaded already, and it is not distcompile",
+            got=str(getattr(loaded, "__file__", loaded)),
+            remedy="start the script by `python -m distcompile.as_torch`, or call install() before any import of torch",
+        )
+    sys.meta_path.insert(0, Finder())
+    for name, module in list(sys.modules.items()):
+        if name == "distcompile" or name.startswith("distcompile."):
+            dress(module, _torchs(name))
+    importlib.import_module("torch")
+
+
+def is_installed() -> bool:
+    """Whether `import torch` is answered by distcompile."""
+    return any(isinstance(finder, Finder) for finder in sys.meta_path)
+
+
+class Finder(MetaPathFinder):
+    """What the import system asks first."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """A spec for torch's modules, and for ours one that dresses them. Raises MissingModuleError on an import."""
+        if fullname.startswith("distcompile."):
+            return _dressing(PathFinder.find_spec(fullname, path, target))
+        if fullname != "torch" and not fullname.startswith("torch."):
+            return None
+        module = _module(fullname)
+        if module is not None:
+            return ModuleSpec(fullname, Given(module), is_package=True)
+        if sys._getframe(2).f_globals.get("__name__") == "importlib.util":  # who asks gets None, who imports the reason
+            return None
+        raise MissingModuleError(fullname)
+
+    @staticmethod
+    def find_distributions(
+        context: DistributionFinder.Context | None = None,
+    ) -> Iterator[Distribution]:
+        """A distribution "torch", of our version."""
+        if context is None or context.name in (None, "torch"):
+            yield TorchDistribution()
+
+
+class Given(Loader):
+    """Loads a module that exists."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.spec = getattr(module, "__spec__", None)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself."""
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to run; the spec that it had comes back."""
+        module.__spec__ = self.spec or module.__spec__
+
+
+class _DressingLoader(SourceFileLoader):
+    """Loads a module of ours as ever, then gives it torch's further names."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        dress(module, _torchs(module.__name__))
+
+
+def _dressing(spec: ModuleSpec | None) -> ModuleSpec | None:
+    if spec is not None and type(spec.loader) is SourceFileLoader:
+        spec.loader = _DressingLoader(spec.loader.name, spec.loader.path)
+    return spec
+
+
+def _torchs(name: str) -> str:
+    """distcompile.x.y -> torch.x.y."""
+    return "torch" + name.removeprefix("distcompile")
+
+
+def _module(name: str) -> ModuleType | None:
+    """The module that torch's `name` is: ours, or one of stand-ins, or None."""
+    own = "distcompile" + name.removeprefix("torch")
+    if name.split(".")[1:2] and name.split(".")[1] in _NOT_TORCHS:
+        return None
+    try:
+        return importlib.import_module(own)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (own + ".").startswith(error.name + "."):
+            raise  # ours, and it needs something that is not installed
+    return _stand_in_module(name) if table.is_module(name) else None
+
+
+def _stand_in_module(name: str) -> ModuleType:
+    module = ModuleType(name, f"Stand-ins for {name}'s names: see distcompile/as_torch/table.py.")
+    dress(module, name)
+    return module
+
+
+def dress(module: Any, name: str) -> None:
+    """Let `module`, which is torch's `name`, answer what it lacks from the table, or by an error that names it."""
+    if not isinstance(module, ModuleType):
+        return
+    inner = vars(module).get("__getattr__")
+    if getattr(inner, "is_dress", False):
+        return
+    if not hasattr(module, "__path__"):
+        module.__path__ = []  # so that `import torch.x.y` comes here, and y is named where it is missing
+
+    def find(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        try:
+            if inner is not None:
+                return inner(attribute)
+        except AttributeError:
+            pass
+        return _other(module, name, attribute, sys._getframe(1))
+
+    find.is_dress = True  # type: ignore[attr-defined]
+    vars(module)["__getattr__"] = find
+
+
+def _other(module: ModuleType, name: str, attribute: str, asking: FrameType) -> Any:
+    """`name.attribute` where our module has none: a stand-in, a module of stand-ins, or an error."""
+    full = f"{name}.{attribute}"
+    if full in table.STAND_INS:
+        value = table.STAND_INS[full].make(full)
+        setattr(module, attribute, value)
+        return value
+    if full in sys.modules:
+        return sys.modules[full]
+    if table.is_module(full):
+        return importlib.import_module(full)
+    if asking.f_code.co_code[asking.f_lasti] == dis.opmap["IMPORT_FROM"]:
+        raise NameImportError(full)
+    raise MissingNameError(full)

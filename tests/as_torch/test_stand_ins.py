@@ -1,0 +1,101 @@
+"""The table of stand-ins, walked: each name is held to its kind, and each that claims to be true is tried here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import distcompile as dc
+from distcompile.as_torch.stand_ins.kinds import Kind, RefusedError
+from distcompile.as_torch.table import STAND_INS
+from distcompile.hub import load_state_dict_from_url
+
+
+def of_kind(kind: Kind) -> list[str]:
+    return sorted(name for name, stand_in in STAND_INS.items() if stand_in.kind is kind)
+
+
+def made(name: str) -> Any:
+    return STAND_INS[name].make(name)
+
+
+@pytest.mark.parametrize("name", of_kind(Kind.ERROR))
+def test_what_is_refused_says_so(name: str) -> None:
+    with pytest.raises(RefusedError, match=f"^{name} is not offered: "):
+        made(name)(1, key=2)
+
+
+@pytest.mark.parametrize("name", of_kind(Kind.TYPE))
+def test_nothing_is_of_a_type_that_cannot_be_made(name: str) -> None:
+    kind = made(name)
+    assert inspect.isclass(kind)
+    assert not isinstance(dc.ones(1), kind)
+    assert not isinstance(dc.nn.Linear(1, 1), kind)
+    assert kind | None  # annotations
+    with pytest.raises(RefusedError, match=f"^{name} is not offered: "):
+        kind(1)
+    with pytest.raises(RefusedError, match=f"^{name} is not offered: "):
+        type("Own", (kind,), {})()
+
+
+@pytest.mark.parametrize("name", of_kind(Kind.RECORD))
+def test_what_is_recorded_is_kept_for_a_reader_that_is_refused(name: str) -> None:
+    reader = STAND_INS[name].meaning.split(", ")[1].removeprefix("for ")
+    assert STAND_INS[reader].kind is Kind.ERROR
+    value = made(name)
+    if inspect.isclass(value):
+        value = value("namespace", "IMPL")
+        value.impl("operator", len)
+    else:
+        assert value("operator")(len) is len
+    assert "operator" in str(value.recorded)
+
+
+def _progress(tqdm: Any) -> bool:
+    return list(tqdm([1, 2], disable=True)) == [1, 2]
+
+
+TRUTHS: dict[str, Callable[[Any], bool]] = {
+    "torch._C.DispatchKeySet": lambda keys: (keys("a") | keys("b")).keys == {"a", "b"},
+    "torch._C.DispatchKey": lambda names: names.AutocastCPU == "AutocastCPU",
+    "torch._C._log_api_usage_once": lambda tell: tell("torchvision") is None,
+    "torch._C._get_tracing_state": lambda state: state() is None and not dc.jit.is_tracing(),
+    "torch._dynamo.utils.is_compile_supported": lambda asked: asked("cpu") and not asked("cuda"),
+    "torch.onnx.symbolic_helper.parse_args": lambda decorator: decorator("v", "i")(len) is len,
+    "torch.utils.model_zoo.load_url": lambda load: load is load_state_dict_from_url,
+    "torch.utils.model_zoo.tqdm": _progress,
+}
+
+
+@pytest.mark.parametrize("name", of_kind(Kind.TRUE))
+def test_what_claims_to_be_true_is(name: str) -> None:
+    assert TRUTHS[name](made(name))
+
+
+def test_every_truth_is_of_the_table() -> None:
+    assert set(TRUTHS) == set(of_kind(Kind.TRUE))
+
+
+@pytest.mark.parametrize("name", sorted(STAND_INS))
+def test_a_stand_in_says_what_it_does_and_is_still_needed(name: str) -> None:
+    assert len(STAND_INS[name].meaning) > 10
+    found: Any = dc
+    for part in name.split(".")[1:]:
+        found = getattr(found, part, None)
+    assert found is None, f"distcompile has {name} now: take it off the table"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", sorted(STAND_INS))
+def test_a_stand_in_is_a_name_of_torchs(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    import importlib
+
+    found: Any = torch
+    for position, part in enumerate(name.split(".")[1:], 2):
+        if not hasattr(found, part):
+            importlib.import_module(".".join(name.split(".")[:position]))
+        found = getattr(found, part)

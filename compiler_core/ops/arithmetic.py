@@ -14,10 +14,10 @@ from compiler_core.dtype import DType, of
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, INEXACT, INTEGRAL, NUMERIC, ORDERED_NUMBERS, infer_alike
 from compiler_core.ops.pointwise import Eager, computed
-from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
+from compiler_core.ops.registry import Array, NotDifferentiable, Op, PerOperand, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
 
-Pair = tuple[Value | None, Value | None]
+Pair = tuple[Value | None, Value | None]  # the cotangents of two operands
 
 
 def _binary(
@@ -36,8 +36,11 @@ def _binary(
     return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes, **facts))
 
 
-def _vjp_mul(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    return prims.mul(g, prims.conj(b)), prims.mul(g, prims.conj(a))
+_vjp_sub = PerOperand(lambda g, out, a, b: g, lambda g, out, a, b: prims.neg(g))
+_vjp_mul = PerOperand(
+    lambda g, out, a, b: prims.mul(g, prims.conj(b)),
+    lambda g, out, a, b: prims.mul(g, prims.conj(a)),
+)
 
 
 def _vjp_div(g: Value, out: Value, a: Value, b: Value) -> Pair:
@@ -99,7 +102,7 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
 
 
 ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g), commutative=True, cheap=True)
-SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), lambda g, out, a, b: (g, prims.neg(g)), cheap=True)
+SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), _vjp_sub, cheap=True)
 MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul, commutative=True, cheap=True)
 DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT, cheap=True)
 POW = _binary("pow", _eager_pow, _vjp_pow, low=0.3, high=2.5)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType, of
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY
+from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import Indexed, Movement
 
@@ -25,11 +24,11 @@ def _infer_cast(x: TensorMeta, dtype: DType) -> TensorMeta:
     return x.with_dtype(dtype)
 
 
+@quietly
 def _eager_cast(xp: Any, x: Array, dtype: DType) -> Array:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         x = x.real
-    with np.errstate(all="ignore"):
-        return x.astype(dtype.numpy)
+    return x.astype(dtype.numpy)
 
 
 def _vjp_cast(g: Value, out: Value, x: Value, dtype: DType) -> tuple[Value | None]:

@@ -19,7 +19,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import INEXACT, check_dtype, check_shape
-from compiler_core.ops.registry import Array, Op, Sample, Value, register, use_trace
+from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register, use_trace
 from compiler_core.ops.rules import Expansion
 from compiler_core.ops.windows import window_counts
 
@@ -154,10 +154,12 @@ def _expand_weight(
 # ---- the gradients
 
 
-def _vjp(g: Value, out: Value, x: Value, weight: Value, **attrs: Any) -> tuple[Value, Value]:
-    size, kernel = tuple(x.shape[2:]), tuple(weight.shape[2:])
-    g_x = prims.convolution_input(g, prims.conj(weight), size, **attrs)
-    return g_x, prims.convolution_weight(prims.conj(x), g, kernel, **attrs)
+def _vjp_x(g: Value, out: Value, x: Value, weight: Value, **attrs: Any) -> Value:
+    return prims.convolution_input(g, prims.conj(weight), tuple(x.shape[2:]), **attrs)
+
+
+def _vjp_filters(g: Value, out: Value, x: Value, weight: Value, **attrs: Any) -> Value:
+    return prims.convolution_weight(prims.conj(x), g, tuple(weight.shape[2:]), **attrs)
 
 
 def _vjp_input(h: Value, out: Value, g: Value, weight: Value, size: Shape, **attrs: Any) -> tuple[Value, Value]:
@@ -230,6 +232,6 @@ def _register(name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cos
     return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), INEXACT))
 
 
-CONVOLUTION = _register("convolution", _infer, _expand, _vjp, flops)
+CONVOLUTION = _register("convolution", _infer, _expand, PerOperand(_vjp_x, _vjp_filters), flops)
 CONVOLUTION_INPUT = _register("convolution_input", _infer_input, _expand_input, _vjp_input, flops_input)
 CONVOLUTION_WEIGHT = _register("convolution_weight", _infer_weight, _expand_weight, _vjp_weight, flops_weight)

@@ -105,15 +105,15 @@ def _as_last(x: Array) -> Array:
 
 
 def _eager(xp: Any, x: Array, weight: Array, **attrs: Any) -> Array:
-    return _as_last(run_eager(first.CONVOLUTION, _as_first(x), weight, **attrs))
+    return _as_last(run_eager(first.CONVOLUTION, (_as_first(x), weight), attrs))
 
 
 def _eager_input(xp: Any, g: Array, weight: Array, **attrs: Any) -> Array:
-    return _as_last(run_eager(first.CONVOLUTION_INPUT, _as_first(g), weight, **attrs))
+    return _as_last(run_eager(first.CONVOLUTION_INPUT, (_as_first(g), weight), attrs))
 
 
 def _eager_weight(xp: Any, x: Array, g: Array, **attrs: Any) -> Array:
-    return np.ascontiguousarray(run_eager(first.CONVOLUTION_WEIGHT, _as_first(x), _as_first(g), **attrs))
+    return np.ascontiguousarray(run_eager(first.CONVOLUTION_WEIGHT, (_as_first(x), _as_first(g)), attrs))
 
 
 # ---- as routines

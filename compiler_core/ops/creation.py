@@ -35,7 +35,7 @@ def _infer_full(*, shape: Shape, value: float, dtype: DType) -> TensorMeta:
 
 
 def _eager_full(xp: Any, *, shape: Shape, value: float, dtype: DType) -> Array:
-    element: Array = xp.asarray(value).astype(dtype.numpy)
+    element: Array = xp.asarray(value).astype(dtype.numpy, copy=False)
     if shape == ():
         return element
     if xp is not np:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import INEXACT, check_dtype
 from compiler_core.ops.gemm import GEMM
-from compiler_core.ops.registry import Array, Op, Sample, Value, register
+from compiler_core.ops.quiet import quietly
+from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register
 
 
 def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
@@ -27,11 +27,11 @@ def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
     return a.with_shape((*a.shape[:-1], b.shape[-1]))
 
 
+@quietly
 def _eager_matmul(xp: Any, a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        if of(a.dtype).compute is of(a.dtype):
-            return xp.matmul(a, b)  # type: ignore[no-any-return]
-        return xp.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)  # type: ignore[no-any-return]
+    if a.dtype.itemsize > 2:
+        return xp.matmul(a, b)  # type: ignore[no-any-return]
+    return xp.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)  # type: ignore[no-any-return]
 
 
 def transpose_last(x: Value) -> Value:
@@ -45,16 +45,15 @@ def adjoint(x: Value) -> Value:
     return prims.conj(transpose_last(x))
 
 
-def _vjp_matmul(g: Value, out: Value, a: Value, b: Value) -> tuple[Value, Value]:
-    return prims.matmul(g, adjoint(b)), prims.matmul(adjoint(a), g)
-
-
 MATMUL = register(
     Op(
         "matmul",
         infer=_infer_matmul,
         eager=_eager_matmul,
-        vjp=_vjp_matmul,
+        vjp=PerOperand(
+            lambda g, out, a, b: prims.matmul(g, adjoint(b)),
+            lambda g, out, a, b: prims.matmul(adjoint(a), g),
+        ),
         lower=GEMM,
         samples=tuple(
             Sample((a, b))

@@ -21,6 +21,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, COMPLEX, FLOATING, INEXACT, SIGNED, check_dtype, infer_alike
 from compiler_core.ops.erf import erf_array, erfc_array
+from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Pointwise
 
@@ -32,11 +33,14 @@ def computed(function: Eager) -> Eager:
 
     def eager(xp: Any, *arrays: Array) -> Array:
         dtype = arrays[0].dtype
-        with np.errstate(all="ignore"):
+        before = silence()
+        try:
             if dtype.itemsize != 2 or dtype.kind in "iu":
                 return xp.asarray(function(xp, *arrays))  # type: ignore[no-any-return]
             result = xp.asarray(function(xp, *(a.astype(np.float32) for a in arrays)))
             return result if result.dtype.kind == "b" else result.astype(dtype)  # type: ignore[no-any-return]
+        finally:
+            restore(before)
 
     return eager
 

@@ -19,6 +19,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
+from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Reduction
 
@@ -78,20 +79,20 @@ def _infer_place(name: str) -> Any:
 
 
 def _eager_accumulate(function: str) -> Any:
+    @quietly
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         wide = x.astype(np.float32) if of(x.dtype).compute is not of(x.dtype) else x
-        with np.errstate(all="ignore"):
-            total = getattr(xp, function)(wide, axis=dims, dtype=wide.dtype)
+        total = getattr(xp, function)(wide, axis=dims, dtype=wide.dtype)
         return xp.asarray(total).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
     return eager
 
 
 def _eager_extremum(function: str, of_nothing: bool) -> Any:
+    @quietly
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         initial = {"initial": of_nothing} if x.dtype == np.bool_ else {}
-        with np.errstate(invalid="ignore"):
-            return xp.asarray(getattr(xp, function)(x, axis=dims, **initial))  # type: ignore[no-any-return]
+        return xp.asarray(getattr(xp, function)(x, axis=dims, **initial))  # type: ignore[no-any-return]
 
     return eager
 

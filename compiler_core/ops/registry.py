@@ -12,7 +12,7 @@ The method is JAX's `bind` (see JAX's autodidax).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from compiler_core.dtype import DType, of
-from compiler_core.errors import OpDefinitionError
+from compiler_core.errors import GraphError, OpDefinitionError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.rules import LowerRule
@@ -53,6 +53,19 @@ class NotDifferentiable:
     """In place of a vjp: the op's gradient is zero or undefined, and why."""
 
     why: str
+
+
+class PerOperand:
+    """A vjp whose cotangents do not share work: rules[k](g, out, *operands, **attrs) is that of operand k.
+
+    Who needs only some of them asks only for those.
+    """
+
+    def __init__(self, *rules: Callable[..., Value | None]) -> None:
+        self.rules = rules
+
+    def __call__(self, g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
+        return tuple([rule(g, out, *operands, **attrs) for rule in self.rules])
 
 
 VjpRule: TypeAlias = Callable[..., tuple[Value | None, ...]]
@@ -119,9 +132,7 @@ class Trace(Protocol):
 _current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=None)
 
 
-def current_trace() -> Trace | None:
-    """The trace that records right now in this thread, or None."""
-    return _current_trace.get()
+current_trace = _current_trace.get  # the trace that records right now in this thread, or None; no Python frame
 
 
 @contextmanager
@@ -150,35 +161,53 @@ def meta_of(value: Value) -> TensorMeta:
     return meta
 
 
-def interpreter_class(values: Iterable[Value]) -> type | None:
-    """The class whose `__bind__` interprets an op on `values`: the highest `__bind_priority__`, or None for arrays."""
-    best: Any = None
-    for value in values:
-        cls = type(value)
-        if cls is np.ndarray or not hasattr(cls, "__bind__"):
-            continue
-        if best is None or cls.__bind_priority__ > best.__bind_priority__:
-            best = cls
-    return best  # type: ignore[no-any-return]
+_priorities: dict[type, int] = {np.ndarray: -1}  # of classes that were met as operands; -1: has no `__bind__`
 
 
 def bind(op: Op, *values: Value, **attrs: Any) -> Value:
-    """Apply `op`: run it on arrays, record it on graph nodes, or hand it to Tensor. Returns a value of that kind."""
-    cls = interpreter_class(values)
-    if cls is not None:
-        return cls.__bind__(op, values, attrs)  # type: ignore[attr-defined]
+    """Apply `op`: run it on arrays, record it on graph nodes, or hand it to Tensor. Returns a value of that kind.
+
+    The class with the highest `__bind_priority__` interprets it.
+    """
+    best, highest = np.ndarray, -1
+    for value in values:
+        cls = type(value)
+        if cls is best:
+            continue
+        priority = _priorities.get(cls)
+        if priority is None:
+            priority = _priorities[cls] = cls.__bind_priority__ if hasattr(cls, "__bind__") else -1
+        if priority > highest:
+            best, highest = cls, priority
+    if highest >= 0:
+        return best.__bind__(op, values, attrs)  # type: ignore[attr-defined]
     trace = current_trace()
     if trace is not None:
         return trace.bind(op, values, attrs)
-    return run_eager(op, *values, **attrs)
+    return run_eager(op, values, attrs)
 
 
-def run_eager(op: Op, *arrays: Array, **attrs: Any) -> Array:
+def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:
     """Run `op` on arrays after checking them with `infer` (once for each combination of metas and attributes)."""
-    key = (op, *attrs.items(), *[(a.shape, a.dtype) for a in arrays])
+    key: tuple[Any, ...]
+    if len(arrays) == 1:
+        key = (op, arrays[0].shape, arrays[0].dtype, *attrs.items())
+    else:
+        key = (op, *[(a.shape, a.dtype) for a in arrays], *attrs.items())
     if key not in _checked:
-        op.infer(*map(meta_of, arrays), **attrs)
+        _check(op, arrays, attrs)
         if len(_checked) >= _CACHE_LIMIT:
             _checked.clear()
         _checked.add(key)
     return op.eager(np, *arrays, **attrs)
+
+
+def _check(op: Op, arrays: Sequence[Array], attrs: Attrs) -> None:
+    """Raises GraphError for a value that is no array, and what `infer` raises."""
+    for value in arrays:
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise GraphError(
+                f"a tensor made while tracing ({value!r}) was used after the trace ended",
+                remedy="return it from the compiled function instead of keeping it in a global or an attribute",
+            )
+    op.infer(*map(meta_of, arrays), **attrs)

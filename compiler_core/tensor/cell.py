@@ -47,20 +47,16 @@ class CellTrace(Protocol):
 class Cell:
     """A storage: one value and how often it was replaced."""
 
-    __slots__ = ("__weakref__", "_version", "fence", "raw")
+    __slots__ = ("__weakref__", "fence", "raw", "version")
     is_dense: bool = True  # contiguous for certain, without looking at strides
     raw: Value
     fence: Fence  # set while the cell waits for one
     value: Value  # the slot `raw` under the name that everybody uses: see below
+    version: int  # how often the root's value was replaced
 
     def __init__(self, value: Value) -> None:
         self.raw = value
-        self._version = 0
-
-    @property
-    def version(self) -> int:
-        """How often the root's value was replaced."""
-        return self._version
+        self.version = 0
 
     @property
     def root(self) -> Cell:
@@ -90,7 +86,7 @@ class Cell:
 
     def touch(self) -> None:
         """Say that the value changed: also for whoever writes into the array itself (a reducer's bucket)."""
-        self._version += 1
+        self.version += 1
 
     @property
     def is_external(self) -> bool:
@@ -114,7 +110,7 @@ class ViewCell(Cell):
         self.seen = self._root.version
 
     @property
-    def version(self) -> int:
+    def version(self) -> int:  # type: ignore[override]
         return self._root.version
 
     @property

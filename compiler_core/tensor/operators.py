@@ -15,13 +15,18 @@ import numpy as np
 from compiler_core.dtype import of
 from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
-from compiler_core.ops.registry import OPS, Value, current_trace
+from compiler_core.ops.quiet import restore, silence
+from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.inplace import in_place
+from compiler_core.tensor.tape import OpNode
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 _FULL = OPS["full"]
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
 Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
@@ -42,22 +47,44 @@ def _by_numpy(function: Callable[..., Value], a: Any, b: Any) -> tuple[Value, Va
     return broadcasting.cast(a, of(common)), broadcasting.cast(b, of(common))
 
 
-def _arithmetic(function: Callable[..., Value], name: str) -> Binary:
-    """As `_binary`; the usual cases go straight to primitive `name`: floating Tensors that are alike, and numbers."""
+def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> Binary:
+    """As `_binary`; the usual cases go straight to primitive `name`: Tensors of f32 or f64 that are alike, and numbers.
+
+    ufunc: what the primitive's eager rule calls. Nothing then is left to check, to look up or to convert.
+    """
     primitive, general = OPS[name], _binary(function)
 
-    def operator(self: Any, other: object) -> Any:
+    def operator(self: Any, other: Any) -> Any:
+        if current_trace() is not None:
+            return general(self, other)
         if isinstance(other, Operators):
-            a, b = self._cell.value, other._cell.value  # type: ignore[attr-defined]
-            if a.shape == b.shape and a.dtype is b.dtype and a.dtype.kind in "fc":
-                return self.__bind__(primitive, (self, other), {})
-        elif type(other) in (float, int) and self._cell.value.dtype.kind == "f" and current_trace() is None:
+            a, b = self._cell.current(), other._cell.current()  # type: ignore[attr-defined]
+            dtype = a.dtype
+            if (dtype is _F32 or dtype is _F64) and b.dtype is dtype and a.shape == b.shape:
+                before = silence()
+                try:
+                    out = ufunc(a, b)
+                finally:
+                    restore(before)
+                return _result(self, other, out, primitive)
+        elif type(other) in (float, int) and self._cell.value.dtype.kind == "f":
             value = self._cell.value
-            constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))  # type: ignore[arg-type]
+            constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
             return self.__bind__(primitive, (self, constant), {})
         return general(self, other)
 
     return operator
+
+
+def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
+    """The Tensor of the array `out` that `op` made of Tensors a and b, recorded."""
+    cell = Cell(out if type(out) is np.ndarray else np.asarray(out))
+    result = a._from_cell(cell)
+    if thread_mode.enabled:
+        edge, other = a._edge(), b._edge()
+        if edge is not None or other is not None:
+            result._node = OpNode(op, {}, (edge, other), (a._cell, b._cell), cell)
+    return result
 
 
 def _reflected(function: Callable[..., Value]) -> Binary:
@@ -82,11 +109,11 @@ class Operators:
     """The table of the operators."""
 
     __slots__ = ()
-    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add"), _reflected(F.add), _augmented(F.add)
-    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub"), _reflected(F.sub), _augmented(F.sub)
-    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul"), _reflected(F.mul), _augmented(F.mul)
+    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", np.add), _reflected(F.add), _augmented(F.add)
+    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", np.subtract), _reflected(F.sub), _augmented(F.sub)
+    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", np.multiply), _reflected(F.mul), _augmented(F.mul)
     __truediv__, __rtruediv__, __itruediv__ = (
-        _arithmetic(F.true_divide, "div"),
+        _arithmetic(F.true_divide, "div", np.divide),
         _reflected(F.true_divide),
         _augmented(F.true_divide),
     )

@@ -19,7 +19,7 @@ from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, meta_of
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, meta_of
 from compiler_core.tensor.cell import Cell
 
 if TYPE_CHECKING:
@@ -108,6 +108,20 @@ def freed_error() -> AutogradError:
     )
 
 
+_freed_values: dict[tuple[Any, Any], Poison] = {}  # by shape and dtype
+
+
+def _freed(value: Value) -> Poison:
+    """What stands for a value of this shape and dtype that was freed."""
+    key = (value.shape, value.dtype)
+    poison = _freed_values.get(key)
+    if poison is None:
+        if len(_freed_values) > 4096:
+            _freed_values.clear()
+        poison = _freed_values[key] = Poison(meta_of(value), "")
+    return poison
+
+
 class GradNode:
     """What produced a Tensor, as far as backward is concerned.
 
@@ -117,7 +131,7 @@ class GradNode:
 
     __slots__ = ("__weakref__", "edges", "hooks", "retained", "seq")
 
-    def __init__(self, edges: tuple[Edge, ...]) -> None:
+    def __init__(self, edges: Sequence[Edge]) -> None:
         self.edges = edges
         self.seq = next(_sequence)
         self.hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
@@ -151,13 +165,13 @@ class OpNode(GradNode):
 
     __slots__ = ("attrs", "op", "out", "out_version", "saved", "versions")
 
-    def __init__(self, op: Op, attrs: Attrs, edges: tuple[Edge, ...], saved: tuple[Saved, ...], out: Cell) -> None:
+    def __init__(self, op: Op, attrs: Attrs, edges: Sequence[Edge], saved: Sequence[Saved], out: Cell) -> None:
         self.edges = edges
         self.seq = next(_sequence)
         self.hooks = None
         self.retained = None
         self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
-        self.versions = tuple([s.version if isinstance(s, Cell) else 0 for s in saved])
+        self.versions = [s.version if isinstance(s, Cell) else 0 for s in saved]
         self.out_version = out.version
 
     def name(self) -> str:
@@ -168,10 +182,17 @@ class OpNode(GradNode):
         if isinstance(rule, NotDifferentiable):  # piecewise constant
             return [None if e is None else self._zeros(s) for e, s in zip(self.edges, self.saved)]
         restore = self._restore_tensor if create_graph else self._restore
-        out = restore(self.out, self.out_version, self)
-        operands = [restore(s, v, e) for s, v, e in zip(self.saved, self.versions, self.edges)]
-        grads = rule(grad, out, *operands, **self.attrs)
-        return [None if e is None else demand(g) for e, g in zip(self.edges, grads)]
+        edges = self.edges
+        operands = [
+            restore(self.out, self.out_version, self), *map(restore, self.saved, self.versions, edges)
+        ]  # fmt: skip
+        if isinstance(rule, PerOperand):
+            attrs = self.attrs
+            return [
+                None if e is None else demand(one(grad, *operands, **attrs)) for e, one in zip(edges, rule.rules)
+            ]  # fmt: skip
+        grads = rule(grad, *operands, **self.attrs)
+        return [None if e is None else demand(g) for e, g in zip(edges, grads)]
 
     def _restore(self, saved: Saved, version: int, edge: Edge) -> Value:
         if not isinstance(saved, Cell):
@@ -199,9 +220,9 @@ class OpNode(GradNode):
         )
 
     def release(self) -> None:
-        self.saved = tuple([Poison(meta_of(s.value), "") if isinstance(s, Cell) else s for s in self.saved])
+        self.saved = [_freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
         if isinstance(self.out, Cell):
-            self.out = Poison(meta_of(self.out.value), "")  # type: ignore[assignment]
+            self.out = _freed(self.out.raw)  # type: ignore[assignment]
 
 
 class FunctionNode(GradNode):

@@ -172,17 +172,15 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
 
     def _edge(self) -> Edge:
         """Where a gradient of this tensor goes: the node that made it, itself if it is a leaf, None if nowhere."""
-        if self._view is not None:
-            self._refresh_history(self._view)
-        if self._node is not None:
-            return self._node
-        return self if self._requires_grad else None
+        link = self._view
+        if link is not None and not link.detached and link.version != self._cell.version:
+            self._refresh_history(link)
+        node = self._node
+        return node if node is not None else self if self._requires_grad else None
 
     def _refresh_history(self, link: ViewLink) -> None:
-        """Take a view's history from its base again, if a write has given the base another one."""
+        """Take a view's history from its base again: a write may have given the base another one."""
         version = self._cell.version
-        if link.version == version or link.detached:
-            return
         link.version = version
         edge = link.base._edge()
         if edge is link.edge:
@@ -196,7 +194,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             self._node = TRACED
         else:
             cell.current()
-            self._node = OpNode(cell.op, cell.attrs, (edge,), (cell.base,), cell)
+            self._node = OpNode(cell.op, cell.attrs, [edge], [cell.base], cell)
 
     @property
     def requires_grad(self) -> bool:
@@ -350,23 +348,21 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         trace = current_trace()
         if trace is not None:
             return _bind_traced(trace, op, values, attrs)
-        if op.name == "detach":
+        if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()
-        arrays = [read(v._cell) if isinstance(v, Tensor) else v for v in values]
-        out = run_eager(op, *arrays, **attrs)
-        aliasing = op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell)
-        cell = ViewCell(values[0]._cell, op, attrs, out) if aliasing else Cell(out)
+        out = run_eager(op, [v._cell.current() if isinstance(v, Tensor) else v for v in values], attrs)
+        if op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell):
+            return _view(op, values, attrs, out)
+        cell = Cell(out)
         result = Tensor._from_cell(cell)
-        enabled = thread_mode.enabled
-        edges: tuple[Edge, ...] = ()
-        if enabled:
-            edges = tuple([v._edge() if isinstance(v, Tensor) else None for v in values])
-            if edges != (None,) * len(edges) and out.dtype.kind not in "biu":
-                saved = tuple([v._cell if isinstance(v, Tensor) else v for v in values])
-                result._node = OpNode(op, attrs, edges, saved, cell)
-        if aliasing:
-            result._view = ViewLink(values[0], edges[0] if edges else None, cell.version, detached=not enabled)
+        if thread_mode.enabled and out.dtype.kind not in "biu":
+            edges = [v._edge() if isinstance(v, Tensor) else None for v in values]
+            for edge in edges:
+                if edge is not None:
+                    saved = [v._cell if isinstance(v, Tensor) else v for v in values]
+                    result._node = OpNode(op, attrs, edges, saved, cell)
+                    break
         return result
 
     # ---- copies
@@ -416,6 +412,23 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
 
 
 _new: Callable[[type[Tensor]], Tensor] = object.__new__
+_DETACH = OPS["detach"]
+
+
+def _view(op: Op, values: tuple[Value, ...], attrs: Attrs, out: Array) -> Tensor:
+    """The result `out` of `op`, which shows the memory of the first operand."""
+    base: Tensor = values[0]
+    cell = ViewCell(base._cell, op, attrs, out)
+    result = Tensor._from_cell(cell)
+    edge = None
+    if thread_mode.enabled:
+        edge = base._edge()
+        if edge is not None and out.dtype.kind not in "biu":
+            result._node = OpNode(op, attrs, [edge], [base._cell], cell)
+        result._view = ViewLink(base, edge, cell.seen, False)
+    else:
+        result._view = ViewLink(base, None, cell.seen, True)
+    return result
 
 
 def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:

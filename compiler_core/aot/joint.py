@@ -4,9 +4,9 @@ In: a forward Graph and which of its inputs want gradients.
 Out: `Joint`, whose graph takes (forward inputs..., tangents...) and returns (forward outputs..., gradients...).
 Method: one reverse sweep over the forward's calls; contributions to a value are added up in the order they come, so a
 gradient is complete at its last contribution and the natural order of the backward is reverse layer order.
-Invariants: a gradient has its input's shape and dtype; every backward node carries the location of the forward node it
-belongs to. An input without a path to any output gets no gradient (None to the tape), as in torch; one whose paths all
-pass through piecewise constant ops (round, sign) gets zeros, as from the tape: weight decay reaches it.
+Invariants: a gradient has its input's shape and dtype; every backward node carries the location and the region of the
+forward node it belongs to. An input without a path to any output gets no gradient (None to the tape), as in torch; one
+whose paths all pass through piecewise constant ops (round, sign) gets zeros, as from the tape: weight decay reaches it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def make_joint(
             tangent = builder.placeholder(f"tangent_{i}", meta, role="tangent", source=f"tangents[{i}]")
             cotangents.add(forward.outputs[i], tangent)
         for call in reversed(forward.calls):
-            builder.location = call.location
+            builder.location, builder.region = call.location, call.region
             if call in groups:
                 cotangents.add_all(boundary_cotangents(groups[call], cotangents.table, boundaries or {}))
             elif call in cotangents.table and not is_boundary(call):

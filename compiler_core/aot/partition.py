@@ -4,8 +4,9 @@ In: `Joint`. Out: `Partition`: forward (inputs -> outputs, saved values), backwa
 -> gradients). Method: minimum cut (Chen et al.'s recomputation as AOTAutograd's min-cut partitioner poses it): a node
 that depends on no tangent becomes an edge in->out whose capacity is the cost of keeping it; what may not be recomputed
 hangs on the source, what the backward reads on the sink; the cut edges are the saved values (costs: `recompute.py`).
-Invariants: no matrix product runs twice; a saved value is never a view of something as cheap to save; the backward is
-in an order in which each gradient is complete as early as its operands allow (`emission_order`).
+Invariants: no matrix product runs twice, unless its user checkpointed it (`regions.py`); a saved value is never a view
+of something as cheap to save; the backward is in an order in which each gradient is complete as early as its operands
+allow (`emission_order`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.min_cut import INFINITE, FlowNetwork
 from compiler_core.aot.recompute import CostModel, is_library, is_view, needed_for
+from compiler_core.aot.regions import Regions
 from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 
@@ -45,7 +47,8 @@ def partition(joint: Joint) -> Partition:
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
     tangents = [node for node in graph.inputs if node.role == "tangent"]
     after = _dependents(graph, tangents)
-    saved = _without_views(_cut(graph, CostModel(graph, results), after, gradients))
+    regions = Regions(graph, after, needed_for(graph, gradients), results)
+    saved = _without_views(_cut(graph, CostModel(graph, results, regions), after, gradients))
     values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
     inputs = [node for node in graph.inputs if node.role != "tangent"]
     outputs = [*results, *(node for node in values if node not in results)]

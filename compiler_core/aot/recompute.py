@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from compiler_core.aot.min_cut import INFINITE
+from compiler_core.aot.regions import Regions
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion, IndexedReduction, Movement, Pointwise, Reduction
@@ -39,10 +41,15 @@ class No:
 
 
 class CostModel:
-    """Costs of the nodes of one joint graph. results: the forward's outputs, written in any case."""
+    """Costs of the nodes of one joint graph. results: the forward's outputs, written in any case.
 
-    def __init__(self, graph: Graph, results: Iterable[Node]) -> None:
+    regions: what its user checkpointed; these decide before any cost does.
+    """
+
+    def __init__(self, graph: Graph, results: Iterable[Node], regions: Regions | None = None) -> None:
         results = list(results)
+        self.inner = regions.inner if regions else set()
+        self.leaving = regions.leaving if regions else set()
         products = [call for call in graph.calls if is_library(call)]
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
@@ -57,6 +64,10 @@ class CostModel:
         """Whether the backward may compute `node` again from its operands."""
         if isinstance(node, Placeholder):
             return No("an input")
+        if node in self.inner:
+            return Yes()
+        if node in self.leaving:
+            return No("read outside of the checkpoint that computes it")
         if not isinstance(node, Call) or not node.args or is_view(node) or node not in self.in_forward:
             return Yes()
         if node.op.random:
@@ -75,6 +86,8 @@ class CostModel:
         """Bytes moved if `node` is kept from forward to backward."""
         if isinstance(node, Placeholder):
             return 0
+        if node in self.inner:
+            return INFINITE
         moved = node.meta.nbytes * (1 if node in self.written else 2)
         return moved + (1 if node in self.in_forward else node.meta.nbytes // 4 + 2)  # of equals, what forward has
 

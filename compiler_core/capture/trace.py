@@ -9,7 +9,8 @@ outside is changed by the trace itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from compiler_core.aot.boundary import Boundary
@@ -73,12 +74,24 @@ class CaptureTrace(GraphBuilder):
         self.draws = 0
         self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
         self.gradient_owner: ModuleProtocol | None = None
+        self.regions = 0  # checkpointed functions so far
 
     # -- ops
 
     def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
         args = [value if isinstance(value, Node) else self.constant(value) for value in values]
         return self.call(op, args, attrs, location=user_location())
+
+    @contextmanager
+    def checkpointed(self) -> Iterator[None]:
+        """Within the block, calls belong to a region of their own: of nested ones to the outermost."""
+        outer = self.region
+        self.regions += 1
+        self.region = outer or self.regions
+        try:
+            yield
+        finally:
+            self.region = outer
 
     # -- cells
 

@@ -4,7 +4,7 @@
     Event   := wait K: inputs PLACE*           input PLACE (counted from 0) is read only after event K was waited for
              | signal K: outputs PLACE*        event K is signalled as soon as these outputs are complete
     Node    := Placeholder(name, meta, role, source) | Constant(name, array)
-             | Call(name, op, operands, attrs, meta, location)
+             | Call(name, op, operands, attrs, meta, location, region)
 
 In: ops applied to nodes (`GraphBuilder.bind`, reached through `ops.bind`). Out: `Graph`.
 Invariants (checked by `verify.py`): names are unique; an operand stands before its user; every `meta` is what the op's
@@ -80,12 +80,17 @@ class Constant(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Node):
-    """One op applied to earlier nodes. `location` is the user's `file:line`, or empty."""
+    """One op applied to earlier nodes. `location` is the user's `file:line`, or empty.
+
+    region: the checkpointed function that it belongs to, counted from 1; 0: none. Like the location, it is no part of a
+    graph's identity; the partition reads it.
+    """
 
     op: Op = field(kw_only=True)
     args: tuple[Node, ...] = field(kw_only=True)
     attrs: Mapping[str, Any] = field(kw_only=True)
     location: str = ""
+    region: int = 0
 
     @property
     def operands(self) -> tuple[Node, ...]:
@@ -93,7 +98,9 @@ class Call(Node):
 
     def changed(self, name: str, args: tuple[Node, ...]) -> Call:
         """The same application under another name, or to other operands of the same metas."""
-        return Call(name, self.meta, op=self.op, args=args, attrs=self.attrs, location=self.location)
+        return Call(
+            name, self.meta, op=self.op, args=args, attrs=self.attrs, location=self.location, region=self.region
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +150,7 @@ class GraphBuilder:
         self.name = name
         self.placeholders: list[Placeholder] = []
         self.body: list[Node] = []
+        self.region = 0  # of the calls to come
         self._counts: dict[str, int] = {}
         self._constants: dict[tuple[str, Shape, bytes], Constant] = {}
 
@@ -178,7 +186,8 @@ class GraphBuilder:
         """Append `op(*args, **attrs)`; its meta comes from `op.infer`."""
         args = tuple(args)
         meta = op.infer(*(a.meta for a in args), **attrs)
-        node = Call(self.unique_name(name or op.name), meta, op=op, args=args, attrs=dict(attrs), location=location)
+        name = self.unique_name(name or op.name)
+        node = Call(name, meta, op=op, args=args, attrs=dict(attrs), location=location, region=self.region)
         self.body.append(node)
         return node
 

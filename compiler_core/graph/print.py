@@ -38,7 +38,7 @@ def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -
         if isinstance(node, Constant):
             lines.append(f"  %{node.name}: {node.meta} = constant {print_array(node.array, elide=elide)}")
         elif isinstance(node, Call):
-            lines.append(_with_location(f"  {print_call(node)}", node.location if locations else ""))
+            lines.append(_with_location(f"  {print_call(node)}", _origin(node) if locations else ""))
     lines += [f"  wait {k}: inputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.waits)]
     lines += [f"  signal {k}: outputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.signals)]
     returned = ", ".join(f"%{node.name}" for node in graph.outputs)
@@ -60,7 +60,7 @@ def print_call(node: Call) -> str:
 def print_node(node: Node) -> str:
     """One line on any node, for messages."""
     if isinstance(node, Call):
-        return _with_location(print_call(node), node.location)
+        return _with_location(print_call(node), _origin(node))
     return print_placeholder(node) if isinstance(node, Placeholder) else f"%{node.name}: {node.meta} = constant"
 
 
@@ -122,6 +122,11 @@ def _complex_text(value: complex) -> str:
     """One token: `1.5-2.0j`."""
     sign = "" if math.copysign(1.0, value.imag) < 0 and not math.isnan(value.imag) else "+"
     return f"{value.real!r}{sign}{value.imag!r}j"
+
+
+def _origin(call: Call) -> str:
+    """The user's line, and the checkpointed function that the call belongs to."""
+    return ", ".join(filter(None, (call.location, f"checkpoint {call.region}" if call.region else "")))
 
 
 def _with_location(line: str, location: str) -> str:

@@ -53,12 +53,20 @@ class Backward:
 
     retain_graph: keep what was saved. create_graph: gradients are Tensors with a history.
     wanted: the edges whose gradient is asked for; None: all leaves. capture: give the wanted gradients back in
-    `captured` instead of accumulating them into `.grad`.
+    `captured` instead of accumulating them into `.grad`. is_part: it runs inside a node of another pass and belongs to
+    that one: callbacks, and who reduces gradients over ranks, see only the whole.
     """
 
     def __init__(
-        self, *, retain_graph: bool, create_graph: bool, wanted: Iterable[Edge] | None = None, capture: bool = False
+        self,
+        *,
+        retain_graph: bool,
+        create_graph: bool,
+        wanted: Iterable[Edge] | None = None,
+        capture: bool = False,
+        is_part: bool = False,
     ) -> None:
+        self.is_part = is_part and bool(_passes.running)
         self.retain_graph, self.create_graph, self.capture = retain_graph, create_graph, capture
         self.wanted: set[Edge] | None = None if wanted is None else set(wanted)
         self.captured: dict[Edge, Value] = {}
@@ -72,7 +80,8 @@ class Backward:
         order = self._plan([edge for edge, _ in roots])
         before = thread_mode.enabled
         thread_mode.enabled = self.create_graph
-        _passes.running.append(self)
+        if not self.is_part:
+            _passes.running.append(self)
         try:
             for edge, grad in roots:
                 self._deliver(edge, grad)
@@ -81,7 +90,8 @@ class Backward:
             for callback in self.callbacks:  # may grow while it runs
                 callback()
         finally:
-            _passes.running.pop()
+            if not self.is_part:
+                _passes.running.pop()
             thread_mode.enabled = before
 
     def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:

@@ -1,44 +1,226 @@
-"""torch.utils.checkpoint's names. Under `compile` the partition itself decides what to save and what to recompute.
+"""torch.utils.checkpoint: a function whose intermediate values are dropped, and computed again in the backward.
 
-In: a function and its arguments. Out: its result, with the same gradients. Limit: eager, nothing is dropped: the
-function is called, and its intermediate values stay until the backward, so memory is not saved.
+In: a function and its arguments. Out: its result, with the same gradients.
+Eager, use_reentrant=False: the recording of the call is replaced by one node (`compiler_core/tensor/segment.py`).
+use_reentrant=True: an autograd Function that runs it without recording, and a backward inside the backward; tensors
+that the function finds elsewhere than in its arguments get gradients in `.grad` alone, as in torch.
+Compiled, either way: the nodes of the call form a region of the graph, of which the partition keeps nothing.
+The random state is that of the first run when it is run again (preserve_rng_state), and so is the shard that it draws
+for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from distcompile.errors import ArgumentError
+from compiler_core.capture.pytree import flatten
+from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.location import user_location
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.engine import running_backwards
+from compiler_core.tensor.function import Function
+from compiler_core.tensor.grad_mode import enable_grad, is_grad_enabled
+from compiler_core.tensor.random import current_shard, default_generator, set_shard
+from compiler_core.tensor.segment import RecomputationError as CheckpointError
+from compiler_core.tensor.segment import backward_within, frozen, record_segment
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError, NotSupportedError
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+__all__ = [
+    "CheckpointError",
+    "checkpoint",
+    "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
+    "noop_context_fn",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+]
+
+Contexts = tuple[Any, Any]  # of the first run and of the second
+
+
+def noop_context_fn() -> Contexts:
+    """The contexts of a checkpoint that was given none."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Accepted: an error of ours names the operation at which the two runs differ, always."""
+    yield
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Accepted: the second run always ends."""
+    yield
+
+
+def create_selective_checkpoint_contexts(*args: Any, **kwargs: Any) -> Any:
+    """Raises NotSupportedError: a policy is written in torch's dispatcher's ops, which are not ours."""
+    raise NotSupportedError("selective checkpointing", remedy="checkpoint smaller functions")
 
 
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
     use_reentrant: bool | None = None,
-    context_fn: Any = None,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """function(*args, **kwargs). preserve_rng_state=: nothing is drawn twice, so it holds either way."""
-    kwargs.pop("preserve_rng_state", None)
+    """function(*args, **kwargs), whose intermediate values are computed again in the backward.
+
+    preserve_rng_state=True: with the same random bits. determinism_check: "default" compares shapes and dtypes of what
+    the two runs recorded, "none" does not. Raises: ArgumentError (a ValueError) for keyword arguments, `context_fn` or
+    `debug` with use_reentrant=True; in the backward CheckpointError where the two runs differ.
+    """
+    if use_reentrant is None:
+        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+                      "use_reentrant=False is recommended.", stacklevel=2)  # fmt: skip
+        use_reentrant = True
+    preserve = bool(kwargs.pop("preserve_rng_state", True))
     if use_reentrant and kwargs:
         raise ArgumentError(f"Unexpected keyword arguments: {','.join(kwargs)}")
-    return function(*args, **kwargs)
+    if use_reentrant and (context_fn is not noop_context_fn or debug):
+        raise ArgumentError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+    if determinism_check not in ("default", "none"):
+        raise ArgumentError("determinism_check should be one of ['default', 'none']", got=repr(determinism_check))
+    if current_trace() is not None:
+        return _in_region(functools.partial(function, *args, **kwargs), context_fn)
+    if use_reentrant:
+        if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+            warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+        return _Reentrant.apply(function, _State(preserve), *args)
+    return _dropped(function, args, kwargs, _State(preserve), context_fn(), determinism_check != "none")
 
 
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """Each of `functions` (a Sequential, or a list) on the result of the one before."""
-    kwargs.pop("preserve_rng_state", None)
+    """Each of `functions` (a Sequential, or a list) on the result of the one before, all but the last of `segments`
+    runs of them checkpointed. Raises ArgumentError for keyword arguments other than preserve_rng_state."""
+    preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
         raise ArgumentError(f"Unexpected keyword arguments: {','.join(kwargs)}")
     layers: Sequence[Callable[[Any], Any]] = list(functions.children() if hasattr(functions, "children") else functions)
+    size, end = len(layers) // segments, 0
+    for start in range(0, size * (segments - 1), size):
+        end = start + size
+        run = functools.partial(_chain, layers[start:end])
+        input = checkpoint(run, input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
+    return _chain(layers[end:], input)
+
+
+def _chain(layers: Sequence[Callable[[Any], Any]], value: Any) -> Any:
     for layer in layers:
-        input = layer(input)
-    return input
+        value = layer(value)
+    return value
+
+
+class _State:
+    """What a first run drew with; `again()` is a block in which it is so once more, where that was asked for."""
+
+    def __init__(self, preserve: bool) -> None:
+        state = default_generator._state()
+        self.preserve, self.random, self.shard = preserve, (state.seed, state.offset), current_shard()
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        state = default_generator._state()
+        before = (state.seed, state.offset)
+        with set_shard(self.shard), enable_grad():
+            if self.preserve:
+                state.seed, state.offset = self.random
+            try:
+                yield
+            finally:
+                if self.preserve:
+                    state.seed, state.offset = before
+
+
+def _in_region(run: Callable[[], Any], context_fn: Callable[[], Contexts]) -> Any:
+    """Called while tracing: what `run` records is a region of the graph."""
+    if context_fn is not noop_context_fn:
+        raise GraphBreak("a checkpoint's context_fn cannot be traced", where=user_location())
+    trace: Any = current_trace()
+    if not hasattr(trace, "checkpointed"):  # a backward that is traced: nothing of it is kept anyway
+        return run()
+    with trace.checkpointed():
+        return run()
+
+
+def _dropped(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    state: _State,
+    contexts: Contexts,
+    check: bool,
+) -> Any:
+    """use_reentrant=False."""
+    if not is_grad_enabled():
+        return function(*args, **kwargs)
+    leaves, spec = flatten((args, kwargs))
+    given = [frozen(leaf) if isinstance(leaf, Tensor) else functools.partial(_same, leaf) for leaf in leaves]
+    result: Any = None
+
+    def run() -> Iterator[Tensor]:
+        nonlocal result
+        with contexts[0]:
+            result = function(*args, **kwargs)
+        return _tensors([*flatten(result)[0], *flatten((args, kwargs))[0]])
+
+    def rerun() -> Iterator[Tensor]:
+        now = [thaw() for thaw in given]
+        again, more = spec.build(iter(now))
+        with state.again(), contexts[1]:
+            return _tensors([*flatten(function(*again, **more))[0], *now])
+
+    record_segment(run, rerun, check=check)
+    return result
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    return iter([value for value in values if isinstance(value, Tensor)])
+
+
+class _Reentrant(Function):
+    """use_reentrant=True."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Any], state: _State, *args: Any) -> Any:
+        ctx.function, ctx.state = function, state
+        ctx.args = [None if isinstance(a, Tensor) else a for a in args]
+        ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.save_for_backward(*(args[i] for i in ctx.places))
+        return function(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if running_backwards()[-1].wanted is not None:
+            raise AutogradError(
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
+                "parameter to .backward()", remedy="use_reentrant=False",
+            )  # fmt: skip
+        args = list(ctx.args)
+        for place, tensor in zip(ctx.places, ctx.saved_tensors):
+            args[place] = tensor.detach().requires_grad_(tensor.requires_grad)
+        with ctx.state.again():
+            made = ctx.function(*args)
+        results = made if isinstance(made, tuple) else (made,)
+        pairs = [(r, g) for r, g in zip(results, grads) if isinstance(r, Tensor) and r.requires_grad]
+        if not pairs:
+            raise AutogradError("none of output has requires_grad=True, this checkpoint() is not necessary")
+        backward_within([r for r, _ in pairs], [g for _, g in pairs])
+        return (None, None, *(a.grad if isinstance(a, Tensor) else None for a in args))

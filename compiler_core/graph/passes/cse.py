@@ -1,7 +1,8 @@
 """Common subexpression elimination: of equal calls the first stays, and its users take over the others'.
 
-Two calls are equal when op, operands (in either order for commutative ops) and attributes are. Ops are pure, random
-ones too (their key is an operand, their stream an attribute). Constants are equal by content.
+Two calls are equal when op, operands (in either order for commutative ops), attributes and region are: what a
+checkpoint drops is not kept for another's sake. Ops are pure, random ones too (their key is an operand, their stream an
+attribute). Constants are equal by content.
 In: Graph. Out: Graph without duplicates. Method: value numbering in one sweep.
 """
 
@@ -52,4 +53,4 @@ def call_key(call: Call) -> tuple[Any, ...]:
     args = tuple(map(id, call.args))
     if call.op.commutative:
         args = tuple(sorted(args))
-    return (call.op.name, args, frozen(call.attrs))
+    return (call.op.name, args, frozen(call.attrs), call.region)

@@ -38,7 +38,7 @@ class Rewriter:
         self.nodes: list[Node] = []
         self.replacement: dict[Node, Node] = {}
         self.names = {node.name for node in graph.nodes}
-        self.location = ""
+        self.location, self.region = "", 0
         self.depth = 0
         self._uses: Counter[str] | None = None
 
@@ -52,7 +52,7 @@ class Rewriter:
         args = tuple(self.replacement[arg] for arg in call.args)
         if args != call.args:
             call = call.changed(call.name, args)
-        self.location = call.location
+        self.location, self.region = call.location, call.region
         return self.settle(call)
 
     def settle(self, call: Call) -> Node:
@@ -69,10 +69,11 @@ class Rewriter:
         return node
 
     def call(self, op: Op | str, *args: Node, **attrs: Any) -> Node:
-        """A new call (or what the rule makes of it), at the place and location of the call being visited."""
+        """A new call (or what the rule makes of it), at the place, location and region of the one being visited."""
         op = OPS[op] if isinstance(op, str) else op
         meta = op.infer(*(arg.meta for arg in args), **attrs)
-        return self.settle(Call(self.fresh(op.name), meta, op=op, args=args, attrs=attrs, location=self.location))
+        where = {"location": self.location, "region": self.region}
+        return self.settle(Call(self.fresh(op.name), meta, op=op, args=args, attrs=attrs, **where))  # type: ignore[arg-type]
 
     def constant(self, array: np.ndarray[Any, np.dtype[Any]]) -> Node:
         return self.append(Constant(self.fresh("const"), meta_of(array), array=array))

@@ -287,6 +287,14 @@ def argsort(x: Value, dim: int, descending: bool) -> Value:
     return bind(OPS["argsort"], x, dim=dim, descending=descending)
 
 
+def topk_places(x: Value, k: int, dim: int, largest: bool) -> Value:
+    return bind(OPS["topk_places"], x, k=k, dim=dim, largest=largest)
+
+
+def rank_place(x: Value, rank: int, dim: int) -> Value:
+    return bind(OPS["rank_place"], x, rank=rank, dim=dim)
+
+
 # ---- convolutions: stride, low, high, dilation one a spatial dim
 
 

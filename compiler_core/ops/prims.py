@@ -14,6 +14,7 @@ from typing import Any
 from compiler_core.dtype import DType, of
 from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
 from compiler_core.ops.linalg_prims import *  # noqa: F403
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import OPS, Value, bind
 
 Ints = Sequence[int]
@@ -443,4 +444,6 @@ def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
 
 def full_like(x: Value, value: Number) -> Value:
     """A constant of x's shape and dtype."""
+    if isinstance(x, MetaValue):
+        return x
     return full(tuple(x.shape), value, of(x.dtype))

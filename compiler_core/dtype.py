@@ -77,6 +77,24 @@ class DType:
         return by_name, (self.name,)
 
 
+class Format(DType):
+    """A dtype with a name, a size and limits (`limits`, for finfo), of which there are no tensors: asked for its NumPy
+    dtype, as whatever makes a tensor does, it raises DTypeError."""
+
+    __slots__ = ("limits",)
+    limits: np.dtype[np.generic]
+
+    def __init__(self, name: str) -> None:
+        limits = np.dtype(getattr(ml_dtypes, name.removesuffix("_x2")))
+        facts = {"name": name, "short": name, "ctype": "", "kind": "f", "itemsize": limits.itemsize, "limits": limits}
+        for field, value in facts.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        raise DTypeError(f"there are no tensors of {self.name}", expected=", ".join(d.name for d in ALL))
+
+
 def _make(name: str, short: str, ctype: str, numpy_type: object, kind: str) -> DType:
     numpy = np.dtype(numpy_type)  # type: ignore[call-overload]
     return DType(name, short, ctype, numpy, kind, numpy.itemsize)
@@ -97,6 +115,13 @@ uint8 = _make("uint8", "u8", "uint8_t", np.uint8, "u")
 bool_ = _make("bool", "bool", "bool", np.bool_, "b")
 complex128 = _make("complex128", "c128", "dc_c128", np.complex128, "c")
 complex64 = _make("complex64", "c64", "dc_c64", np.complex64, "c")
+float8_e4m3fn = Format("float8_e4m3fn")
+float8_e5m2 = Format("float8_e5m2")
+float8_e4m3fnuz = Format("float8_e4m3fnuz")
+float8_e5m2fnuz = Format("float8_e5m2fnuz")
+float8_e8m0fnu = Format("float8_e8m0fnu")
+float4_e2m1fn_x2 = Format("float4_e2m1fn_x2")
+FORMATS = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn_x2)
 _REAL = {"complex64": float32, "complex128": float64}
 
 ALL: tuple[DType, ...] = (
@@ -107,7 +132,7 @@ COMPLEX: tuple[DType, ...] = (complex128, complex64)
 FLOATING: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating_point)
 
 _BY_NUMPY = {d.numpy: d for d in ALL}
-_BY_NAME = {key: d for d in ALL for key in (d.name, d.short)}
+_BY_NAME = {key: d for d in (*ALL, *FORMATS) for key in (d.name, d.short)}
 _default_float = float32
 
 
@@ -153,7 +178,7 @@ def _default_complex() -> DType:
 def set_default_dtype(dtype: DType) -> None:
     """Set the default floating dtype. Raises DTypeError if `dtype` is not floating."""
     global _default_float
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point or isinstance(dtype, Format):
         raise DTypeError(f"the default dtype must be floating, got {dtype}", expected="float32 or float64")
     _default_float = dtype
 

@@ -21,11 +21,12 @@ class finfo:
         dtype = dt.get_default_dtype() if dtype is None else dtype
         if not dtype.is_floating_point:
             raise DTypeError("finfo is for floating dtypes", got=repr(dtype), remedy="use iinfo")
-        info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+        limits = dtype.limits if isinstance(dtype, dt.Format) else dtype.numpy
+        info: Any = ml_dtypes.finfo(limits)  # type: ignore[no-untyped-call]
         self.bits, self.dtype = dtype.itemsize * 8, dtype.name
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = float(info.resolution)
+        self.resolution = 1.0 if isinstance(dtype, dt.Format) else float(info.resolution)
 
     def __repr__(self) -> str:
         return (

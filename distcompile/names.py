@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _SUBMODULES = """
 _dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed distributions errors fft func
-futures fx hub jit linalg masked multiprocessing nn optim parity random signal special testing utils version
+futures fx hub jit library linalg masked multiprocessing nn optim parity random signal special testing utils version
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -26,7 +26,7 @@ absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
 """
 
 _CREATION = """
-arange empty empty_like eye from_numpy full full_like linspace ones ones_like tensor zeros
+arange as_tensor asarray:as_tensor empty empty_like eye from_numpy full full_like linspace ones ones_like tensor zeros
 zeros_like
 """
 
@@ -43,6 +43,7 @@ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xl
 _DTYPES = """
 float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
 short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ complex64 cfloat:complex64 complex128 cdouble:complex128
+float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2
 dtype:DType get_default_dtype set_default_dtype
 """
 
@@ -54,8 +55,7 @@ _OTHERS = {
     "compiler_core.tensor.random": (
         "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
     ),
-    "compiler_core.device": "device:Device get_default_device:default_device set_default_device",
-    "compiler_core.tensor.placement": "as_tensor:as_placed asarray:as_placed",
+    "compiler_core.device": "device:Device",
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
@@ -72,7 +72,7 @@ _OTHERS = {
     "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
     "compiler_core.tensor.legacy_types": (
         "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
-        "BoolTensor set_default_tensor_type"
+        "BoolTensor"
     ),
     "distcompile.nn.functional": (
         "alpha_dropout celu celu_ conv_tbc dropout feature_alpha_dropout hardshrink native_channel_shuffle "
@@ -91,7 +91,7 @@ _OTHERS = {
         "is_deterministic_algorithms_warn_only_enabled"
     ),
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
-    "distcompile.asking": "_assert typename",
+    "distcompile.asking": "_assert get_default_device typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",
     "math": "inf nan pi e",

@@ -86,11 +86,11 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     recorder = CodeRecorder()
     breaks = GraphBreak.made()
     with use_trace(trace):
-        with RandomWatch(recorder), EffectWatch(function, args, kwargs), recorder:
+        with RandomWatch(recorder), EffectWatch(function, args, kwargs) as effects, recorder:
             result = function(*args, **kwargs)
         if GraphBreak.made() != breaks:
             raise GraphBreak("a graph break was caught by the function that is captured")
-        leaves, spec = flatten(result)
+        leaves, spec = flatten(result, effects.made)
         outputs = describe_outputs(leaves, trace)
     _check_written(trace)
     _sort_placeholders(trace, known)

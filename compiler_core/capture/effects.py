@@ -4,6 +4,7 @@ In: a compiled function and the arguments of a call. While `EffectWatch` is ente
 lists, dicts, sets, attributes of the user's objects and classes, closure variables, globals, small NumPy arrays or
 generators of random numbers that were there before have changed, they are put back, and GraphBreak is raised: the call
 runs eager, and the change happens once, as it must in every call.
+`made` holds the plain instances that the function made, so that results may be built of them.
 Method: shallow copies of what the arguments, the closures and the containers in modules hold, taken before; and of what
 the globals hold that a function names, taken when it is first called. Compared by identity, item by item.
 What `functools.cached_property` keeps is no change.
@@ -25,6 +26,7 @@ from compiler_core.capture.code_names import names_of
 from compiler_core.capture.environment import is_called_by_the_collector, is_users
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.capture.python_state import has_changed, is_users_class, restore, state_of
+from compiler_core.capture.pytree import is_plain_instance
 from compiler_core.errors import GraphBreak
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
@@ -47,6 +49,7 @@ class EffectWatch:
         self._globals: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self._seen: set[CodeType] = set()
         self._functions: set[FunctionType] = set()
+        self.made: dict[int, Any] = {}  # id -> plain instance whose `__init__` ran
         self._keep(function, "self", 0)
         for argument in (*args, *kwargs.values()):
             self._keep(argument, "an argument", 0)
@@ -69,11 +72,19 @@ class EffectWatch:
 
     def _called(self, frame: FrameType, event: Any, arg: Any) -> Any:
         code = frame.f_code
+        if code.co_name == "__init__":
+            self._keep_made(frame)
         if code not in self._seen:
             self._seen.add(code)
             if is_users(code.co_filename) and not is_called_by_the_collector(code):
                 self._keep_globals(code, frame.f_globals)
         return None if self._before is None else self._before(frame, event, arg)
+
+    def _keep_made(self, frame: FrameType) -> None:
+        """Note an instance that is being made."""
+        instance = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
+        if is_plain_instance(instance) and not vars(instance):
+            self.made[id(instance)] = instance
 
     def _keep_globals(self, code: CodeType, namespace: dict[str, Any]) -> None:
         for name in _stored_globals(code):

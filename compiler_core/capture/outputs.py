@@ -119,11 +119,11 @@ class _Description:
 
 
 def _plain(leaf: Any) -> Plain:
-    if is_plain(leaf) or isinstance(leaf, DType | Device | Size):
+    if is_plain(leaf) or isinstance(leaf, DType | Device | Size | type):
         return Plain(leaf)
     raise GraphBreak(
         f"a compiled function cannot return a {type(leaf).__name__}",
-        expected="Tensors and plain values, in tuples, lists, dicts or dataclasses",
+        expected="Tensors and plain values, in tuples, lists, dicts, dataclasses or objects that the function makes",
     )
 
 

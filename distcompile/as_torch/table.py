@@ -12,10 +12,10 @@ Invariant: a test walks the table and holds each to its kind. Names that distcom
 
 from __future__ import annotations
 
-from distcompile.as_torch.stand_ins import compilers, libraries
+from distcompile.as_torch.stand_ins import compilers, devices, libraries, sharded
 from distcompile.as_torch.stand_ins.kinds import StandIn
 
-STAND_INS: dict[str, StandIn] = {**compilers.NAMES, **libraries.NAMES}
+STAND_INS: dict[str, StandIn] = {**compilers.NAMES, **libraries.NAMES, **devices.NAMES, **sharded.NAMES}
 _MODULES = frozenset(
     ".".join(name.split(".")[:end]) for name in STAND_INS for end in range(2, name.count(".") + 1)
 )  # fmt: skip

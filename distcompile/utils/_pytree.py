@@ -14,6 +14,7 @@ from typing import Any
 from distcompile.errors import ArgumentError
 
 __all__ = [
+    "MappingKey",
     "TreeSpec",
     "register_pytree_node",
     "tree_all",
@@ -66,6 +67,36 @@ class TreeSpec:
 
 
 _LEAF = TreeSpec(None, None, ())
+
+
+@dataclass(frozen=True)
+class MappingKey:
+    """Where in a mapping a child stands."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping: Any) -> Any:
+        """The child."""
+        return mapping[self.key]
+
+
+def _dict_flatten(d: Any) -> tuple[list[Any], list[Any]]:
+    """(values, keys) of a mapping."""
+    return _keyed(d)
+
+
+def _dict_unflatten(values: Iterable[Any], context: list[Any]) -> dict[Any, Any]:
+    """The dict of these values and keys."""
+    return dict(zip(context, values, strict=True))
+
+
+def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[MappingKey, Any]], list[Any]]:
+    """([(key, value)], keys) of a mapping."""
+    values, keys = _keyed(d)
+    return [(MappingKey(key), value) for key, value in zip(keys, values, strict=True)], keys
 
 
 def register_pytree_node(cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **names: Any) -> None:

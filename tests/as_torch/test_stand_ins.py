@@ -58,6 +58,22 @@ def _progress(tqdm: Any) -> bool:
     return list(tqdm([1, 2], disable=True)) == [1, 2]
 
 
+def _saves_on_the_cpu(region: Any) -> bool:
+    x = dc.ones(2, requires_grad=True)
+    with region(pin_memory=True):
+        y = (x * x).sum()
+    y.backward()
+    return bool(x.grad is not None and x.grad.tolist() == [2.0, 2.0])
+
+
+PLACEMENTS: dict[str, Callable[[Any], bool]] = {
+    "Placement": lambda kind: not (kind().is_shard() or kind().is_replicate() or kind().is_partial()),
+    "Shard": lambda kind: kind(1) == kind(dim=1) != kind(0) and kind(1).is_shard(1) and not kind(1).is_shard(0),
+    "Replicate": lambda kind: kind() == kind() and kind().is_replicate(),
+    "Partial": lambda kind: kind().is_partial("sum") and not kind("avg").is_partial("sum"),
+    "_StridedShard": lambda kind: kind(0, split_factor=2).split_factor == 2 and kind(0, split_factor=2).is_shard(0),
+}
+
 TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch._C.DispatchKeySet": lambda keys: (keys("a") | keys("b")).keys == {"a", "b"},
     "torch._C.DispatchKey": lambda names: names.AutocastCPU == "AutocastCPU",
@@ -67,7 +83,11 @@ TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch.onnx.symbolic_helper.parse_args": lambda decorator: decorator("v", "i")(len) is len,
     "torch.utils.model_zoo.load_url": lambda load: load is load_state_dict_from_url,
     "torch.utils.model_zoo.tqdm": _progress,
-}
+    "torch.autograd.graph.save_on_cpu": _saves_on_the_cpu,
+    "torch.nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE": lambda size: size == 128,
+    **{f"torch.distributed.tensor{path}.{name}": true for path in ("", ".placement_types")
+       for name, true in PLACEMENTS.items() if (path, name) != ("", "_StridedShard")},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", of_kind(Kind.TRUE))

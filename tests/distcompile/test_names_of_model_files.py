@@ -200,7 +200,7 @@ def test_dtypes_of_several_are_torchs() -> None:
     with pytest.raises(AssertionError, match="too wide"):
         dc._assert(False, "too wide")
     assert dc.typename(dc.nn.Linear(1, 1)).endswith("Linear")
-    assert dc.typename(dc.ones(1)) == "torch.FloatTensor"
+    assert dc.typename(dc.ones(1)) == "distcompile.FloatTensor"
 
 
 class Pair(NamedTuple):
@@ -230,6 +230,12 @@ def test_trees_are_flattened_as_torchs(tree: Any) -> None:
         assert lib.tree_map(str, tree) == theirs.tree_map(str, tree)
         assert lib.tree_map_only(int, lambda x: x * 2, tree) == theirs.tree_map_only(int, lambda x: x * 2, tree)
         assert lib.tree_any(lambda x: x == 2, tree) == (2 in leaves)
+    if isinstance(tree, dict):
+        for lib in (theirs, mine):
+            pairs, keys = lib._dict_flatten_with_keys(tree)
+            assert [(key.get(tree), str(key)) for key, _ in pairs] == [(v, f"[{k!r}]") for k, v in tree.items()]
+            assert lib._dict_unflatten([value for _, value in pairs], keys) == tree
+            assert lib._dict_flatten(tree) == ([value for _, value in pairs], keys)
     assert mine.tree_map(lambda a, b: (a, b), [1, [2]], [3, [4]]) == [(1, 3), [(2, 4)]]
 
 

@@ -94,6 +94,12 @@ def test_is_tensor() -> None:
     [
         (lambda: dc.finfo(dc.int64), DTypeError),
         (lambda: dc.iinfo(dc.float32), DTypeError),
+        (lambda: dc.zeros(2, dtype=dc.float8_e4m3fn), DTypeError),
+        (lambda: dc.ones(2).to(dc.float8_e5m2), DTypeError),
+        (lambda: dc.tensor([1.0], dtype=dc.float8_e5m2), DTypeError),
+        (lambda: dc.ones(2).sum(dtype=dc.float8_e5m2), DTypeError),
+        (lambda: dc.empty_like(dc.ones(2), dtype=dc.float8_e8m0fnu), DTypeError),
+        (lambda: dc.set_default_dtype(dc.float8_e5m2), DTypeError),
     ],
 )
 def test_misuse_is_a_named_error(misuse: Any, error: type[Exception]) -> None:
@@ -104,7 +110,8 @@ def test_misuse_is_a_named_error(misuse: Any, error: type[Exception]) -> None:
 @pytest.mark.torch
 def test_limits_are_torchs() -> None:
     torch = pytest.importorskip("torch")
-    for name in ("float64", "float32", "float16", "bfloat16"):
+    eights = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu")  # torch halves e5m2fnuz's eps
+    for name in ("float64", "float32", "float16", "bfloat16", *eights):
         mine, want = dc.finfo(getattr(dc, name)), torch.finfo(getattr(torch, name))
         assert (mine.eps, mine.max, mine.min, mine.tiny, mine.bits) == (
             want.eps,

@@ -69,7 +69,7 @@ def _progress() -> Any:
 NAMES: dict[str, StandIn] = {
     "torch.ops.load_library": error(_OPERATORS),
     "torch.library.Library": record("torch.ops.load_library", lambda _: Registrations),
-    **listed("torch.library", "register_fake register_autograd register_kernel", record("torch.ops.load_library")),
+    "torch.library.register_kernel": record("torch.ops.load_library"),
     "torch._custom_ops.custom_op": error(_OPERATORS),
     "torch._C.DispatchKeySet": true("names of dispatch keys, to be joined", Keys),
     "torch._C.DispatchKey": true("names of dispatch keys", KeyNames()),

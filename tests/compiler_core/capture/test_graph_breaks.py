@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from compiler_core.capture import CompiledFunction, compile
+from compiler_core.dtype import float32
 from compiler_core.errors import GraphBreak
 from compiler_core.log import DistCompileWarning
 from compiler_core.tensor.creation import full, ones, tensor
@@ -117,11 +119,92 @@ def test_arguments_that_no_guard_vouches_for_run_eager() -> None:
 
 
 def test_results_that_cannot_be_rebuilt_run_eager() -> None:
-    compiled = compile(lambda x: (x * 2, Mutable()), backend="aot_eager")
+    thing = Mutable()
+    compiled = compile(lambda x: (x * 2, thing), backend="aot_eager")
     with pytest.warns(DistCompileWarning, match="cannot return a Mutable"):
         result, other = compiled(ones(1))
     assert result.tolist() == [2.0]
-    assert isinstance(other, Mutable)
+    assert other is thing
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.layers: list[Any] = []
+        self.kind = float32
+
+
+class Layer:
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values, self.made = keys, values, Layer
+
+
+class Sliding(Cache):
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+
+    def add(self, *tensors: Tensor) -> None:
+        self.layers.append(Layer(*tensors))
+
+
+def cached(x: Tensor) -> tuple[Tensor, Sliding]:
+    cache = Sliding(3)
+    for factor in (2.0, 3.0):
+        y = x * factor
+        cache.add(y, y[:1])
+    return x.sum(), cache
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
+def test_objects_that_the_function_makes_come_out_made_anew(backend: str) -> None:
+    compiled = compile(cached, backend=backend, fullgraph=True)
+    caches = []
+    for number in (1.0, 5.0):
+        x = full((2,), number, requires_grad=True)
+        total, cache = compiled(x)
+        assert (type(cache), cache.window, cache.kind) == (Sliding, 3, float32)
+        assert [type(layer) for layer in cache.layers] == [Layer, Layer]
+        assert [layer.keys.tolist() for layer in cache.layers] == [[2 * number] * 2, [3 * number] * 2]
+        assert cache.layers[0].made is Layer
+        (total + cache.layers[1].values.sum()).backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [4.0, 1.0]
+        caches.append(cache)
+    assert caches[0] is not caches[1]
+    assert caches[0].layers is not caches[1].layers
+    caches[1].layers[0].keys.fill_(0)  # views of one memory, as eager
+    assert caches[1].layers[0].values.tolist() == [0.0]
+    assert caches[0].layers[0].values.tolist() == [2.0]
+    assert entries(compiled) == 1
+
+
+def _same_twice(x: Tensor) -> Any:
+    cache = Cache()
+    return cache, cache, x * 2
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+def _itself(x: Tensor) -> Any:
+    cache = Cache()
+    cache.layers.append(cache)
+    return cache
+
+
+@pytest.mark.parametrize("function", [_same_twice, _itself, lambda x: Slotted(x * 2)])
+def test_made_objects_that_cannot_be_rebuilt_run_eager(function: Any) -> None:
+    with pytest.raises(GraphBreak, match=r"cannot return a (Cache|Slotted)"):
+        compile(function, fullgraph=True)(ones(1))
+
+
+def test_dtypes_and_devices_come_out() -> None:
+    out = compile(lambda x: (x * 2, x.dtype, x.device), fullgraph=True)(ones(1))
+    assert out[1:] == (float32, ones(1).device)
 
 
 def test_the_users_own_errors_pass_through() -> None:

@@ -1,0 +1,34 @@
+"""Stand-ins for GPUs, and for attention that is generated for them.
+
+In: nothing. Out: `NAMES`. There is no GPU under this name (`torch.cuda.is_available()` is False).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, nothing_is_one, true
+
+_NO_GPU = "there is no GPU here: torch.cuda.is_available() is False"
+_FLEX = "flex_attention is not here; scaled_dot_product_attention takes a mask"
+
+
+def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> AbstractContextManager[None]:
+    """torch.autograd.graph.save_on_cpu: what a backward needs is on the CPU already."""
+    return nullcontext()
+
+
+NAMES: dict[str, StandIn] = {
+    **listed("torch.cuda", "CUDAGraph Stream StreamContext Event graph ExternalStream", nothing_is_one(_NO_GPU)),
+    **listed("torch.nn.attention.flex_attention", "BlockMask AuxRequest AuxOutput", nothing_is_one(_FLEX)),
+    **listed(
+        "torch.nn.attention.flex_attention",
+        "create_block_mask create_mask flex_attention and_masks or_masks",
+        error(_FLEX),
+    ),
+    "torch.nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE": true("what create_block_mask would take", 128),
+    "torch.autograd.graph.save_on_cpu": true("what a backward needs is on the CPU already", save_on_cpu),
+    "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex": nothing_is_one(
+        "vmap here takes tensors as indices without it"
+    ),
+}

@@ -1,12 +1,14 @@
 """Devices: one small object each. It says which array module computes, and what an event is.
 
-In: names ("cpu"). Out: `Device` objects, interned; `cpu` is the only one so far. Nothing else asks which device it is
-on. A CPU call returns when its work is done, so a CPU event is complete from the start; a GPU's will not be, and code
-that waits speaks of events for that reason.
+In: names ("cpu"). Out: `Device` objects; `cpu` and `meta` (shapes without data, see ops/meta_value.py) are interned and
+the only ones so far. `with device:` makes it the default of new tensors in this thread, `set_default_device` until told
+otherwise. A CPU call returns when its work is done, so a CPU event is complete from the start; a GPU's will not be, and
+code that waits speaks of events for that reason.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from types import ModuleType
 from typing import Any, Protocol
@@ -69,6 +71,8 @@ class Device:
         place = int(number) if number else index
         if kind == "cpu" and place in (None, 0):
             return _CPU
+        if kind == "meta" and place is None:
+            return _META
         self = object.__new__(cls)
         self.type, self.index = kind, place
         return self
@@ -80,6 +84,13 @@ class Device:
     def scale(self, array: Array, factor: float, out: Array) -> None:
         """out = array * factor, in its dtype. array, out: of this device, of one shape and dtype; may be the same."""
         self.xp.multiply(array, array.dtype.type(factor), out=out)
+
+    def __enter__(self) -> Device:
+        _default.inner.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _default.inner.pop()
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Device, (str(self),)
@@ -100,17 +111,44 @@ class Device:
 
 _CPU: Device = object.__new__(Device)
 _CPU.type, _CPU.index, _CPU.xp = "cpu", None, np
-cpu = _CPU
+_META: Device = object.__new__(Device)
+_META.type, _META.index, _META.xp = "meta", None, np
+cpu, meta = _CPU, _META
 device = Device
+
+
+class _Default(threading.local):
+    """The default device of a thread: what `set_default_device` said, and the blocks it is in, innermost last."""
+
+    def __init__(self) -> None:
+        self.inner: list[Device] = []
+        self.set: Device = _CPU
+
+
+_default = _Default()
+
+
+def default_device() -> Device:
+    """Where this thread makes tensors."""
+    return _default.inner[-1] if _default.inner else _default.set
+
+
+def set_default_device(device: str | Device | None) -> None:
+    """Make tensors there from now on, in this thread; None: on the CPU. Raises DeviceError for what is no device."""
+    _default.set = _CPU if device is None else Device(device)
 
 
 def check_device(name: str | Device | None) -> Device:
     """The device called `name`; None is the CPU. Raises DeviceError for one that is not there."""
-    found = _CPU if name is None else Device(name)
+    if name is None or name is _CPU:
+        return _CPU
+    found = Device(name)
+    if found.type == "meta":
+        return _META
     if found is not _CPU:
         raise DeviceError(
             f"there is no device {str(name)!r} here",
-            expected="cpu",
+            expected="cpu, or meta",
             remedy="use device='cpu'; GPUs are not supported yet",
         )
     return found

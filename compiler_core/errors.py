@@ -34,6 +34,12 @@ class DTypeError(DistCompileError, TypeError, RuntimeError):
     is_of_call = True
 
 
+class TypeNameError(DistCompileError, ValueError):
+    """The name of a tensor type that does not exist."""
+
+    is_of_call = True
+
+
 class ShapeError(DistCompileError, ValueError, RuntimeError):
     """Shapes that do not fit the operation or each other. A RuntimeError too, as in torch."""
 
@@ -64,6 +70,10 @@ class OpDefinitionError(DistCompileError):
 
 class DeviceError(DistCompileError, RuntimeError):
     """A device that does not exist on this machine, or that is not supported yet."""
+
+
+class NoDataError(DeviceError, NotImplementedError):
+    """The data of a tensor of device "meta" was asked for: it has none."""
 
 
 class AutogradError(DistCompileError, RuntimeError):

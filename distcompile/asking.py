@@ -1,13 +1,12 @@
-"""Small questions that model files ask torch itself: an assertion, the default device, a type's name.
+"""Small questions that model files ask torch itself: an assertion, a type's name.
 
-In: anything. Out: nothing, or an AssertionError; the CPU; a name.
+In: anything. Out: nothing, or an AssertionError; a name.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.device import Device, cpu
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -15,11 +14,6 @@ def _assert(condition: Any, message: str) -> None:
     """`assert condition, message`."""
     if not condition:
         raise AssertionError(message)
-
-
-def get_default_device() -> Device:
-    """Where tensors are made: the CPU."""
-    return cpu
 
 
 def typename(obj: Any) -> str:

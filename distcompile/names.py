@@ -26,7 +26,7 @@ absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
 """
 
 _CREATION = """
-arange as_tensor asarray:as_tensor empty empty_like eye from_numpy full full_like linspace ones ones_like tensor zeros
+arange empty empty_like eye from_numpy full full_like linspace ones ones_like tensor zeros
 zeros_like
 """
 
@@ -55,7 +55,8 @@ _OTHERS = {
     "compiler_core.tensor.random": (
         "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
     ),
-    "compiler_core.device": "device:Device",
+    "compiler_core.device": "device:Device get_default_device:default_device set_default_device",
+    "compiler_core.tensor.placement": "as_tensor:as_placed asarray:as_placed",
     "compiler_core.capture": "compile",
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
@@ -72,7 +73,7 @@ _OTHERS = {
     "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
     "compiler_core.tensor.legacy_types": (
         "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
-        "BoolTensor"
+        "BoolTensor set_default_tensor_type"
     ),
     "distcompile.nn.functional": (
         "alpha_dropout celu celu_ conv_tbc dropout feature_alpha_dropout hardshrink native_channel_shuffle "
@@ -91,7 +92,7 @@ _OTHERS = {
         "is_deterministic_algorithms_warn_only_enabled"
     ),
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
-    "distcompile.asking": "_assert get_default_device typename",
+    "distcompile.asking": "_assert typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",
     "math": "inf nan pi e",

@@ -20,6 +20,7 @@ from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Attrs, Op, Value, meta_of
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.random import current_shard
@@ -147,6 +148,10 @@ class CaptureTrace(GraphBuilder):
         return entry
 
     def _lift(self, cell: Cell, known: Known | None) -> Lifted:
+        if isinstance(cell.value, MetaValue):
+            raise GraphBreak(
+                "a tensor of device meta cannot be compiled", where=user_location(), remedy="give it data first"
+            )
         meta = meta_of(cell.current())
         role, source = ("input", "") if known is None else (known.role, known.source)
         return Lifted(self.placeholder(_short(source), meta, role=role, source=source), cell, known)

@@ -20,6 +20,7 @@ from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_
 from compiler_core.ops.composite_indexing import diagonal_mask
 from compiler_core.ops.composite_movement import narrow, reshape
 from compiler_core.ops.composite_pointwise import add, mul
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Value
 
 
@@ -45,6 +46,8 @@ def ones(size: Sequence[int], *, dtype: DType | None = None) -> Value:
 
 def full_like(input: Value, fill_value: Scalar, *, dtype: DType | None = None) -> Value:
     """fill_value in input's shape, and its dtype unless given."""
+    if isinstance(input, MetaValue):
+        return MetaValue(input.shape, dtype or input.dtype)
     return full(shape_of(input), fill_value, dtype=dtype or dtype_of(input))
 
 

@@ -34,6 +34,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_movement import movedim, permute, reshape
 from compiler_core.ops.composite_pointwise import truth
+from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.refusals import need_index, need_one_dtype
 from compiler_core.ops.registry import Value
 
@@ -122,6 +123,8 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(e, (bool, np.bool_)):
             result.append(bool(e))
         elif hasattr(e, "dtype") and hasattr(e, "shape") and dtype_of(e) is dt.bool_:
+            if isinstance(e, MetaValue):
+                raise no_data("indexing by a bool mask")
             if not isinstance(e, np.ndarray):
                 raise GraphBreak("indexing by a bool mask needs its data", remedy="use where or masked_fill")
             result.extend(np.nonzero(e) if e.ndim else [bool(e)])

@@ -1,8 +1,8 @@
 """Functions that order by value: sort, argsort, msort, topk, kthvalue, median, nanmedian, with torch's arguments.
 
 In: values. Out: values (differentiable: taken from the input at the places found) and places, i64.
-All come from the primitive argsort: stable, NaN counts as the largest. Where torch leaves the order of equal elements
-open (topk, kthvalue), ours is that of the stable sort.
+All come from the primitives of sorting.py: stable, NaN counts as the largest. Where torch leaves the order of equal
+elements open (topk, kthvalue), ours is that of the stable sort.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool
     if not x.shape:
         ordered = sort(x, dim)
         return ordered if k else ValuesAndIndices(*(narrow(reshape(v, 1), 0, 0, 0) for v in ordered))
-    places = narrow(_places(x, dim, largest), dim, 0, k)
+    places = prims.topk_places(x, k, normalize_dim(dim, len(x.shape)), largest)
     return ValuesAndIndices(take_along_dim(x, places, dim), places)
 
 
@@ -71,7 +71,7 @@ def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> Valu
         raise ShapeError("kthvalue: selected number k out of range for dimension", expected=f"1..{size}", got=str(k))
     if not x.shape:
         return sort(x)
-    return _one_place(x, narrow(_places(x, dim), dim, k - 1, 1), dim, keepdim)
+    return _one_place(x, prims.rank_place(x, k - 1, normalize_dim(dim, len(x.shape))), dim, keepdim)
 
 
 def median(input: Value, dim: int | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
@@ -97,18 +97,17 @@ def _median(x: Value, dim: int | None, keepdim: bool, ignore_nan: bool) -> Value
     size = x.shape[d]
     if size == 0:
         raise IndexError_("median: the dim must not be empty", got=str(tuple(x.shape)))
-    order = _places(x, d)
     if not dtype_of(x).is_floating_point:
-        return _one_place(x, narrow(order, d, (size - 1) // 2, 1), d, keepdim)
+        return _one_place(x, prims.rank_place(x, (size - 1) // 2, d), d, keepdim)
     spoiled = isnan(x)
     if not ignore_nan:
-        middle = narrow(order, d, (size - 1) // 2, 1)
+        middle = prims.rank_place(x, (size - 1) // 2, d)
         places = where(any(spoiled, d, True), argmax(cast_bits(spoiled), d, True), middle)
         return _one_place(x, places, d, keepdim)
     valid = prims.sub(prims.full(_kept(x.shape, d), size, dt.int64), sum(spoiled, d, True))
     last = prims.maximum(prims.sub(valid, prims.full_like(valid, 1)), prims.full_like(valid, 0))
     middle = prims.floor_divide(last, prims.full_like(last, 2))
-    return _one_place(x, take_along_dim(order, middle, d), d, keepdim)
+    return _one_place(x, take_along_dim(_places(x, d), middle, d), d, keepdim)
 
 
 def cast_bits(x: Value) -> Value:

@@ -18,21 +18,7 @@ _NAMES = {
     "axis": "dim", "keepdims": "keepdim", "axis0": "dim0", "axis1": "dim1", "indices": "indices_or_sections",
     "split_size": "split_size_or_sections",
 }  # fmt: skip
-_LAYOUTS = ("layout", "memory_format", "names", "pin_memory")
 _AS_ONE = ("shape", "size", "dims", "repeats")
-
-
-def creation_names(function: F) -> F:
-    """A function that makes tensors, taking the other names, and what has no meaning here: layouts, pinned memory."""
-    inner = numpy_names(function)
-
-    @functools.wraps(function)
-    def created(*args: Any, **kwargs: Any) -> Any:
-        for name in _LAYOUTS:
-            kwargs.pop(name, None)
-        return inner(*args, **kwargs)
-
-    return created  # type: ignore[return-value]
 
 
 def numpy_names(function: F) -> F:

@@ -14,6 +14,7 @@ from typing import Any
 from compiler_core.dtype import DType, of
 from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
 from compiler_core.ops.linalg_prims import *  # noqa: F403
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import OPS, Value, bind
 
 Ints = Sequence[int]
@@ -287,6 +288,14 @@ def argsort(x: Value, dim: int, descending: bool) -> Value:
     return bind(OPS["argsort"], x, dim=dim, descending=descending)
 
 
+def topk_places(x: Value, k: int, dim: int, largest: bool) -> Value:
+    return bind(OPS["topk_places"], x, k=k, dim=dim, largest=largest)
+
+
+def rank_place(x: Value, rank: int, dim: int) -> Value:
+    return bind(OPS["rank_place"], x, rank=rank, dim=dim)
+
+
 # ---- convolutions: stride, low, high, dilation one a spatial dim
 
 
@@ -435,4 +444,6 @@ def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
 
 def full_like(x: Value, value: Number) -> Value:
     """A constant of x's shape and dtype."""
+    if isinstance(x, MetaValue):
+        return x
     return full(tuple(x.shape), value, of(x.dtype))

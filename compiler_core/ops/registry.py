@@ -24,6 +24,7 @@ from compiler_core.dtype import DType, of
 from compiler_core.errors import GraphError, OpDefinitionError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
+from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.rules import LowerRule
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
@@ -195,6 +196,9 @@ def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:
     else:
         key = (op, *[(a.shape, a.dtype) for a in arrays], *attrs.items())
     if key not in _checked:
+        operands: Sequence[Any] = arrays
+        if any(type(a) is MetaValue for a in operands):
+            return infer_value(op, operands, attrs)  # type: ignore[return-value]
         _check(op, arrays, attrs)
         if len(_checked) >= _CACHE_LIMIT:
             _checked.clear()

@@ -64,7 +64,7 @@ def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value
             raise AutogradError(
                 "a gradient can be implied only for real outputs", got=str(meta), remedy="pass gradient="
             )
-        ones = prims.full(meta.shape, 1, meta.dtype)
+        ones = prims.full_like(tensor._read(), 1)
         return type(tensor)._wrap(ones) if create_graph else ones
     if tuple(grad.shape) != meta.shape:
         raise AutogradError("the gradient's shape is not the tensor's", expected=str(meta), got=str(meta_of(grad)))

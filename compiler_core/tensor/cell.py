@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from compiler_core.errors import GraphError
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace, use_trace
 from compiler_core.tensor import views
 
@@ -90,8 +91,8 @@ class Cell:
 
     @property
     def is_external(self) -> bool:
-        """Whether the cell was made outside of any trace: it holds an array, not a node."""
-        return isinstance(self.value, np.ndarray)
+        """Whether the cell was made outside of any trace: it holds an array (or stands for one), not a node."""
+        return isinstance(self.value, (np.ndarray, MetaValue))
 
 
 Cell.value = vars(Cell)["raw"]  # GuardedCell (fence.py) makes `value` a property that waits, and leaves `raw` as it is
@@ -163,7 +164,7 @@ def read(cell: Cell, handle: Tensor | None = None) -> Value:
     if trace is not None and cell.is_external:
         return cell_trace(trace).read_cell(cell, handle)
     value = cell.current()
-    if trace is None and not isinstance(value, np.ndarray):
+    if trace is None and not isinstance(value, (np.ndarray, MetaValue)):
         raise GraphError(
             f"a tensor made while tracing ({value!r}) was used after the trace ended",
             remedy="return it from the compiled function instead of keeping it in a global or an attribute",

@@ -17,13 +17,13 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
-from compiler_core.ops.numpy_names import creation_names
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import Cell, cell_trace
-from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.placement import creation_names, placed
+from compiler_core.tensor.tensor import Size, Tensor
 
 Shape = tuple[int, ...]
 SizeLike: TypeAlias = "int | Sequence[int]"
@@ -100,9 +100,19 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
             got=str(array.dtype),
         )
     if dtype is not None and array.dtype != dtype.numpy:
+        if dtype.kind in "iu" and array.dtype == np.int64 and not _holds_arrays(data):
+            _check_fits(array, dtype)
         return (array.real if array.dtype.kind == "c" and dtype.kind not in "cb" else array).astype(dtype.numpy)
     dt.of(array.dtype)
     return array
+
+
+def _check_fits(array: Array, dtype: DType) -> None:
+    """Raise DomainError for Python numbers beyond an integer dtype, as torch: an unsigned one takes them negated."""
+    high = int(np.iinfo(np.dtype(dtype.name)).max)
+    low = -high if dtype.kind == "u" else -high - 1
+    if array.size and (int(array.max()) > high or int(array.min()) < low):
+        raise DomainError(f"value cannot be converted to type {dtype.name} without overflow")
 
 
 def _holds_arrays(data: Any) -> bool:
@@ -112,6 +122,7 @@ def _holds_arrays(data: Any) -> bool:
     return isinstance(data, (np.ndarray, np.generic, Tensor))
 
 
+@placed
 def tensor(
     data: Any,
     *,
@@ -138,12 +149,21 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
 asarray = as_tensor
 
 
+def is_size(n: Any) -> bool:
+    """Whether torch's old constructors take `n` for a size, not for data."""
+    return hasattr(n, "__index__") and not hasattr(n, "__len__")
+
+
 def legacy_value(data: tuple[Any, ...]) -> Value:
-    """What torch.Tensor(*data) holds: data in the default dtype, or (here) zeros of the sizes given."""
-    dtype = dt.get_default_dtype()
-    if all(isinstance(n, int) for n in data):
-        return creation.zeros(sizes(data), dtype=dtype)
-    return tensor(data[0], dtype=dtype)._read()
+    """What torch.Tensor(*data) holds: data in the default dtype, a Tensor's own, or (here) zeros of the sizes given."""
+    dtype, first = dt.get_default_dtype(), data[0] if data else 0
+    if isinstance(first, Tensor) and first.ndim:
+        return first._read()
+    if not data or isinstance(first, Size) or all(map(is_size, data)):
+        return creation.zeros(sizes(data or (0,)), dtype=dtype)
+    if not hasattr(first, "__len__") or len(data) > 1:
+        raise DTypeError(f"new(): data must be a sequence (got {type(first).__name__})")
+    return tensor(first, dtype=dtype, device="cpu")._read()
 
 
 def from_numpy(array: Array) -> Tensor:

@@ -78,7 +78,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
 def exponential(input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Exponential draws of input's shape and dtype: -log(1 - u) / lambd."""
-    uniform = rand(input.shape, dtype=input.dtype, generator=generator)
+    uniform = rand(input.shape, dtype=input.dtype, generator=generator, device=input.device)
     return F.div(F.neg(F.log1p(F.neg(uniform))), lambd)  # type: ignore[no-any-return]
 
 

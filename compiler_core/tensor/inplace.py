@@ -17,8 +17,10 @@ from compiler_core.errors import GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.indexing import index_put
+from compiler_core.tensor.placement import on_meta
 
 if TYPE_CHECKING:
     from compiler_core.tensor.random import Generator
@@ -47,6 +49,9 @@ def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Value:
     from compiler_core.tensor.creation import as_tensor
 
     source = as_tensor(src)
+    if source.is_meta and not self.is_meta:
+        raise no_data("copying a tensor of device meta to the CPU")
+    source = on_meta(source) if self.is_meta else source
     dtype = dt.of(self.dtype)
     source = source if source.dtype is dtype else prims.cast(source, dtype)
     return F.expand(source, meta_of(self).shape)
@@ -69,9 +74,9 @@ def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     if a > b:
         raise ShapeError("uniform_ expects a range", expected="from <= to", got=f"from={a}, to={b}")
     if self.dtype.is_complex:  # both parts
-        parts = rand((*self.shape, 2), dtype=self.dtype.real, generator=generator)
+        parts = rand((*self.shape, 2), dtype=self.dtype.real, generator=generator, device=self.device)
         return prims.view_as_complex(F.add(F.mul(parts, b - a), a))
-    return F.add(F.mul(rand(self.shape, dtype=self.dtype, generator=generator), b - a), a)
+    return F.add(F.mul(rand(self.shape, dtype=self.dtype, generator=generator, device=self.device), b - a), a)
 
 
 def _normal(self: Tensor, mean: complex = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
@@ -80,14 +85,14 @@ def _normal(self: Tensor, mean: complex = 0.0, std: float = 1.0, *, generator: G
 
     if self.dtype.is_complex:  # both parts, each with half of the variance
         mean = complex(mean, mean)
-    return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator), std), mean)
+    return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator, device=self.device), std), mean)
 
 
 def _bernoulli(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Value:
     """1 with probability p, else 0."""
     from compiler_core.tensor.random_creation import rand
 
-    return prims.cast(F.lt(rand(self.shape, dtype=dt.float32, generator=generator), p), self.dtype)
+    return prims.cast(F.lt(rand(self.shape, dtype=dt.float32, generator=generator, device=self.device), p), self.dtype)
 
 
 def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Value:
@@ -99,7 +104,7 @@ def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: G
             0,
             low or min(1 << 8 * self.dtype.itemsize - 1, 1 << {8: 53, 4: 24, 2: 8}.get(self.dtype.itemsize, 7)),
         )
-    return prims.cast(randint(low, high, self.shape, generator=generator), self.dtype)
+    return prims.cast(randint(low, high, self.shape, generator=generator, device=self.device), self.dtype)
 
 
 def _derived(name: str, file: str = "derived") -> Callable[..., Value]:

@@ -110,7 +110,7 @@ def _contains(self: Tensor, element: object) -> bool:
 
 def _format(self: Tensor, spec: str) -> str:
     """As torch: one without dims is formatted as its number, others take no spec."""
-    if self.ndim == 0:
+    if self.ndim == 0 and not self.is_meta:
         return format(_scalar(self, "format()"), spec)
     if spec:
         raise TypeError("unsupported format string passed to Tensor.__format__")

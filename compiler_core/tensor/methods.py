@@ -16,12 +16,14 @@ from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.indexing import index_put, masked_select
 from compiler_core.tensor.own_views import own_view
+from compiler_core.tensor.placement import on_meta
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
@@ -146,20 +148,27 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         elif hasattr(arg, "_cell"):
             dtype = arg.dtype
     for device in devices:
-        check_device(device)
+        self = _moved(self, device)
     if dtype is not None and dtype is not self.dtype:
         return prims.cast(self, dtype)  # type: ignore[no-any-return]
     return _clone(self) if copy else self
 
 
-def _type(self: Tensor, dtype: DType | None = None) -> Tensor | str:
-    """This tensor in `dtype`; without one, the name torch would give its type."""
-    if dtype is not None:
-        return _to(self, getattr(dtype, "dtype", dtype))  # a dtype, or torch.FloatTensor and its like
-    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
-             "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
-             "complex64": "ComplexFloat", "complex128": "ComplexDouble"}  # fmt: skip
-    return f"distcompile.{names.get(self.dtype.name, self.dtype.name)}Tensor"
+def _moved(self: Tensor, device: Any) -> Tensor:
+    """This tensor on `device`, where it is if None. Raises NoDataError from meta to the CPU."""
+    place = self.device if device is None else check_device(device)
+    if place is self.device:
+        return self
+    if self.is_meta:
+        raise no_data("moving a tensor from device meta to the CPU")
+    return on_meta(self)
+
+
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Tensor | str:
+    """This tensor in `dtype` (a dtype, torch.FloatTensor, or its name); without one, the name of its type."""
+    from compiler_core.tensor.legacy_types import dtype_of_type, type_name
+
+    return type_name(self.dtype) if dtype is None else _to(self, dtype_of_type(dtype))
 
 
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
@@ -181,8 +190,8 @@ def _chalf(self: Tensor, memory_format: object = None) -> Tensor:
 
 
 def _cpu(self: Tensor) -> Tensor:
-    """This tensor: it is on the CPU already."""
-    return self
+    """This tensor: it is on the CPU already. Raises NoDataError for one of device meta."""
+    return _moved(self, "cpu")
 
 
 def _cuda(self: Tensor, device: object = None, non_blocking: bool = False) -> Tensor:
@@ -195,32 +204,38 @@ def _cuda(self: Tensor, device: object = None, non_blocking: bool = False) -> Te
 # ---- more of torch's names
 
 
+def _as(self: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of creation, where not given this tensor's."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {"dtype": self.dtype, "device": self.device, **given}
+
+
 def _new_full(self: Tensor, size: Any, fill_value: Any, **options: Any) -> Tensor:
     """`full` with this dtype, unless one is given. Options: dtype, device, requires_grad."""
     from compiler_core.tensor.creation import full
 
-    return full(size, fill_value, **{"dtype": self.dtype, **options})
+    return full(size, fill_value, **_as(self, options))
 
 
 def _new_zeros(self: Tensor, *size: Any, **options: Any) -> Tensor:
     """`zeros` with this dtype, unless one is given."""
     from compiler_core.tensor.creation import zeros
 
-    return zeros(*size, **{"dtype": self.dtype, **options})
+    return zeros(*size, **_as(self, options))
 
 
 def _new_ones(self: Tensor, *size: Any, **options: Any) -> Tensor:
     """`ones` with this dtype, unless one is given."""
     from compiler_core.tensor.creation import ones
 
-    return ones(*size, **{"dtype": self.dtype, **options})
+    return ones(*size, **_as(self, options))
 
 
 def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
     """`tensor(data)` with this dtype, unless one is given."""
     from compiler_core.tensor.creation import tensor
 
-    return tensor(data, **{"dtype": self.dtype, **options})
+    return tensor(data, **_as(self, options))
 
 
 def _equal(self: Tensor, other: Tensor) -> bool:
@@ -269,7 +284,12 @@ def _clamp_max(self: Tensor, max: Any) -> Tensor:
 
 
 def _data_ptr(self: Tensor) -> int:
-    """The address of the present array's first element: equal for handles on one cell, until it is written to."""
+    """The address of the present array's first element: equal for handles on one cell, until it is written to.
+
+    0 for one of device meta, as in torch.
+    """
+    if self.is_meta:
+        return 0
     return self._array("data_ptr()").__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 

@@ -59,6 +59,8 @@ def set_printoptions(
 
 def format_tensor(tensor: Tensor) -> str:
     """`repr` of a Tensor."""
+    if tensor.is_meta:
+        return _with_suffixes("tensor(...", _meta_suffixes(tensor), len("tensor("))
     array = tensor._array("printing")
     prefix = "tensor("
     if array.size == 0:
@@ -70,6 +72,11 @@ def format_tensor(tensor: Tensor) -> str:
     return _with_suffixes(prefix + text, _suffixes(tensor, array), len(prefix))
 
 
+def _meta_suffixes(tensor: Tensor) -> list[str]:
+    dtype = [] if tensor.dtype is dt.get_default_dtype() else [f"dtype={tensor.dtype!r}"]
+    return ["device='meta'", f"size={tuple(tensor.shape)}", *dtype, *_history(tensor)]
+
+
 def _suffixes(tensor: Tensor, array: Array) -> list[str]:
     dtype, result = dt.of(array), []
     if array.size == 0 and array.ndim != 1:
@@ -78,12 +85,14 @@ def _suffixes(tensor: Tensor, array: Array) -> list[str]:
     implied = dtype in literals and (array.size or dtype is dt.get_default_dtype())
     if not implied:
         result.append(f"dtype={dtype!r}")
+    return result + _history(tensor)
+
+
+def _history(tensor: Tensor) -> list[str]:
     edge = tensor._edge()
     if isinstance(edge, GradNode):
-        result.append(f"grad_fn={edge!r}")
-    elif edge is not None:
-        result.append("requires_grad=True")
-    return result
+        return [f"grad_fn={edge!r}"]
+    return [] if edge is None else ["requires_grad=True"]
 
 
 def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:

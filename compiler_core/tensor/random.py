@@ -24,6 +24,7 @@ from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import cell_trace
+from compiler_core.tensor.placement import is_meta_trace
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -99,7 +100,7 @@ class Generator:
         trace = current_trace()
         if trace is None:
             return self.take_keys(1), 0
-        if not isinstance(self, _DefaultGenerator):
+        if not isinstance(self, _DefaultGenerator) and not is_meta_trace():
             raise GraphBreak(
                 "a draw from a generator of one's own cannot be traced",
                 where=user_location(),

@@ -18,9 +18,10 @@ from compiler_core.errors import DomainError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
-from compiler_core.ops.numpy_names import creation_names
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
+from compiler_core.tensor.placement import creation_names, is_meta_trace
 from compiler_core.tensor.random import Generator, default_generator
 from compiler_core.tensor.tensor import Tensor
 
@@ -104,10 +105,12 @@ def randint(
 
 
 @creation_names
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None) -> Tensor:
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, device: DeviceLike = None
+) -> Tensor:
     """`randint` of input's shape and dtype."""
     bounds = (0, low) if high is None else (low, high)
-    return randint(*bounds, input.shape, dtype=dtype or input.dtype)
+    return randint(*bounds, input.shape, dtype=dtype or input.dtype, device=device)
 
 
 @creation_names
@@ -115,6 +118,8 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
     """A random permutation of 0..n-1: the order of n 64-bit draws. Cannot be traced."""
+    if is_meta_trace():
+        return Tensor._wrap(MetaValue((n,), dtype or dt.int64))
     if current_trace() is not None:
         raise GraphBreak(
             "randperm cannot be traced", where=user_location(), remedy="draw it outside the compiled function"

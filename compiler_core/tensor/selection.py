@@ -85,7 +85,7 @@ def multinomial(
     if replacement or num_samples == 1:
         picks = _inverted(rows, num_samples, generator)
     else:
-        uniform = rand(*rows.shape, generator=generator).numpy().astype(np.float64)
+        uniform = rand(*rows.shape, generator=generator, device="cpu").numpy().astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             keys = np.where(rows > 0, np.log(np.maximum(uniform, 1e-300)) / rows, -np.inf)
         picks = np.argsort(-keys, axis=1, kind="stable")[:, :num_samples]
@@ -94,7 +94,7 @@ def multinomial(
 
 def _inverted(rows: Array, count: int, generator: Generator | None) -> Array:
     cumulative = np.cumsum(rows, axis=1)
-    uniform = rand(len(rows), count, generator=generator).numpy() * cumulative[:, -1:]
+    uniform = rand(len(rows), count, generator=generator, device="cpu").numpy() * cumulative[:, -1:]
     pairs = zip(cumulative, uniform, strict=True)
     picks = np.stack([np.searchsorted(row, draws, side="right") for row, draws in pairs])
     last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)  # rounding must not reach a weight of zero

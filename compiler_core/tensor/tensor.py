@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.device import Device, cpu
+from compiler_core.device import Device, cpu, meta
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.registry import (
     OPS,
     Array,
@@ -43,6 +44,7 @@ from compiler_core.tensor.interop import Interop
 from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
+from compiler_core.tensor.placement import check_together
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode
 
 __all__ = ["Size", "Tensor", "ViewLink"]
@@ -141,8 +143,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
                 where=user_location(),
                 remedy="keep data-dependent Python out of the compiled function, or compile with fullgraph=False",
             )
-        value: Array = read(self._cell)
-        return value
+        value = read(self._cell)
+        if type(value) is MetaValue:
+            raise no_data(what)
+        return value  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> Size:
@@ -162,7 +166,12 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
     @property
     def device(self) -> Device:
         """Where the data lives."""
-        return cpu
+        return meta if type(self._cell.raw) is MetaValue else cpu
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether it has a shape and a dtype, and no data."""
+        return type(self._cell.raw) is MetaValue
 
     @property
     def _version(self) -> int:
@@ -351,7 +360,9 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()
-        out = run_eager(op, [v._cell.current() if isinstance(v, Tensor) else v for v in values], attrs)
+        out: Any = run_eager(op, [v._cell.current() if isinstance(v, Tensor) else v for v in values], attrs)
+        if type(out) is MetaValue:
+            check_together(values)
         if op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell):
             return _view(op, values, attrs, out)
         cell = Cell(out)
@@ -378,7 +389,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         """A leaf with its own cell. Raises AutogradError for a non-leaf, as torch."""
         if not self.is_leaf:
             raise AutogradError("only leaf tensors can be deep-copied", remedy="detach() it, or clone()")
-        new = self._rebuild_as(type(self), self._array("deepcopy()").copy(), self._requires_grad)
+        value = self._read() if self.is_meta else self._array("deepcopy()").copy()
+        new = self._rebuild_as(type(self), value, self._requires_grad)
         memo[id(self)] = new
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         new._grad = copy.deepcopy(self._grad, memo)
@@ -391,7 +403,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         return new
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (type(self), self._array("pickling"), self._requires_grad)
+        state = (type(self), self._read() if self.is_meta else self._array("pickling"), self._requires_grad)
         return Tensor._rebuild_as, state, (self.__dict__ or None)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -73,10 +73,11 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         from compiler_core.tensor.creation import leaf
+        from compiler_core.tensor.placement import chosen, run_on
 
-        result = function(*args, **kwargs)
-        value = result._read() if hasattr(result, "_cell") else result
-        return leaf(value, requires_grad, device) if out is None else write_out(out, leaf(value, False, device))
+        result = run_on(chosen(device), function, *args, **kwargs)
+        value = result._cell.value if hasattr(result, "_cell") else result
+        return leaf(value, requires_grad) if out is None else write_out(out, leaf(value))
 
     return call
 

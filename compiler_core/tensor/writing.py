@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.placement import on_meta
 from compiler_core.tensor.tape import TRACED, FunctionNode, GradNode, OutputNode
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ def assign(self: Tensor, result: Tensor) -> None:
 
 
 def _fit(self: Tensor, result: Tensor) -> Tensor:
+    if self.is_meta or result.is_meta:
+        result = _fit_meta(self, result)
     mine, other = meta_of(self), meta_of(result)
     if mine.shape != other.shape:
         raise ShapeError(
@@ -88,6 +92,13 @@ def _fit(self: Tensor, result: Tensor) -> Tensor:
             got=str(other),
         )
     return prims.cast(result, mine.dtype)  # type: ignore[no-any-return]
+
+
+def _fit_meta(self: Tensor, result: Tensor) -> Tensor:
+    """What is written to a meta tensor has no data either. Raises NoDataError for a meta result in another tensor."""
+    if not self.is_meta:
+        raise no_data("copying a tensor of device meta to the CPU")
+    return result if result.is_meta else on_meta(result)
 
 
 def _rebase(self: Tensor, result: Tensor) -> None:

@@ -120,7 +120,7 @@ def random_split(
             expected=str(total),
             got=str(sum(lengths)),
         )
-    order = cast("list[int]", randperm(total, generator=generator).tolist())
+    order = cast("list[int]", randperm(total, generator=generator, device="cpu").tolist())
     ends = itertools.accumulate(int(length) for length in lengths)
     return [Subset(dataset, order[end - int(length) : end]) for end, length in zip(ends, lengths, strict=True)]
 

@@ -48,7 +48,7 @@ class DistributedSampler(Sampler[int]):
         if self.shuffle:
             generator = Generator()
             generator.manual_seed(self.seed + self.epoch)
-            order = cast("list[int]", randperm(n, generator=generator).tolist())
+            order = cast("list[int]", randperm(n, generator=generator, device="cpu").tolist())
         else:
             order = list(range(n))
         left = order[self.start :]

@@ -188,7 +188,7 @@ def _ahead(fetches: Iterator[Fetch], loader: DataLoader) -> Iterator[Any]:
 
 def _epoch_seed(loader: DataLoader) -> int:
     """A new seed at every pass, drawn from the loader's generator or the default one, as in torch."""
-    high, low = randint(0, 1 << 31, (2,), generator=loader.generator).numpy().tolist()
+    high, low = randint(0, 1 << 31, (2,), generator=loader.generator, device="cpu").numpy().tolist()
     return int(high) << 31 | int(low)
 
 

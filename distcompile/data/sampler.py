@@ -68,10 +68,10 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, left = size_of(self.data_source), self.num_samples
         if self.replacement:
-            yield from cast("list[int]", randint(0, n, (left,), generator=self.generator).tolist())
+            yield from cast("list[int]", randint(0, n, (left,), generator=self.generator, device="cpu").tolist())
             return
         while left > 0:
-            order = cast("list[int]", randperm(n, generator=self.generator).tolist())
+            order = cast("list[int]", randperm(n, generator=self.generator, device="cpu").tolist())
             yield from order[:left]
             left -= n
 
@@ -86,7 +86,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in cast("list[int]", randperm(len(self.indices), generator=self.generator).tolist()):
+        for i in cast("list[int]", randperm(len(self.indices), generator=self.generator, device="cpu").tolist()):
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         count = self.num_samples if self.replacement else len(self.weights)
-        uniform = np.asarray(rand(count, generator=self.generator).numpy(), dtype=np.float64)
+        uniform = np.asarray(rand(count, generator=self.generator, device="cpu").numpy(), dtype=np.float64)
         if self.replacement:
             cumulative = np.cumsum(self.weights)
             picks = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")

@@ -53,13 +53,17 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """U(a, b)."""
     with no_grad():
-        return tensor.copy_(rand(*tensor.shape, generator=generator, dtype=tensor.dtype) * (b - a) + a)
+        return tensor.copy_(
+            rand(*tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device) * (b - a) + a
+        )
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """N(mean, std²)."""
     with no_grad():
-        return tensor.copy_(randn(*tensor.shape, generator=generator, dtype=tensor.dtype) * std + mean)
+        return tensor.copy_(
+            randn(*tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device) * std + mean
+        )
 
 
 def trunc_normal_(
@@ -71,6 +75,8 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """N(mean, std²) kept within [a, b], by the inverse of the distribution function."""
+    if tensor.is_meta:
+        return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
         warn_once(
             "init.trunc_normal", "trunc_normal_: mean is more than 2 std from [a, b]; the distribution may be off"
@@ -164,6 +170,8 @@ def kaiming_normal_(
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """A (semi-)orthogonal matrix f[rows, the rest], times gain."""
+    if tensor.is_meta:
+        return tensor
     if tensor.dim() < 2:
         raise ArgumentError("Only tensors with 2 or more dimensions are supported", got=f"{tensor.dim()}")
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
@@ -179,6 +187,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """N(0, std²) with the fraction `sparsity` of each column zero."""
+    if tensor.is_meta:
+        return tensor
     if tensor.dim() != 2:
         raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
     rows, columns = tensor.shape
@@ -191,6 +201,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """The identity of a convolution with `groups`: 1 at the kernel's centre from input channel c to output c."""
+    if tensor.is_meta:
+        return tensor
     if tensor.dim() not in (3, 4, 5):
         raise ArgumentError("Only tensors with 3, 4, or 5 dimensions are supported", got=f"{tensor.dim()}")
     outputs, inputs, *kernel = tensor.shape

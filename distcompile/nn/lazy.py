@@ -31,7 +31,8 @@ class UninitializedTensorMixin:
     def materialize(self, shape: Sequence[int], device: DeviceLike = None, dtype: DType | None = None) -> None:
         """Become an ordinary parameter (or buffer) of this shape, with values that mean nothing yet."""
         tensor = cast("Tensor", self)
-        tensor.data = empty(*shape, device=device, dtype=tensor.dtype if dtype is None else dtype)
+        place = tensor.device if device is None else device
+        tensor.data = empty(*shape, device=place, dtype=tensor.dtype if dtype is None else dtype)
         tensor.__class__ = self.cls_to_become
 
     @property
@@ -68,11 +69,11 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
+            memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype)
         return cast("UninitializedParameter", memo[id(self)])
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        return type(self), (self.requires_grad, None, self.dtype)
+        return type(self), (self.requires_grad, self.device, self.dtype)
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):
@@ -91,11 +92,11 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(dtype=self.dtype, persistent=self.persistent)
+            memo[id(self)] = type(self)(device=self.device, dtype=self.dtype, persistent=self.persistent)
         return cast("UninitializedBuffer", memo[id(self)])
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        return type(self), (False, None, self.dtype, self.persistent)
+        return type(self), (False, self.device, self.dtype, self.persistent)
 
 
 class LazyModuleMixin:

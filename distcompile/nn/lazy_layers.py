@@ -195,7 +195,7 @@ class _LazyNorm(LazyModuleMixin, NormBase):
         if track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
-            self.num_batches_tracked = zeros((), dtype=int64)
+            self.num_batches_tracked = zeros((), dtype=int64, device=device)
 
     def reset_parameters(self) -> None:
         """Weight one, bias zero, statistics reset, once there are sizes."""

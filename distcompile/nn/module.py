@@ -113,9 +113,9 @@ class Module(Stateful):
             )
         return self._apply(lambda t: _convert(t, device, dtype))
 
-    def to_empty(self, *, device: object, recurse: bool = True) -> Self:
-        """Replace all parameters and buffers by uninitialised ones on `device`."""
-        return self._apply(lambda t: empty_like(t.to(device)), recurse)
+    def to_empty(self, *, device: DeviceLike, recurse: bool = True) -> Self:
+        """Replace all parameters and buffers by uninitialised ones on `device`: data for a module made on "meta"."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def type(self, dst_type: DType) -> Self:
         """Convert all parameters and buffers, integer ones too."""

@@ -9,6 +9,7 @@ the module's own cells: they see later updates, as in torch; `copy.deepcopy` one
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -202,6 +203,13 @@ class Stateful(Hooked):
             return (
                 f"size mismatch for {key}: copying a param with shape {new.shape} from checkpoint, "
                 f"the shape in current model is {own.shape}."
+            )
+        if own.is_meta and not new.is_meta and not local_metadata.get("assign_to_params_buffers", False):
+            warnings.warn(
+                f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
+                "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state dictionary "
+                "to their corresponding key in the module instead of copying them in place?)",
+                stacklevel=2,
             )
         try:
             with no_grad():

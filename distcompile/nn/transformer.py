@@ -44,14 +44,15 @@ class _Layer(Module):
         activation: str | Activation,
         norm_first: bool,
         bias: bool,
+        device: DeviceLike,
         dtype: DType | None,
     ) -> None:
         super().__init__()
         for name, attention in attentions.items():
             self.add_module(name, attention)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, device=device, dtype=dtype)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, device=device, dtype=dtype)
         self.norm_first = norm_first
         self.activation = _activation(activation)
 
@@ -85,7 +86,7 @@ class TransformerEncoderLayer(_Layer):
             d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
         )
         super().__init__(
-            {"self_attn": attention}, d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype
+            {"self_attn": attention}, d_model, dim_feedforward, dropout, activation, norm_first, bias, device, dtype
         )
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
@@ -127,7 +128,7 @@ class TransformerDecoderLayer(_Layer):
             name: MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype)
             for name in ("self_attn", "multihead_attn")
         }
-        super().__init__(attentions, d_model, dim_feedforward, dropout, activation, norm_first, bias, dtype)
+        super().__init__(attentions, d_model, dim_feedforward, dropout, activation, norm_first, bias, device, dtype)
         for i in (1, 2, 3):
             setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype))
         for i in (1, 2, 3):

@@ -65,7 +65,7 @@ def ctc_loss(
 
 def _lengths(lengths: Lengths, batch: int) -> Tensor:
     """i64[N]."""
-    result = lengths.to(int64) if isinstance(lengths, Tensor) else tensor(list(lengths), dtype=int64)
+    result = lengths.to(int64) if isinstance(lengths, Tensor) else tensor(list(lengths), dtype=int64, device="cpu")
     result = result.reshape(-1)
     if tuple(result.shape) != (batch,):
         raise ShapeError("there must be one length for each of the batch", expected=str(batch), got=str(result.shape))
@@ -88,8 +88,8 @@ def _padded(targets: Tensor, target_lengths: Lengths, batch: int) -> tuple[Tenso
     column = np.arange(max(int(numbers.max(initial=0)), 1))
     place = np.where(column < numbers[:, None], starts[:, None] + column, 0)
     if targets.shape[0] == 0:
-        return tensor(np.zeros(place.shape, np.int64)), counts
-    return targets.to(int64)[tensor(place)], counts
+        return tensor(np.zeros(place.shape, np.int64), device="cpu"), counts
+    return targets.to(int64)[tensor(place, device="cpu")], counts
 
 
 def _negative_log_likelihood(
@@ -98,13 +98,13 @@ def _negative_log_likelihood(
     """f[N]. States are the labels with blanks between and around them, 2S + 1 of them."""
     steps, batch, _ = frames.shape
     places = 2 * labels.shape[1] + 1
-    inside = arange(labels.shape[1]) < label_counts.unsqueeze(1)
+    inside = arange(labels.shape[1], device=labels.device) < label_counts.unsqueeze(1)
     labels = C.where(inside, labels, blank)  # what pads is not looked at
     blanks = labels.new_full(tuple(labels.shape), blank)
     states = C.cat([C.stack([blanks, labels], -1).reshape(batch, places - 1), blanks.new_full((batch, 1), blank)], 1)
     emitted = C.gather(frames, 2, states.unsqueeze(0).expand(steps, batch, places))
     before = C.pad(states, (2, 0), value=-1)[:, :places]
-    may_skip = (states != blank) & (states != before) & (arange(places) >= 2)
+    may_skip = (states != blank) & (states != before) & (arange(places, device=states.device) >= 2)
     score = C.pad(frames.new_zeros((batch, 1)), (0, places - 1), value=-math.inf)
     for step in range(steps):
         one, two = (C.pad(score, (k, 0), value=-math.inf)[:, :places] for k in (1, 2))
@@ -113,7 +113,9 @@ def _negative_log_likelihood(
     last = C.gather(score, 1, (2 * label_counts).unsqueeze(1))[:, 0]
     label = C.gather(score, 1, (2 * label_counts - 1).clamp(min=0).unsqueeze(1))[:, 0]
     loss = -_log_sum_exp(last, C.where(label_counts > 0, label, -math.inf))
-    probability = frames.exp() * (arange(steps).unsqueeze(1) < frame_counts).unsqueeze(2).to(frames.dtype)
+    probability = frames.exp() * (arange(steps, device=frames.device).unsqueeze(1) < frame_counts).unsqueeze(2).to(
+        frames.dtype
+    )
     softmax = (probability - probability.detach()).sum((0, 2))  # 0, with the gradient of the softmax
     return C.where(loss == math.inf, loss, loss + softmax)
 

@@ -103,7 +103,7 @@ def embedding_bag(
     valid = input >= 0 if padding_idx is None else input != padding_idx % weight.shape[0]
     if offsets is None:
         return _reduced(rows, valid, mode)
-    places = arange(input.shape[0]).unsqueeze(0)
+    places = arange(input.shape[0], device=input.device).unsqueeze(0)
     starts = (offsets[:-1] if include_last_offset else offsets).unsqueeze(1)
     ends = C.cat([offsets[1:], offsets.new_full((0 if include_last_offset else 1,), input.shape[0])]).unsqueeze(1)
     inside = (places >= starts) & (places < ends) & valid.unsqueeze(0)  # (B, n)

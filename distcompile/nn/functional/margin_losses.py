@@ -131,7 +131,7 @@ def multi_margin_loss(
     loss = (margin - chosen + scores).clamp(min=0)
     loss = loss if p == 1 else loss * loss
     loss = loss if weight is None else loss * C.index_select(weight, 0, classes).unsqueeze(1)
-    others = arange(scores.shape[1]).unsqueeze(0) != classes.unsqueeze(1)
+    others = arange(scores.shape[1], device=scores.device).unsqueeze(0) != classes.unsqueeze(1)
     loss = C.where(others, loss, 0.0).sum(1) / scores.shape[1]
     return _reduced(loss if input.dim() == 2 else loss[0], reduction)
 
@@ -153,7 +153,9 @@ def multilabel_margin_loss(
     count = scores.shape[1]
     counts = (classes < 0).to(classes.dtype).cumsum(1) == 0  # (N, C): before the first -1
     place = C.where(counts, classes, 0)
-    matches = (place.unsqueeze(2) == arange(count)) & counts.unsqueeze(2)  # (N, j, i): label j is class i
+    matches = (place.unsqueeze(2) == arange(count, device=place.device)) & counts.unsqueeze(
+        2
+    )  # (N, j, i): label j is class i
     distance = (1 - C.gather(scores, 1, place).unsqueeze(2) + scores.unsqueeze(1)).clamp(min=0)
     pairs = counts.unsqueeze(2) & matches.any(1, keepdim=True).logical_not()
     loss = C.where(pairs, distance, 0.0).sum((1, 2)) / count

@@ -58,7 +58,7 @@ def _fractional(
         output_size = [int(n * r) for n, r in zip(sizes, ratios)]
     if samples is None:
         batch = 1 if input.dim() == rank + 1 else input.shape[0]
-        samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype)
+        samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype, device=input.device)
     return fractional_max_pool(rank, input, kernel_size, output_size, samples)
 
 

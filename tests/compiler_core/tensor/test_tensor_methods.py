@@ -208,7 +208,7 @@ def test_conversions_return_the_tensor_itself_where_nothing_changes() -> None:
     assert x.to(dt.float64, copy=True) is not x
     assert x.to("cpu", dt.float32).dtype is dt.float32
     assert x.type(dt.int32).dtype is dt.int32
-    assert x.type() == "distcompile.DoubleTensor"
+    assert x.type() == "torch.DoubleTensor"
     assert [x.half().dtype, x.bfloat16().dtype, x.bool().dtype, x.byte().dtype, x.char().dtype, x.short().dtype] == [
         dt.float16, dt.bfloat16, dt.bool_, dt.uint8, dt.int8, dt.int16,
     ]  # fmt: skip

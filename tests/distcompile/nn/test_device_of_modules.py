@@ -37,6 +37,15 @@ def test_a_device_that_is_not_here_is_refused(name: str) -> None:
         layer(*fitting[0], device="cuda")
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_on_meta_holds_nothing_else(name: str) -> None:
+    layer = getattr(nn, name)
+    arguments = next(arguments for arguments in ARGUMENTS if made(layer, arguments, "cpu"))
+    on_meta = layer(*arguments, device="meta")
+    here = {key: not t.is_meta for key, t in (*on_meta.named_parameters(), *on_meta.named_buffers())}
+    assert not any(here.values()), here
+
+
 def made(layer: Any, arguments: tuple[Any, ...], device: str) -> bool:
     try:
         layer(*arguments, device=device)

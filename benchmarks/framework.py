@@ -25,8 +25,11 @@ _RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 def pin() -> None:
     """Bind this process to one core, by its rank on this host; before anything counts its cores. Both sides alike.
 
-    BENCH_PIN=rank: by its rank among all, for hosts that are namespaces of one machine and share its cores.
+    With more than one thread (OMP_NUM_THREADS) it is not bound. BENCH_PIN=rank: by its rank among all, for hosts that
+    are namespaces of one machine and share its cores.
     """
+    if int(os.environ.get("OMP_NUM_THREADS", "1")) > 1:
+        return
     names = _RANKS if os.environ.get("BENCH_PIN") == "rank" else _LOCAL_RANKS
     place = next((int(os.environ[name]) for name in names if name in os.environ), 0)
     cores = sorted(os.sched_getaffinity(0))
@@ -39,7 +42,7 @@ torch: Any = importlib.import_module(NAME)
 nn: Any = importlib.import_module(f"{NAME}.nn")
 F: Any = importlib.import_module(f"{NAME}.nn.functional")
 if NAME == "torch":
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
 def identity() -> dict[str, str]:

@@ -54,6 +54,19 @@ class Knob(Generic[T]):
             raise ConfigError(f"{self.env}={text!r} is not valid: {error}", expected=self.__doc__ or "") from error
 
 
+def available_cores() -> int:
+    """The cores that this process may run on: its affinity mask, where the system has such."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _threads(text: str) -> int:
+    """The first number of OpenMP's list, which is that of the outermost level."""
+    number = int(text.split(",")[0])
+    if number < 1:
+        raise ValueError("it must be at least 1")
+    return number
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -152,7 +165,13 @@ class Config:
         "time limit of waits for other ranks that were given none, in seconds; 0: no watchdog",
         affects_codegen=False,
     )
-    num_threads = Knob("OMP_NUM_THREADS", int, 1, "threads of a generated kernel", affects_codegen=False)
+    num_threads = Knob(
+        "OMP_NUM_THREADS",
+        _threads,
+        available_cores(),
+        "threads that compiled code computes with; unset: as many as there are cores that this process may use",
+        affects_codegen=False,
+    )
 
     def __init__(self) -> None:
         self.values: dict[str, object] = {}

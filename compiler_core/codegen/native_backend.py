@@ -13,8 +13,6 @@ Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +24,6 @@ import numpy as np
 from compiler_core import log
 from compiler_core.config import config
 from compiler_core.dtype import by_name
-from compiler_core.errors import CompilerFailedError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import ChannelsLast
 from compiler_core.graph.print import print_attrs, print_graph
@@ -61,17 +58,16 @@ class NativeBackend:
     def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
         toolchain = find_toolchain()
-        threads = _wants_threads(toolchain)
         builds: list[Path] = []
 
         def build(folder: Path) -> Manifest:
             builds.append(folder)
-            return _build(folder, graphs, name, toolchain, threads)
+            return _build(folder, graphs, name, toolchain)
 
-        entry = load_or_build(artefact_key(graphs, toolchain, threads=threads), build)
+        entry = load_or_build(artefact_key(graphs, toolchain), build)
         if not builds and _is_shown():
-            _generate(graphs, name, threads)
-        return _load(entry, with_threads(toolchain) if threads else toolchain, threads)
+            _generate(graphs, name)
+        return _load(entry, toolchain)
 
 
 def _judge(routine: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> onednn.Yes | onednn.No:
@@ -90,70 +86,41 @@ def _is_shown() -> bool:
     return bool(config.dump_dir) or any(log.is_on(artefact) for artefact in ("fusion", "memory", "loop_ir", "code"))
 
 
-def _wants_threads(toolchain: Toolchain) -> bool:
-    """Whether to write OpenMP loops: more than one thread asked for, and a compiler that has OpenMP."""
-    if config.num_threads <= 1:
-        return False
-    if not has_openmp(toolchain):
-        log.warn_once("openmp", f"{toolchain.path} has no OpenMP: generated kernels run in one thread")
-        return False
-    return True
-
-
-def has_openmp(toolchain: Toolchain) -> bool:
-    """Whether `toolchain` compiles and links with -fopenmp. Tried once; the answer is an artefact like any other."""
-    key = make_key({"openmp": toolchain.key()})
-    return bool(load_or_build(key, lambda folder: {"openmp": _try_openmp(folder, toolchain)}).manifest["openmp"])
-
-
-def _try_openmp(folder: Path, toolchain: Toolchain) -> bool:
-    from compiler_core.runtime.build import build_library
-
-    loop = "void f(int* p) {\n#pragma omp parallel for\n  for (int i = 0; i < 64; ++i) p[i] = i;\n}\n"
-    try:
-        build_library({"openmp": loop}, folder / LIBRARY, with_threads(toolchain))
-    except CompilerFailedError as error:
-        shutil.rmtree(Path(error.where).parent)
-        return False
-    return True
-
-
-def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, threads: bool) -> str:
+def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain) -> str:
     """The cache key of `graphs` compiled together. Computed from text; needs no lowering."""
     return make_key(
         {
             "graphs": "\n".join(print_graph(graph) for graph in graphs),
             "knobs": repr(config.codegen_key()),
-            "threads": str(threads),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
         }
     )
 
 
-def _generate(graphs: Sequence[Graph], name: str, threads: bool) -> tuple[list[Program], Source]:
+def _generate(graphs: Sequence[Graph], name: str) -> tuple[list[Program], Source]:
     """Graphs to programs to C++ text, every stage recorded. The heavy imports are here."""
     from compiler_core.codegen.cpp.program import print_source
     from compiler_core.lowering.lower import lower_and_schedule
 
     programs = _with_symbols(lower_and_schedule(graphs, name))
     with timed(name, "emit"):
-        source = print_source(programs, threads=threads)
+        source = print_source(programs)
     for stem, text in source.units.items():
         record(name, "emit", partial(str, text), part=stem, artefact="code")
     return programs, source
 
 
-def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, threads: bool) -> Manifest:
+def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain) -> Manifest:
     """Everything that a cache hit skips."""
     from compiler_core.codegen.step_costs import step_costs
     from compiler_core.runtime.build import build_library
 
-    programs, source = _generate(graphs, name, threads)
+    programs, source = _generate(graphs, name)
     for stem, text in source.units.items():
         (folder / f"{stem}.cpp").write_text(text)
     with timed(name, "build"):
-        build_library(source.units, folder / LIBRARY, with_threads(toolchain) if threads else toolchain)
+        build_library(source.units, folder / LIBRARY, toolchain)
     offsets = _write_constants(folder / CONSTANTS, programs)
     rows = [
         _describe(program, graph, source.messages).to_json()
@@ -167,10 +134,6 @@ def _with_symbols(programs: Sequence[Program]) -> list[Program]:
     """The programs under names that are C++ identifiers, all different, and clash with nothing."""
     stems = ["".join(c if c.isalnum() else "_" for c in program.name) for program in programs]
     return [replace(p, name=f"run{k}_{stem}") for k, (p, stem) in enumerate(zip(programs, stems, strict=True))]
-
-
-def with_threads(toolchain: Toolchain) -> Toolchain:
-    return replace(toolchain, flags=(*toolchain.flags, "-fopenmp"))
 
 
 def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
@@ -207,10 +170,8 @@ def _read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
     return [np.frombuffer(data, by_name(d).numpy, count, offset).copy() for d, count, offset in rows]
 
 
-def _load(entry: Entry, toolchain: Toolchain, threads: bool) -> list[NativeExecutable]:
+def _load(entry: Entry, toolchain: Toolchain) -> list[NativeExecutable]:
     library = load_library(entry.file(LIBRARY))
-    if threads:
-        _set_threads(library)
     data = entry.read(CONSTANTS)
     units = tuple(entry.file(f"{stem}.cpp") for stem in entry.manifest["units"])
     source = ProfileSource(entry.folder.name, units, toolchain)
@@ -218,32 +179,6 @@ def _load(entry: Entry, toolchain: Toolchain, threads: bool) -> list[NativeExecu
     for executable in executables:
         announce(executable)
     return executables
-
-
-class _Forks:
-    """Libraries with OpenMP loops. A forked child inherits no threads and waits for them for ever: it runs on one."""
-
-    def __init__(self) -> None:
-        self.libraries: list[ctypes.CDLL] = []
-        self.is_child = False
-
-    def forked(self) -> None:
-        """In the child, after a fork."""
-        self.is_child = True
-        for library in self.libraries:
-            ctypes.c_int32.in_dll(library, "dc_num_threads").value = 1
-
-
-_forks = _Forks()
-
-
-def _set_threads(library: ctypes.CDLL) -> None:
-    """Tell a library with OpenMP loops how many threads to use."""
-    if not _forks.libraries and not _forks.is_child:
-        os.register_at_fork(after_in_child=_forks.forked)
-    _forks.libraries.append(library)
-    number = ctypes.c_int32.in_dll(library, "dc_num_threads")
-    number.value = 1 if _forks.is_child else config.num_threads
 
 
 def _executable(row: dict[str, Any], library: ctypes.CDLL, data: bytes, source: ProfileSource) -> NativeExecutable:

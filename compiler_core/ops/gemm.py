@@ -4,8 +4,9 @@ Operands: a (*batch, m, k), b (*batch, k, n), and perhaps scale, one element rea
 attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least
 the length of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the
 batch.
-The C call is CBLAS's, in loops over the batch axes: with row-major order (code 101) a matrix of unit column stride is
-passed as it is (111), one of unit row stride as transposed (112).
+The C call is CBLAS's, in loops over the batch axes, and stays in the thread that calls it; big products, and batches,
+are shared out among the pool's threads (runtime/pool.py). In row-major order (code 101) a matrix of unit column stride
+is passed as it is (111), one of unit row stride as transposed (112).
 """
 
 from __future__ import annotations
@@ -33,12 +34,31 @@ _SYMBOL: dict[DType, str] = {
     float32: "cblas_sgemm", float64: "cblas_dgemm", complex64: "cblas_cgemm", complex128: "cblas_zgemm",
 }  # fmt: skip
 
-_HELPER = """\
+# A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
+# of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
+# of its blocking: thus the bits do not depend on the number of threads.
+_PART = 1 << 20
+_TILES = 192
+_SHARES = 2  # parts of a product for every thread; each of them packs the other matrix anew
+
+_HELPER = (
+    """\
 template <class T>
 static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a, int lda,
                            const T* b, int ldb, T beta, T* c, int ldc) {
   typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
-  ((gemm)routine)(101, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  const int64_t slice = (int64_t)(m < n ? m : n) * k;  // one row or column of the longer direction
+  const int64_t least = (DC_PART / (slice ? slice : 1) / DC_TILES + 1) * DC_TILES;
+  if (m >= n)
+    dc_parallel(m, least, [&](int64_t from, int64_t to) {
+      const T* const rows = a + from * (ta == 111 ? lda : 1);
+      ((gemm)routine)(101, ta, tb, to - from, n, k, alpha, rows, lda, b, ldb, beta, c + from * ldc, ldc);
+    }, DC_SHARES);
+  else
+    dc_parallel(n, least, [&](int64_t from, int64_t to) {
+      const T* const columns = b + from * (tb == 111 ? 1 : ldb);
+      ((gemm)routine)(101, ta, tb, m, to - from, k, alpha, a, lda, columns, ldb, beta, c + from, ldc);
+    }, DC_SHARES);
 }
 template <class T>
 static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a,
@@ -48,7 +68,10 @@ static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, i
   ((gemm)routine)(101, ta, tb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc);
 }
 
-"""
+""".replace("DC_PART", str(_PART))
+    .replace("DC_TILES", str(_TILES))
+    .replace("DC_SHARES", str(_SHARES))
+)
 
 
 def _define(out: Array, a: Array, b: Array, *scale: Array, alpha: float, beta: float) -> None:
@@ -83,9 +106,18 @@ def _emit(call: CCall) -> Iterator[str]:
     c, ctype = call.result, call.result.layout.dtype.ctype
     *batch, m, n = c.layout.shape
     pad = "  "
-    for axis, extent in enumerate(batch):
-        yield f"{pad}for (int64_t b{axis} = 0; b{axis} < {extent}; ++b{axis})"
-        pad += "  "
+    work = math.prod((*batch, m, n, a.layout.shape[-1]))
+    shared = math.prod(batch) > 1 and work >= _PART
+    if shared:
+        yield f"{pad}dc_parallel({math.prod(batch)}, 1, [&](int64_t dc_from, int64_t dc_to) {{"
+        yield f"{pad}  for (int64_t dc_at = dc_from; dc_at < dc_to; ++dc_at) {{"
+        pad += "    "
+        for axis, extent in enumerate(batch):
+            yield f"{pad}const int64_t b{axis} = dc_at / {math.prod(batch[axis + 1 :])} % {extent};"
+    else:
+        for axis, extent in enumerate(batch):
+            yield f"{pad}for (int64_t b{axis} = 0; b{axis} < {extent}; ++b{axis})"
+            pad += "  "
     (ta, lda), (tb, ldb), (_, ldc) = _order(a.layout), _order(b.layout), _order(c.layout)
     alpha = f"({ctype}){call.attrs['alpha']!r}"
     if scale:
@@ -96,6 +128,9 @@ def _emit(call: CCall) -> Iterator[str]:
     routine = call.symbol(_SYMBOL[c.layout.dtype])
     function = "dc_complex_gemm" if c.layout.dtype.is_complex else "dc_gemm"
     yield f"{pad}{function}<{ctype}>({routine}, {ta}, {tb}, {sizes}, {matrices});"
+    if shared:
+        yield "    }"
+        yield "  });"
 
 
 def _order(matrix: Strided) -> tuple[int, int]:

@@ -224,10 +224,8 @@ static void dc_recurrent(const dc_sequence& sequence, X x, M w, B b, F h0, F las
   dc_step* const steps = (dc_step*)dc_aligned(states + 2 * half) + 1;
   dc_fill_steps(sequence, sequence.reverse, steps);
   __builtin_memset(states, 0, 2 * half * sizeof(T));
-#pragma omp parallel num_threads(dc_num_threads)
-  {
-#pragma omp for schedule(static)
-    for (int block = 0; block < blocks; ++block) {
+  dc_parallel(blocks, 1, [&](int64_t from, int64_t to) {
+    for (int block = (int)from; block < to; ++block) {
       const int64_t j0 = (int64_t)block * W, width = H - j0 > lanes ? W : (int)lanes;
       for (int64_t g = 0; g < G; ++g)
         for (int64_t p = 0; p < H; ++p) {
@@ -235,15 +233,15 @@ static void dc_recurrent(const dc_sequence& sequence, X x, M w, B b, F h0, F las
           for (int64_t j = 0; j < width; ++j) to[j] = j0 + j < H ? w(g * H + j0 + j, p) : 0;
         }
     }
-    for (int64_t k = 0; k < sequence.steps; ++k) {
-      const dc_step step = steps[k], before = steps[k - 1];
-      T* const now = states + k % 2 * half;
-      T* const next = states + (k + 1) % 2 * half;
-#pragma omp single
-      for (int64_t r = before.size; r < step.size; ++r)
-        for (int64_t j = 0; j < H; ++j) now[r * LDA + j] = h0(r, j);
-#pragma omp for schedule(static)
-      for (int block = 0; block < blocks; ++block) {
+  });
+  for (int64_t k = 0; k < sequence.steps; ++k) {
+    const dc_step step = steps[k], before = steps[k - 1];
+    T* const now = states + k % 2 * half;
+    T* const next = states + (k + 1) % 2 * half;
+    for (int64_t r = before.size; r < step.size; ++r)
+      for (int64_t j = 0; j < H; ++j) now[r * LDA + j] = h0(r, j);
+    dc_parallel(blocks, 1, [&](int64_t from, int64_t to) {
+      for (int block = (int)from; block < to; ++block) {
         const int64_t j0 = (int64_t)block * W;
         const T* const panel = packed + G * H * j0;
         if (j0 + W <= H)
@@ -253,7 +251,7 @@ static void dc_recurrent(const dc_sequence& sequence, X x, M w, B b, F h0, F las
         else
           dc_forward_block<Cell, H, LDA, 1>(H % W, j0, step, before, panel, now, next, x, b, last0, h, cells, saved);
       }
-    }
+    });
   }
 }
 
@@ -309,23 +307,22 @@ static void dc_recurrent_backward(const dc_sequence& sequence, G0 g, G1 gc, G2 g
   dc_step* const steps = (dc_step*)dc_aligned(carry + sequence.batch * H) + 1;
   dc_fill_steps(sequence, !sequence.reverse, steps);
   __builtin_memset(gates, 0, (2 * half + sequence.batch * H) * sizeof(T));
-#pragma omp parallel num_threads(dc_num_threads)
-  {
-#pragma omp for schedule(static)
-    for (int block = 0; block < blocks; ++block) {
+  dc_parallel(blocks, 1, [&](int64_t from, int64_t to) {
+    for (int block = (int)from; block < to; ++block) {
       const int64_t j0 = (int64_t)block * W, width = H - j0 > lanes ? W : (int)lanes;
       for (int64_t p = 0; p < D; ++p) {
         T* const to = packed + D * j0 + p * width;
         for (int64_t j = 0; j < width; ++j) to[j] = j0 + j < H ? w(p, j0 + j) : 0;
       }
     }
-    for (int64_t k = 0; k <= sequence.steps; ++k) {
-      const T* const now = gates + k % 2 * half;
-      T* const next = gates + (k + 1) % 2 * half;
-      const dc_step* const at = steps + k;
-      const int64_t depth = k ? (int)D : 0;  // nothing comes back to the step that is visited first
-#pragma omp for schedule(static)
-      for (int block = 0; block < blocks; ++block) {
+  });
+  for (int64_t k = 0; k <= sequence.steps; ++k) {
+    const T* const now = gates + k % 2 * half;
+    T* const next = gates + (k + 1) % 2 * half;
+    const dc_step* const at = steps + k;
+    const int64_t depth = k ? (int)D : 0;  // nothing comes back to the step that is visited first
+    dc_parallel(blocks, 1, [&](int64_t from, int64_t to) {
+      for (int block = (int)from; block < to; ++block) {
         const int64_t j0 = (int64_t)block * W;
         const T* const panel = packed + D * j0;
         if (j0 + W <= H)
@@ -338,7 +335,7 @@ static void dc_recurrent_backward(const dc_sequence& sequence, G0 g, G1 gc, G2 g
           dc_backward_block<Cell, H, LDA, 1>(H % W, j0, at, depth, panel, now, next, g, gc, gs, h, cells, saved, first,
                                              carry, dx, dq, dh0, dc0);
       }
-    }
+    });
   }
 }
 

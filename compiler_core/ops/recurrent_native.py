@@ -5,7 +5,7 @@ call, the C++ that they need, the scratch memory. Method: a step is a product of
 share, so that a library, which would copy the matrix anew for every step, is bound by memory. Here the matrix is copied
 once, in blocks of columns of two vectors; a kernel holds up to 12 rows of a block in registers; the gates of a block
 are worked on while they are in the L1 cache. All sizes are template arguments, so that addresses are constants.
-With OpenMP the blocks of a step go to several threads, which meet after every step.
+The blocks of a step go to the pool's threads, which meet after every step.
 Source: the blocking is that of Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication".
 """
 

@@ -2,7 +2,7 @@
 
 In: names of symbols. Out: `routine_table()`: a C array of function pointers in their order, for native calls.
 Generated code is not linked against the library, so an artefact does not remember where a wheel was installed.
-OpenBLAS reads OPENBLAS_NUM_THREADS or OMP_NUM_THREADS when it is loaded, which happens at the first compiled call.
+It runs in the thread that calls it: generated code shares products out among the threads of runtime/pool.py itself.
 NumPy brings an OpenBLAS of its own; the two share nothing.
 """
 
@@ -25,7 +25,9 @@ def load_openblas() -> ctypes.CDLL:
     for folder in folders or ():
         for path in sorted(Path(folder, "lib").glob("libscipy_openblas*.*")):
             if path.suffix in (".so", ".dylib"):
-                return ctypes.CDLL(str(path))
+                library = ctypes.CDLL(str(path))
+                library.scipy_openblas_set_num_threads(1)
+                return library
     raise BackendError(
         "the OpenBLAS that generated code calls is not installed",
         remedy='pip install scipy-openblas32, or compile(..., backend="aot_eager")',

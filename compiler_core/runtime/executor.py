@@ -31,6 +31,7 @@ from compiler_core.errors import BackendError, CacheError, DTypeError, ShapeErro
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
+from compiler_core.runtime import pool
 from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.callback import LIBRARY_FAILED, RAISED, Callback, Callbacks
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
@@ -141,11 +142,12 @@ def _meta_from_json(data: list[Any]) -> TensorMeta:
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a generated shared object. Raises CacheError if the dynamic loader refuses it."""
+    """Load a generated shared object, with the pool if it has threads. CacheError if the dynamic loader refuses it."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise CacheError("a compiled artefact cannot be loaded", where=str(path), got=str(error)) from error
+    pool.give(library)
     return library
 
 

@@ -34,6 +34,13 @@ typedef __complex__ double dc_c128;
 #define DC_SIMD
 #endif
 #define DC_INLINE static inline __attribute__((always_inline))
+// f(from, to) for ranges that make up 0 to n, of multiples of `least`, some `shares` for every thread: runtime/pool.py.
+// The same code, so the same bits, whatever the number of threads.
+typedef void (*dc_body)(void* f, int64_t from, int64_t to);
+extern "C" void (*dc_pool)(int64_t n, int64_t least, int64_t shares, dc_body run, void* f);
+template <class F> static inline void dc_parallel(int64_t n, int64_t least, const F& f, int64_t shares = 4) {
+  dc_pool(n, least, shares, [](void* with, int64_t from, int64_t to) { (*(const F*)with)(from, to); }, (void*)&f);
+}
 template <class C, class T> DC_INLINE C dc_complex(T re, T im) { C z; __real__ z = re; __imag__ z = im; return z; }
 """
 

@@ -51,6 +51,12 @@ static double dc_now() {
 #define DC_TICK(entry, step)
 #endif
 """
+# where a library is given the pool (runtime/pool.py); until then loops run where they stand
+_POOL = """\
+static void dc_alone(int64_t n, int64_t, int64_t, dc_body run, void* f) { run(f, 0, n); }
+extern "C" __attribute__((visibility("default"))) void (*dc_pool)(int64_t, int64_t, int64_t, dc_body, void*);
+void (*dc_pool)(int64_t, int64_t, int64_t, dc_body, void*) = dc_alone;
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +81,14 @@ class _Printed:
 class SourcePrinter:
     """Collects kernels and messages over all programs."""
 
-    threads: bool
     messages: dict[str, int] = field(default_factory=dict)
     printed: dict[int, _Printed] = field(default_factory=dict)  # id of the kernel object -> text
     names: set[str] = field(default_factory=set)
 
     @staticmethod
-    def of(programs: Sequence[Program], *, threads: bool = False) -> SourcePrinter:
+    def of(programs: Sequence[Program]) -> SourcePrinter:
         """A printer that holds the kernels of `programs`."""
-        printer = SourcePrinter(threads)
+        printer = SourcePrinter()
         for program in programs:
             printer.add_kernels(program)
         return printer
@@ -98,7 +103,7 @@ class SourcePrinter:
 
     def _print(self, kernel: Kernel, note: str) -> _Printed:
         name = self._unique(kernel.name)
-        printer = KernelPrinter(kernel, self.number, self.threads)
+        printer = KernelPrinter(kernel, self.number)
         comment = "".join(f"// {line}\n" for line in note.splitlines())
         return _Printed(kernel, name, comment + printer.text(name), printer.used)
 
@@ -149,19 +154,17 @@ class SourcePrinter:
             yield f"  {call};"
 
 
-def print_source(programs: Sequence[Program], *, threads: bool = False) -> Source:
-    """The C++ of `programs`, whose names must differ. threads: write OpenMP loops."""
-    printer = SourcePrinter.of(programs, threads=threads)
+def print_source(programs: Sequence[Program]) -> Source:
+    """The C++ of `programs`, whose names must differ."""
+    printer = SourcePrinter.of(programs)
     first, second = _split(list(printer.printed.values()))
     entries = "\n".join(line for program in programs for line in printer.entry(program))
     declarations = "".join(f"{signature(p.kernel, p.name)};\n" for p in second)
     natives = natives_of(programs)
     tail = [declarations, routine_helpers(natives), _PROFILE, CALL_HELPER, "\n", entries]
-    number = "int32_t dc_num_threads = 1;\n"
-    visible = 'extern "C" __attribute__((visibility("default"))) ' if threads else ""
-    units = {"main": _unit(first, "".join(tail), visible + number if threads else "", natives)}
+    units = {"main": _unit(first, "".join(tail), _POOL, natives)}
     if second:
-        units["more"] = _unit(second, "", 'extern "C" int32_t dc_num_threads;\n' if threads else "", ())
+        units["more"] = _unit(second, "", "", ())
     return Source(units, tuple(printer.messages))
 
 

@@ -4,7 +4,7 @@ In: a `Kernel`, a numbering of check messages. Out: a function definition, and w
 
     loop kinds   serial: for; vector: `#pragma omp simd`, with a reduction clause for every accumulator that it feeds;
                  (feeding a complex one: a plain for);
-                 parallel: for; `omp parallel for` on the outermost if there are threads and the work pays
+                 parallel: for; on the outermost `dc_parallel`, if the work pays
     transposed   a nest that reads across the lines of memory goes tile by tile (tiling.py)
     checks       a kernel with checks returns a status: 0, or 1 + the number of the message
 Sums of f32 over more than `SUM_BLOCK` elements are taken in blocks, whose sums are then added: the rounding error of
@@ -14,7 +14,7 @@ one long running sum would grow with its length. Locals over `STACK_LIMIT` bytes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
@@ -48,19 +48,21 @@ _OPERATORS = {"sum": "+", "prod": "*"}
 
 @dataclass
 class KernelPrinter:
-    """Prints one kernel. number: message -> its number, 0 and up. threads: whether to write OpenMP's parallel loops."""
+    """Prints one kernel. number: message -> its number, 0 and up."""
 
     kernel: Kernel
     number: Callable[[str], int]
-    threads: bool = False
     used: Used = field(default_factory=Used)
     axes: dict[str, Interval] = field(default_factory=dict)
     held_as: dict[str, str] = field(default_factory=dict)
     from_tiles: dict[Load, str] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     in_parallel: bool = False
+    name: str = ""
+    parts: list[str] = field(default_factory=list)  # functions of the nests that are shared out
 
     def __post_init__(self) -> None:
+        self.may_share = all(isinstance(stmt, Loop) for stmt in self.kernel.body)
         self.has_checks = any(isinstance(stmt, Check) for stmt in walk(self.kernel.body))
         self.expr = ExprPrinter(CppIndexPrinter(self.axes, self.used.helpers), self.used, self.held_as, self.from_tiles)
         self.params = {p.name: p for p in self.kernel.params}
@@ -68,10 +70,11 @@ class KernelPrinter:
 
     def text(self, name: str) -> str:
         """The definition of the function, called `name`."""
+        self.name = name
         lines = list(self._block(self.kernel.body, "  ", loop=False))
         if self.has_checks:
             lines = ["  int32_t status = 0;", *lines, "  return status;"]
-        return "\n".join([f"{signature(self.kernel, name)} {{", *lines, "}", ""])
+        return "\n".join([*self.parts, f"{signature(self.kernel, name)} {{", *lines, "}", ""])
 
     def _block(self, body: tuple[Stmt, ...], pad: str, *, loop: bool) -> Iterator[str]:
         for stmt in body:
@@ -107,13 +110,27 @@ class KernelPrinter:
         if any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK:
             yield from self._blocked_loop(loop, fed, pad)
             return
-        outermost = loop.kind == "parallel" and self.threads and not self.in_parallel
+        outermost = loop.kind == "parallel" and self.may_share and not self.in_parallel
         if outermost and _work(loop) >= PARALLEL_WORK:
             self.in_parallel = True
-            yield f"{pad}#pragma omp parallel for num_threads(dc_num_threads)"
-        yield from self._simple_loop(loop, fed, pad)
-        if outermost:
+            yield self._shared(int(loop.extent), self._simple_loop(loop, fed, "  ", "dc_from", "dc_to"), pad)
             self.in_parallel = False
+            return
+        yield from self._simple_loop(loop, fed, pad)
+
+    def _shared(self, count: int, lines: Iterable[str], pad: str) -> str:
+        """The call that shares out a nest, whose `lines` run from `dc_from` to `dc_to`, and become a function.
+
+        Not a lambda's body: GCC 12 takes conditional loads through captured pointers for scalar ones.
+        """
+        name = f"{self.name}_part{len(self.parts)}"
+        status = ["int32_t& status"] if self.has_checks else []
+        parameters = [*map(_parameter, self.kernel.params), *status, "int64_t dc_from", "int64_t dc_to"]
+        self.parts.append("\n".join([f"static void {name}({', '.join(parameters)}) {{", *lines, "}", ""]))
+        values = [*self.params, *(["status"] if self.has_checks else []), "dc_from", "dc_to"]
+        captured = "=, &status" if self.has_checks else "="
+        call = f"{name}({', '.join(values)});"
+        return f"{pad}dc_parallel({count}, 1, [{captured}](int64_t dc_from, int64_t dc_to) {{ {call} }});"
 
     def _enter(self, loop: Loop) -> None:
         self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
@@ -123,20 +140,23 @@ class KernelPrinter:
         for loop in (*tiling.outer, tiling.rows, tiling.columns):
             self._enter(loop)
         work = math.prod(int(loop.extent) for loop in (*tiling.outer, tiling.rows, tiling.columns))
-        if self.threads and not self.in_parallel and work >= PARALLEL_WORK:
-            yield f"{pad}#pragma omp parallel for num_threads(dc_num_threads)"
-        inner = pad
-        for loop in tiling.outer:
-            yield f"{inner}for (int64_t {loop.axis} = 0; {loop.axis} < {int(loop.extent)}; ++{loop.axis}) {{"
-            inner += "  "
-        for loop in (tiling.rows, tiling.columns):
-            axis = loop.axis
-            yield f"{inner}for (int64_t {axis}_tile = 0; {axis}_tile < {int(loop.extent)}; {axis}_tile += {TILE}) {{"
-            inner += "  "
-        yield from self._tile(tiling, inner)
-        while inner != pad:
-            inner = inner[:-2]
-            yield f"{inner}}}"
+        heads = [*map(_head, tiling.outer), *map(_tiles_head, (tiling.rows, tiling.columns))]
+        if self.in_parallel or not self.may_share or work < PARALLEL_WORK:
+            yield from self._nest(heads, tiling, pad)
+            return
+        first = tiling.outer[0] if tiling.outer else None
+        heads[0] = _head(first, "dc_from", "dc_to") if first else _tiles_head(tiling.rows, "dc_from", "dc_to")
+        count = int(first.extent) if first else -(-int(tiling.rows.extent) // TILE)
+        self.in_parallel = True
+        yield self._shared(count, self._nest(heads, tiling, "  "), pad)
+        self.in_parallel = False
+
+    def _nest(self, heads: list[str], tiling: Tiling, pad: str) -> Iterator[str]:
+        for depth, head in enumerate(heads):
+            yield f"{pad}{'  ' * depth}for {head} {{"
+        yield from self._tile(tiling, pad + "  " * len(heads))
+        for depth in reversed(range(len(heads))):
+            yield f"{pad}{'  ' * depth}}}"
 
     def _tile(self, tiling: Tiling, pad: str) -> Iterator[str]:
         row, column = tiling.rows.axis, tiling.columns.axis
@@ -262,6 +282,18 @@ class KernelPrinter:
             return f"({old} {operator} {value})"
         wide = unsigned_type(dtype)
         return f"({dtype.ctype})(({wide}){old} {operator} ({wide}){value})"
+
+
+def _head(loop: Loop, start: str = "0", stop: str = "") -> str:
+    """The head of a loop over all of its iterations, or over some."""
+    return f"(int64_t {loop.axis} = {start}; {loop.axis} < {stop or int(loop.extent)}; ++{loop.axis})"
+
+
+def _tiles_head(loop: Loop, start: str = "", stop: str = "") -> str:
+    """The head of a loop over the tiles of `loop`, or over those from number `start` to `stop`."""
+    tile, end = f"{loop.axis}_tile", str(int(loop.extent))
+    some = f" && {tile} < {stop} * {TILE}" if stop else ""
+    return f"(int64_t {tile} = {f'{start} * {TILE}' if start else 0}; {tile} < {end}{some}; {tile} += {TILE})"
 
 
 def _tile_loop(loop: Loop) -> str:

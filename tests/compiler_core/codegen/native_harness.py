@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from compiler_core.codegen.cpp.program import print_source
 from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes
-from compiler_core.codegen.native_backend import has_openmp, with_threads
+from compiler_core.config import config
 from compiler_core.dtype import DType, of
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.loop_ir.interpret import interpret_program
@@ -23,7 +21,6 @@ from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_li
 from compiler_core.runtime.toolchain import find_toolchain
 from compiler_core.symbolic.functions import integer_symbol
 
-needs_openmp = pytest.mark.skipif(not has_openmp(find_toolchain()), reason="the compiler has no OpenMP")
 I0, I1, I2 = map(integer_symbol, ("i0", "i1", "i2"))
 
 
@@ -50,13 +47,11 @@ def pointwise(inputs: Sequence[DType], numel: int, value: Expr, kind: str = "vec
 
 def compile_programs(programs: Sequence[Program], folder: Path, *, threads: int = 1) -> list[NativeExecutable]:
     """Native executables that take and give flat arrays."""
-    source = print_source(programs, threads=threads > 1)
+    source = print_source(programs)
     place = folder / f"library{len(list(folder.iterdir()))}.so"  # a loaded file must not be written over
-    toolchain = find_toolchain()
-    build_library(source.units, place, with_threads(toolchain) if threads > 1 else toolchain)
-    library = load_library(place)
-    if threads > 1:
-        ctypes.c_int32.in_dll(library, "dc_num_threads").value = threads
+    build_library(source.units, place, find_toolchain())
+    with config.patch(num_threads=threads):
+        library = load_library(place)
     return [NativeExecutable(_entry(p, source.messages), library, _constants(p)) for p in programs]
 
 

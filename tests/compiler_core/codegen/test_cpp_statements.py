@@ -14,7 +14,6 @@ from native_harness import (
     check,
     compile_programs,
     kernel_of,
-    needs_openmp,
     pointwise,
     program_of,
 )
@@ -296,7 +295,6 @@ def test_half_arithmetic_rounds_where_the_casts_stand(half: DType, tmp_path, rng
     check(program, [values(rng, half, 60), values(rng, half, 60)], tmp_path, ulp=0)
 
 
-@needs_openmp
 def test_threads_give_the_same_bits(tmp_path, rng) -> None:
     program, data = program_of(softmax_kernel(300, 200)), rng.normal(size=60000).astype(np.float32)
     (one,) = compile_programs([program], tmp_path)
@@ -306,10 +304,10 @@ def test_threads_give_the_same_bits(tmp_path, rng) -> None:
 
 def test_only_outermost_loops_with_enough_work_get_threads() -> None:
     def text(rows: int) -> str:
-        return KernelPrinter(softmax_kernel(rows, 200), lambda message: 0, threads=True).text("k")
+        return KernelPrinter(softmax_kernel(rows, 200), lambda message: 0).text("k")
 
-    assert text(300).count("omp parallel for") == 1
-    assert "omp parallel for" not in text(3)
+    assert text(300).count("dc_parallel(") == 1
+    assert "dc_parallel(" not in text(3)
 
 
 def test_wrapping_integer_arithmetic(tmp_path) -> None:

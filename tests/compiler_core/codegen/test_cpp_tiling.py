@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native_harness import I0, I1, I2, check, compile_programs, kernel_of, needs_openmp, program_of
+from native_harness import I0, I1, I2, check, compile_programs, kernel_of, program_of
 
 from compiler_core.codegen.cpp.statements import KernelPrinter
 from compiler_core.codegen.cpp.tiling import Tiling, find_tiling
@@ -53,10 +53,9 @@ def test_transposed_copies_of_every_dtype(tmp_path, rng) -> None:
         np.testing.assert_array_equal(native([x.ravel()])[0].reshape(20, 33), x.T)
 
 
-@needs_openmp
 def test_threads(tmp_path, rng) -> None:
     kernel, x = transposition(300, 200), rng.normal(size=60000).astype(np.float32)
-    assert "omp parallel for" in KernelPrinter(kernel, lambda message: 0, threads=True).text("k")
+    assert "dc_parallel(" in KernelPrinter(kernel, lambda message: 0).text("k")
     (native,) = compile_programs([program_of(kernel)], tmp_path, threads=2)
     np.testing.assert_array_equal(native([x])[0].reshape(300, 200), x.reshape(200, 300).T)
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native_harness import needs_openmp
 from small_network import MLP, graph_of, mlp, mlp_inputs
 
 from compiler_core import log
 from compiler_core.backend import find_backend
-from compiler_core.codegen.native_backend import NativeBackend, artefact_key, has_openmp
+from compiler_core.codegen.native_backend import NativeBackend, artefact_key
 from compiler_core.config import config
 from compiler_core.dtype import float32, int64
 from compiler_core.errors import CompilerFailedError, CompilerNotFoundError, IndexError_, ShapeError
@@ -70,7 +69,7 @@ def test_the_key_follows_what_matters_and_nothing_else() -> None:
     toolchain = find_toolchain()
 
     def key(*graphs: Graph) -> str:
-        return artefact_key(graphs, toolchain, threads=False)
+        return artefact_key(graphs, toolchain)
 
     assert key(MLP) == key(graph_of(mlp, (6, 5), (7, 5), (7,), (3, 7), name="mlp"))
     assert len({key(MLP), key(MLP, MLP), key(graph_of(mlp, (7, 5), (7, 5), (7,), (3, 7), name="mlp"))}) == 3
@@ -168,7 +167,6 @@ def test_profile_rows_cover_every_step() -> None:
     assert empty.rows == []
 
 
-@needs_openmp
 def test_threads_are_in_the_artefact() -> None:
     graph = graph_of(lambda x: F.softmax(x, -1), (600, 128))
     x = np.random.default_rng(0).normal(size=(600, 128)).astype(np.float32)
@@ -178,8 +176,6 @@ def test_threads_are_in_the_artefact() -> None:
     np.testing.assert_array_equal(one([x])[0], two([x])[0])
 
 
-@needs_openmp
-@needs_openmp
 @pytest.mark.parametrize("compiled_before", [True, False])
 def test_a_forked_child_does_not_wait_for_the_parents_threads(compiled_before: bool) -> None:
     """In a process of its own, which another test has not given threads yet."""
@@ -206,18 +202,6 @@ os.kill(child, 9)
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 7, done.stderr
-
-
-def test_no_threads_where_the_compiler_has_no_openmp(tmp_path) -> None:
-    compiler = tmp_path / "c++"
-    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-fopenmp\\ *) exit 1;; esac\nexec {find_toolchain().path} "$@"\n')
-    compiler.chmod(0o755)
-    with config.patch(num_threads=2, cxx=str(compiler)):
-        with pytest.warns(log.DistCompileWarning, match="no OpenMP"):
-            (native,) = NativeBackend().compile([MLP], "mlp")
-        assert not has_openmp(find_toolchain())
-    np.testing.assert_allclose(native(mlp_inputs())[0].sum(1), 1, rtol=1e-6)
-    assert has_openmp(find_toolchain())
 
 
 PROCESS = textwrap.dedent("""

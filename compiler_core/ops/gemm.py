@@ -38,7 +38,7 @@ _SYMBOL: dict[DType, str] = {
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
 # of its blocking: thus the bits do not depend on the number of threads.
 _PART = 1 << 20
-_TILES = 192
+_TILES = 64
 _SHARES = 2  # parts of a product for every thread; each of them packs the other matrix anew
 
 _HELPER = (

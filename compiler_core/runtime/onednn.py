@@ -30,6 +30,7 @@ from compiler_core.graph.parse import parse_attrs
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.callback import Callback
 
+_SPINS = 10_000  # of libgomp's threads, before they sleep: some tens of microseconds
 _WHEEL, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
 _LINE = 64
 # values of oneDNN's enums (dnnl_types.h, dnnl_common_types.h), the same in all of 3.x
@@ -85,13 +86,27 @@ def find_onednn() -> ctypes.CDLL | No:
     for path in _places():
         if path.exists():
             try:
-                library = ctypes.CDLL(str(path))
+                library = _load(path)
             except OSError as error:
                 return No(f"{path} cannot be loaded: {error}")
             library.dnnl_version.restype = ctypes.POINTER(ctypes.c_int)
             major, minor = library.dnnl_version()[:2]
             return library if major == 3 else No(f"{path} is oneDNN {major}.{minor}, and 3.x is needed")
     return No(f"{_FILE} is not installed: pip install {_WHEEL} (Linux, x86-64)")
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    """The library; its OpenMP threads, if it is what brings libgomp, soon sleep when there is nothing for them to do.
+
+    By default they spin for milliseconds, on cores that the pool's threads (runtime/pool.py) then compute on.
+    """
+    if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        return ctypes.CDLL(str(path))
+    os.environ["GOMP_SPINCOUNT"] = str(_SPINS)  # libgomp reads it while it is loaded
+    try:
+        return ctypes.CDLL(str(path))
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 def _places() -> Iterator[Path]:

@@ -75,7 +75,7 @@ void take(uint64_t number) {
     const Body run = body.load(std::memory_order_acquire);
     void* const with = context.load(std::memory_order_acquire);
     if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) continue;
-    const int64_t from = chunk * step, to = from + step < n ? from + step : n;
+    const int64_t from = chunk * step, to = chunk + 1 < all ? from + step : n;
     inside = true;
     run(with, from, to);
     inside = false;
@@ -141,16 +141,16 @@ extern "C" __attribute__((visibility("default"))) int32_t dc_pool_resize(int32_t
   return wanted + 1;
 }
 
-// run(with, from, to) for ranges that make up 0 to n, each a multiple of `least` long but for the last; about `shares`
+// run(with, from, to) for ranges that make up 0 to n: multiples of `least`, the last with what is over; about `shares`
 // of them for every thread: the more, the less is waited for a thread that has lost its core.
 extern "C" __attribute__((visibility("default"))) void dc_pool_run(int64_t n, int64_t least, int64_t shares,
                                                                    Body run, void* with) {
   const int helpers = wanted.load(std::memory_order_relaxed);
   bool free = false;
-  if (!helpers || n <= least || inside || !busy.compare_exchange_strong(free, true)) return run(with, 0, n);
+  if (!helpers || n < 2 * least || inside || !busy.compare_exchange_strong(free, true)) return run(with, 0, n);
   const int64_t share = n / (shares * (helpers + 1));
-  const int64_t step = share <= least ? least : (share + least - 1) / least * least;
-  const int64_t all = (n + step - 1) / step;
+  const int64_t step = share <= least ? least : share / least * least;
+  const int64_t all = n / step;
   const uint64_t number = ticket.load() >> 32;
   ticket.store(number << 32 | closed);
   extent.store(n, std::memory_order_release);

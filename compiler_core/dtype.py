@@ -147,6 +147,8 @@ def of(thing: object) -> DType:
     """The `DType` of a DType, NumPy dtype, value (array, node, Tensor) or scalar type. Raises DTypeError for others."""
     if isinstance(thing, DType):
         return thing
+    if isinstance(thing, np.dtype) and thing in _BY_NUMPY:
+        return _BY_NUMPY[thing]
     if isinstance(thing, type):
         return _of_type(thing)
     numpy = getattr(thing, "dtype", thing)

@@ -28,8 +28,20 @@ ALLOWED: dict[str, set[str]] = {
 }
 # folder -> the stages after it in the pipeline, which it must not know
 LATER: dict[str, set[str]] = {
-    "compiler_core/ops": {"graph", "tensor", "capture", "aot", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
-    "compiler_core/tensor": {"capture", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
+    "compiler_core/ops": {
+        "eager",
+        "graph",
+        "tensor",
+        "capture",
+        "aot",
+        "lowering",
+        "loop_ir",
+        "schedule",
+        "codegen",
+        "runtime",
+    },
+    "compiler_core/tensor": {"eager", "capture", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
+    "compiler_core/eager": {"graph", "tensor", "capture", "aot", "loop_ir", "lowering", "schedule"},
     "compiler_core/graph": {"capture", "aot", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
     "compiler_core/symbolic": {"graph", "tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
     "compiler_core/loop_ir": {"tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},

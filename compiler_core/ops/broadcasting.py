@@ -38,7 +38,7 @@ def plain(x: Scalar) -> Scalar:
 
 def as_value(x: object) -> Value:
     """x itself if it is a value; a number as a 0-d array of its dtype; a nested list as an array."""
-    if hasattr(x, "shape") and not isinstance(x, np.generic):
+    if (hasattr(type(x), "shape") or hasattr(x, "shape")) and not isinstance(x, np.generic):  # first: calls no property
         return x
     number = dt.number_type(x)
     return np.asarray(x) if number is None else np.asarray(x, dt.of_number(number).numpy)

@@ -28,13 +28,18 @@ from compiler_core.ops.composite_movement import chunk
 from compiler_core.ops.composite_pointwise import add, mul, sigmoid
 from compiler_core.ops.composite_reduction import stable_shift
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 Rng = tuple[Value, int]
 
 
 def relu(input: Value) -> Value:
     """max(input, 0)."""
-    x = as_value(input)
+    return _relu(as_value(input))
+
+
+@whole
+def _relu(x: Value) -> Value:
     zero = prims.full_like(x, 0)
     return prims.where(prims.le(x, zero), zero, x)
 
@@ -72,21 +77,30 @@ def selu(input: Value) -> Value:
 
 def silu(input: Value) -> Value:
     """input * sigmoid(input)."""
-    x = floating(input)
+    return _silu(floating(input))
+
+
+@whole
+def _silu(x: Value) -> Value:
     return prims.mul(x, prims.sigmoid(x))
 
 
 def gelu(input: Value, approximate: str = "none") -> Value:
     """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
-    x = floating(input)
-    if approximate == "none":
-        phi = mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5)
-    elif approximate == "tanh":
-        inner = mul(add(prims.mul(mul(prims.mul(x, x), 0.044715), x), x), math.sqrt(2.0 / math.pi))
-        phi = mul(add(prims.tanh(inner), 1.0), 0.5)
-    else:
+    if approximate not in ("none", "tanh"):
         raise ShapeError("gelu: unknown approximation", expected="'none' or 'tanh'", got=repr(approximate))
-    return prims.mul(x, phi)
+    return (_gelu if approximate == "none" else _gelu_tanh)(floating(input))
+
+
+@whole
+def _gelu(x: Value) -> Value:
+    return prims.mul(x, mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5))
+
+
+@whole
+def _gelu_tanh(x: Value) -> Value:
+    inner = mul(add(prims.mul(mul(prims.mul(x, x), 0.044715), x), x), math.sqrt(2.0 / math.pi))
+    return prims.mul(x, mul(add(prims.tanh(inner), 1.0), 0.5))
 
 
 def log1p_exp(x: Value) -> Value:
@@ -148,6 +162,11 @@ def glu(input: Value, dim: int = -1) -> Value:
 def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """exp(input) / sum(exp(input)) along `dim`."""
     x = floating(cast(as_value(input), dtype))
+    return _softmax(x, dim=normalize_dim(dim, len(x.shape)))
+
+
+@whole
+def _softmax(x: Value, *, dim: int) -> Value:
     wide = widened(x)
     shape, dims = shape_of(x), _one_dim(x, dim)
     if not dims or 0 in shape:
@@ -179,6 +198,11 @@ def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
 def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
     x = floating(cast(as_value(input), dtype))
+    return _log_softmax(x, dim=normalize_dim(dim, len(x.shape)))
+
+
+@whole
+def _log_softmax(x: Value, *, dim: int) -> Value:
     shape, dims = shape_of(x), _one_dim(x, dim)
     if not dims or 0 in shape:
         return prims.sub(x, x)

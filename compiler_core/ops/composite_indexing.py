@@ -37,6 +37,7 @@ from compiler_core.ops.composite_pointwise import truth
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.refusals import need_index, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,10 +360,15 @@ def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Va
     index = as_value(input)
     if dtype_of(index) not in (dt.int64, dt.int32):
         raise DTypeError("embedding indices must be int64 or int32", got=dtype_of(index).name)
+    return _embedding(weight, index, padding_idx=None if padding_idx is None else padding_idx % weight.shape[0])
+
+
+@whole
+def _embedding(weight: Value, index: Value, *, padding_idx: int | None) -> Value:
     rows = prims.take(weight, index)
     if padding_idx is None:
         return rows
-    padding = prims.eq(index, prims.full_like(index, padding_idx % weight.shape[0]))
+    padding = prims.eq(index, prims.full_like(index, padding_idx))
     padding = broadcast_to(reshape(padding, (*index.shape, 1)), shape_of(rows))
     return prims.where(padding, prims.detach(rows), rows)
 

@@ -28,6 +28,7 @@ from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.composite_reduction import sum
 from compiler_core.ops.refusals import need_dims, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 
 def matmul(input: Value, other: Value) -> Value:
@@ -130,6 +131,11 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     need_one_dtype("linear", x, weight, *(() if bias is None else (bias,)))
     if not dtype_of(x).is_floating_point:
         return add(matmul(x, transpose(weight, 0, 1)), 0 if bias is None else bias)
+    return _linear(x, weight, bias)
+
+
+@whole
+def _linear(x: Value, weight: Value, bias: Value | None) -> Value:
     rows = x if len(x.shape) == 2 else flatten_rows(x)  # (M, in)
     out = prims.matmul(rows, transpose(weight, 0, 1))  # (M, out)
     if bias is not None:
@@ -285,17 +291,27 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = _repeat_heads(key, query), _repeat_heads(value, query)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = mul(matmul(query, transpose(key, -2, -1)), factor)  # (*B, L, S)
-    if is_causal:
-        scores = where(below_diagonal(shape_of(scores), 0), scores, -math.inf)
-    elif attn_mask is not None and dtype_of(attn_mask) is dt.bool_:
-        scores = where(attn_mask, scores, -math.inf)
-    elif attn_mask is not None:
-        scores = add(scores, attn_mask)
-    weights = softmax(scores, -1) if attn_mask is None else softmax_or_zero(scores, -1)
-    if dropout_p > 0.0:
-        weights = dropout(weights, dropout_p, True, rng=rng)
+    if dropout_p == 0.0:
+        return _attention(query, key, value, attn_mask, causal=is_causal, scale=factor)
+    weights = dropout(_weights(query, key, attn_mask, is_causal, factor), dropout_p, True, rng=rng)
     return matmul(weights, value)  # (*B, L, Ev)
+
+
+@whole
+def _attention(query: Value, key: Value, value: Value, mask: Value | None, *, causal: bool, scale: float) -> Value:
+    return matmul(_weights(query, key, mask, causal, scale), value)  # (*B, L, Ev)
+
+
+def _weights(query: Value, key: Value, mask: Value | None, causal: bool, scale: float) -> Value:
+    """What each position takes of each: T[*B, L, S]."""
+    scores = mul(matmul(query, transpose(key, -2, -1)), scale)
+    if causal:
+        scores = where(below_diagonal(shape_of(scores), 0), scores, -math.inf)
+    elif mask is not None and dtype_of(mask) is dt.bool_:
+        scores = where(mask, scores, -math.inf)
+    elif mask is not None:
+        scores = add(scores, mask)
+    return softmax(scores, -1) if mask is None else softmax_or_zero(scores, -1)
 
 
 def _repeat_heads(x: Value, query: Value) -> Value:

@@ -20,6 +20,7 @@ from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_pointwise import abs, add, mul, sub, true_divide
 from compiler_core.ops.composite_reduction import mean, stable_shift, sum
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 
 def reduced(loss: Value, reduction: str) -> Value:
@@ -48,6 +49,19 @@ def cross_entropy(
     shape. weight: T[C] per class. "mean" divides by the summed weight of the targets that are not ignored.
     """
     x = floating(input)
+    if weight is None and not label_smoothing and not dtype_of(target).is_floating_point:
+        return _cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
+    return _any_cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
+
+
+@whole
+def _cross_entropy(x: Value, target: Value, *, ignore_index: int, reduction: str) -> Value:
+    return _any_cross_entropy(x, target, None, ignore_index, reduction, 0.0)
+
+
+def _any_cross_entropy(
+    x: Value, target: Value, weight: Value | None, ignore_index: int, reduction: str, label_smoothing: float
+) -> Value:
     wide = widened(x)
     dim = _class_dim(x)
     _, shifted = stable_shift(wide, (dim,))

@@ -29,6 +29,7 @@ from compiler_core.ops.composite_pointwise import add, maximum, mul
 from compiler_core.ops.composite_reduction import centered, norm, sum
 from compiler_core.ops.refusals import need_floating
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 
 def _standardized(wide: Value, dims: tuple[int, ...], eps: float) -> Value:
@@ -71,8 +72,14 @@ def layer_norm(
 ) -> Value:
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (Ba, Kiros and Hinton, 2016)."""
     x = floating(input)
-    out = _standardized(widened(x), _last_dims("layer_norm", x, normalized_shape), eps)
-    return cast(_affine(out, weight, bias), dtype_of(x))
+    dims = _last_dims("layer_norm", x, normalized_shape)
+    return _layer_norm(x, weight, bias, dims=len(dims), eps=eps)
+
+
+@whole
+def _layer_norm(x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> Value:
+    n = len(x.shape)
+    return cast(_affine(_standardized(widened(x), tuple(range(n - dims, n)), eps), weight, bias), dtype_of(x))
 
 
 def rms_norm(
@@ -82,9 +89,14 @@ def rms_norm(
     import ml_dtypes
 
     x = floating(input)
-    wide = widened(x)
     epsilon = float(ml_dtypes.finfo(dtype_of(x).numpy).eps) if eps is None else eps  # type: ignore[no-untyped-call]
-    out = _over_rms(wide, prims.mul(wide, wide), _last_dims("rms_norm", x, normalized_shape), epsilon)
+    return _rms_norm(x, weight, dims=len(_last_dims("rms_norm", x, normalized_shape)), eps=epsilon)
+
+
+@whole
+def _rms_norm(x: Value, weight: Value | None, *, dims: int, eps: float) -> Value:
+    wide, n = widened(x), len(x.shape)
+    out = _over_rms(wide, prims.mul(wide, wide), tuple(range(n - dims, n)), eps)
     return cast(_affine(out, weight, None), dtype_of(x))
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "OpNode",
     "OutputNode",
     "Poison",
+    "WholeNode",
     "demand",
 ]
 
@@ -209,7 +210,7 @@ class OpNode(GradNode):
 
     def _restore_tensor(self, saved: Saved, version: int, edge: Edge) -> Value:
         value = self._restore(saved, version, edge)
-        if isinstance(value, Poison):
+        if isinstance(value, Poison) or value is None:
             return value
         from compiler_core.tensor.tensor import Tensor
 
@@ -223,6 +224,43 @@ class OpNode(GradNode):
         self.saved = [_freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
         if isinstance(self.out, Cell):
             self.out = _freed(self.out.raw)  # type: ignore[assignment]
+
+
+class WholeNode(OpNode):
+    """One application of a composite that was computed whole. kept: what its backward wants beside the operands.
+
+    Where its backward cannot run (gradients of gradients, values that were changed or freed) the composition's rules
+    do, as if it had been recorded op by op.
+    """
+
+    __slots__ = ("kept",)
+    op: Any  # a Composite, which has an op's name and vjp
+    kept: Any  # a tuple of arrays; None: freed
+
+    def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
+        composite = self.op
+        out = None
+        if create_graph or self.kept is None:
+            return super().apply(grad, create_graph)
+        if composite.reads_out:
+            if self.out.version != self.out_version:
+                return super().apply(grad, create_graph)
+            out = self.out.current()
+        operands = []
+        for saved, version in zip(self.saved, self.versions):
+            if isinstance(saved, Cell):
+                if saved.version != version:
+                    return super().apply(grad, create_graph)
+                operands.append(saved.current())
+            else:
+                operands.append(saved)
+        needs = [edge is not None for edge in self.edges]
+        grads: Sequence[Value | None] = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
+        return grads
+
+    def release(self) -> None:
+        super().release()
+        self.kept = None
 
 
 class FunctionNode(GradNode):

@@ -34,6 +34,7 @@ from compiler_core.ops.registry import (
     meta_of,
     run_eager,
 )
+from compiler_core.ops.whole import Composite
 from compiler_core.tensor import views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, read
 from compiler_core.tensor.function_methods import FunctionMethods
@@ -45,7 +46,7 @@ from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
 from compiler_core.tensor.placement import check_together
-from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode
+from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode, WholeNode
 
 __all__ = ["Size", "Tensor", "ViewLink"]
 
@@ -374,6 +375,30 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
                     saved = [v._cell if isinstance(v, Tensor) else v for v in values]
                     result._node = OpNode(op, attrs, edges, saved, cell)
                     break
+        return result
+
+    @staticmethod
+    def __whole__(composite: Composite, operands: tuple[Value, ...], attrs: Attrs) -> Tensor | None:
+        """`composite` computed whole and recorded as one node; None where that cannot be: then op by op."""
+        if current_trace() is not None:
+            return None
+        arrays = [v._cell.current() if isinstance(v, Tensor) else v for v in operands]
+        for array in arrays:
+            if type(array) is not np.ndarray and array is not None:
+                return None
+        made = composite.forward(*arrays, **attrs)
+        if made is None:
+            return None
+        out, kept = made
+        cell = Cell(out)
+        result = Tensor._from_cell(cell)
+        if thread_mode.enabled:
+            edges = [v._edge() if isinstance(v, Tensor) else None for v in operands]
+            if any(edge is not None for edge in edges):
+                saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
+                node = WholeNode(composite, attrs, edges, saved, cell)  # type: ignore[arg-type]
+                node.kept = kept
+                result._node = node
         return result
 
     # ---- copies

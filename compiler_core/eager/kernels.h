@@ -1,0 +1,325 @@
+// Row kernels of eager composites: what a chain of NumPy calls would do in many passes, in one or two.
+//
+// In: a tuple of NumPy arrays, dense (C order, aligned), of f32 or all of f64, None where there is none; numbers. Out:
+// the arrays that are written; the number 0, or 1 where an index is out of range. The rules (rules.py) see to shapes.
+// A row is what lies along the last dim, or dims. Sums run in lanes, in blocks of BLOCK, whose sums are added in double.
+// Layouts: CPython's tuple and NumPy's array (stable since NumPy 1.7, the same in 2.x), tested when loaded (native.py).
+
+struct Object { int64_t references; void* type; };
+struct Descr { Object head; void* scalar; char kind, type, order, flags; int32_t number; };
+struct Array { Object head; char* data; int32_t ndim; int64_t* shape; int64_t* strides; Object* base; Descr* descr; };
+struct Tuple { Object head; int64_t size; Array* items[1]; };
+
+constexpr int64_t BLOCK = 4096;
+constexpr int32_t FLOAT = 11, DOUBLE = 12;  // NPY_FLOAT, NPY_DOUBLE
+
+DC_INLINE int64_t numel(const Array* a) {
+  int64_t n = 1;
+  for (int32_t d = 0; d < a->ndim; ++d) n *= a->shape[d];
+  return n;
+}
+
+// Item k as elements of T; null for None, which is no array.
+template <class T> DC_INLINE T* at(const Tuple* t, int k) {
+  return t->items[k]->head.type == t->items[0]->head.type ? (T*)t->items[k]->data : nullptr;
+}
+
+DC_INLINE float exp_of(float x) { return dc_exp(x); }
+DC_INLINE double exp_of(double x) { return exp(x); }
+DC_INLINE float log_of(float x) { return __builtin_logf(x); }
+DC_INLINE double log_of(double x) { return __builtin_log(x); }
+DC_INLINE float tanh_of(float x) { return dc_tanh(x); }
+DC_INLINE double tanh_of(double x) { return tanh(x); }
+DC_INLINE float erf_of(float x) { return erff(x); }
+DC_INLINE double erf_of(double x) { return erf(x); }
+DC_INLINE float sqrt_of(float x) { return __builtin_sqrtf(x); }
+DC_INLINE double sqrt_of(double x) { return __builtin_sqrt(x); }
+
+template <class T, class Term> DC_INLINE T sum_of(int64_t n, Term term) {
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += BLOCK) {
+    const int64_t end = begin + BLOCK < n ? begin + BLOCK : n;
+    T part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t i = begin; i < end; ++i) part += term(i);
+    if (n <= BLOCK) return part;
+    total += part;
+  }
+  return (T)total;
+}
+
+template <class T> DC_INLINE T max_of(int64_t n, const T* x) {
+  T most = -__builtin_inf();
+#pragma omp simd reduction(dc_max : most)
+  for (int64_t i = 0; i < n; ++i) most = dc_max(most, x[i]);
+  return most;
+}
+
+#define BY_DTYPE(kernel, ...) \
+  (((const Tuple*)arrays)->items[0]->descr->number == FLOAT ? kernel<float>((const Tuple*)arrays, ##__VA_ARGS__) \
+                                                            : kernel<double>((const Tuple*)arrays, ##__VA_ARGS__))
+#define EXPORT extern "C" __attribute__((visibility("default"))) int64_t
+
+// ---- layer norm, and RMS norm, which takes no mean
+
+// x, weight, bias, out, mean, rstd
+template <class T> static int64_t norm(const Tuple* t, double eps) {
+  const T *x = at<T>(t, 0), *w = at<T>(t, 1), *b = at<T>(t, 2);
+  T *out = at<T>(t, 3), *means = at<T>(t, 4), *scales = at<T>(t, 5);
+  const int64_t rows = numel(t->items[5]), n = rows ? numel(t->items[0]) / rows : 0;
+  for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
+    const T mean = means ? sum_of<T>(n, [=](int64_t i) { return x[i]; }) / (T)n : (T)0;
+    const T squares = sum_of<T>(n, [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
+    const T scale = 1 / sqrt_of(squares / (T)n + (T)eps);
+    if (means) means[r] = mean;
+    scales[r] = scale;
+    if (w && b) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale * w[i] + b[i];
+    } else if (w) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale * w[i];
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - mean) * scale + (b ? b[i] : (T)0);
+    }
+  }
+  return 0;
+}
+
+// g, x, weight, mean, rstd -> dx, dweight, dbias, each of which may be None; the latter two hold zeros before
+template <class T> static int64_t norm_backward(const Tuple* t) {
+  const T *g = at<T>(t, 0), *x = at<T>(t, 1), *w = at<T>(t, 2), *means = at<T>(t, 3), *scales = at<T>(t, 4);
+  T *dx = at<T>(t, 5), *dw = at<T>(t, 6), *db = at<T>(t, 7);
+  const int64_t rows = numel(t->items[4]), n = rows ? numel(t->items[1]) / rows : 0;
+  for (int64_t r = 0; r < rows; ++r, g += n, x += n) {
+    const T mean = means ? means[r] : (T)0, scale = scales[r];
+    if (dw) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) dw[i] += g[i] * ((x[i] - mean) * scale);
+    }
+    if (db) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) db[i] += g[i];
+    }
+    if (!dx) continue;
+    const auto slope = [=](int64_t i) { return w ? g[i] * w[i] : g[i]; };
+    const T along = sum_of<T>(n, [=](int64_t i) { return slope(i) * (x[i] - mean); }) * scale / (T)n;
+    const T level = means ? sum_of<T>(n, slope) / (T)n : (T)0;
+    if (w) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) dx[i] = scale * (g[i] * w[i] - level - (x[i] - mean) * scale * along);
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) dx[i] = scale * (g[i] - level - (x[i] - mean) * scale * along);
+    }
+    dx += n;
+  }
+  return 0;
+}
+
+EXPORT dc_norm(void* arrays, double eps) { return BY_DTYPE(norm, eps); }
+EXPORT dc_norm_backward(void* arrays) { return BY_DTYPE(norm_backward); }
+
+// ---- softmax
+
+// x -> out, which may be x: softmax of scale * x. causal: row i of a matrix sees columns 0..i. zero: a row of nothing
+// but -inf gives 0, not NaN.
+template <class T> static int64_t softmax(const Tuple* t, double factor, int64_t causal, int64_t zero) {
+  const T *x = at<T>(t, 0), scale = (T)factor;
+  T* out = at<T>(t, 1);
+  const Array* a = t->items[0];
+  const int64_t n = a->shape[a->ndim - 1], length = a->ndim > 1 ? a->shape[a->ndim - 2] : 1;
+  const int64_t rows = n ? numel(a) / n : 0;
+  for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
+    const int64_t seen = causal && r % length + 1 < n ? r % length + 1 : n;
+    T peak = -__builtin_inf();
+#pragma omp simd reduction(dc_max : peak)
+    for (int64_t i = 0; i < seen; ++i) peak = dc_max(peak, x[i] * scale);
+    if (zero && peak == -__builtin_inf()) peak = 0;
+#pragma omp simd
+    for (int64_t i = 0; i < seen; ++i) out[i] = exp_of(x[i] * scale - peak);
+    const T total = sum_of<T>(seen, [=](int64_t i) { return out[i]; });
+    const T each = zero && total == 0 ? (T)0 : 1 / total;
+#pragma omp simd
+    for (int64_t i = 0; i < seen; ++i) out[i] *= each;
+#pragma omp simd
+    for (int64_t i = seen; i < n; ++i) out[i] = 0;
+  }
+  return 0;
+}
+
+// g, out -> dx, which may be g: the gradient of x where out = softmax(factor * x)
+template <class T> static int64_t softmax_backward(const Tuple* t, double factor) {
+  const T *g = at<T>(t, 0), *p = at<T>(t, 1), scale = (T)factor;
+  T* dx = at<T>(t, 2);
+  const Array* a = t->items[0];
+  const int64_t n = a->shape[a->ndim - 1], rows = n ? numel(a) / n : 0;
+  for (int64_t r = 0; r < rows; ++r, g += n, p += n, dx += n) {
+    const T along = sum_of<T>(n, [=](int64_t i) { return g[i] * p[i]; });
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dx[i] = scale * (p[i] * (g[i] - along));
+  }
+  return 0;
+}
+
+// x -> out
+template <class T> static int64_t log_softmax(const Tuple* t) {
+  const T* x = at<T>(t, 0);
+  T* out = at<T>(t, 1);
+  const Array* a = t->items[0];
+  const int64_t n = a->shape[a->ndim - 1], rows = n ? numel(a) / n : 0;
+  for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
+    const T peak = max_of(n, x);
+    const T total = log_of(sum_of<T>(n, [=](int64_t i) { return exp_of(x[i] - peak); }));
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] - peak - total;
+  }
+  return 0;
+}
+
+// g, out -> dx
+template <class T> static int64_t log_softmax_backward(const Tuple* t) {
+  const T *g = at<T>(t, 0), *out = at<T>(t, 1);
+  T* dx = at<T>(t, 2);
+  const Array* a = t->items[0];
+  const int64_t n = a->shape[a->ndim - 1], rows = n ? numel(a) / n : 0;
+  for (int64_t r = 0; r < rows; ++r, g += n, out += n, dx += n) {
+    const T total = sum_of<T>(n, [=](int64_t i) { return g[i]; });
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - exp_of(out[i]) * total;
+  }
+  return 0;
+}
+
+EXPORT dc_softmax(void* arrays, double scale, int64_t causal, int64_t zero) {
+  return BY_DTYPE(softmax, scale, causal, zero);
+}
+EXPORT dc_softmax_backward(void* arrays, double scale) { return BY_DTYPE(softmax_backward, scale); }
+EXPORT dc_log_softmax(void* arrays) { return BY_DTYPE(log_softmax); }
+EXPORT dc_log_softmax_backward(void* arrays) { return BY_DTYPE(log_softmax_backward); }
+
+// ---- cross entropy with class indices
+
+// x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]
+template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored) {
+  const T* x = at<T>(t, 0);
+  const int64_t* target = at<int64_t>(t, 1);
+  T *loss = at<T>(t, 2), *logs = at<T>(t, 3);
+  const int64_t rows = numel(t->items[1]), n = rows ? numel(t->items[0]) / rows : 0;
+  int64_t count = 0;
+  for (int64_t r = 0; r < rows; ++r, x += n) {
+    const T peak = max_of(n, x);
+    logs[r] = peak + log_of(sum_of<T>(n, [=](int64_t i) { return exp_of(x[i] - peak); }));
+    const bool counts = target[r] != ignored;
+    if (counts && (target[r] < 0 || target[r] >= n)) return 1;
+    loss[r] = counts ? logs[r] - x[target[r]] : (T)0;
+    count += counts;
+  }
+  *at<T>(t, 4) = (T)count;
+  return 0;
+}
+
+// x, target, logs, g[N] or g[1] for all -> dx
+template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t ignored) {
+  const T *x = at<T>(t, 0), *logs = at<T>(t, 2), *g = at<T>(t, 3);
+  const int64_t* target = at<int64_t>(t, 1);
+  T* dx = at<T>(t, 4);
+  const int64_t rows = numel(t->items[1]), n = rows ? numel(t->items[0]) / rows : 0;
+  const bool alike = numel(t->items[3]) != rows;
+  for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
+    const bool counts = target[r] != ignored;
+    const T factor = counts ? g[alike ? 0 : r] : (T)0, level = logs[r];
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dx[i] = counts ? exp_of(x[i] - level) * factor : (T)0;
+    if (counts) dx[target[r]] -= factor;
+  }
+  return 0;
+}
+
+EXPORT dc_cross_entropy(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy, ignored); }
+EXPORT dc_cross_entropy_backward(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy_backward, ignored); }
+
+// ---- activations: a value, and a cotangent g taken back
+
+template <class F> struct Smooth {
+  template <class T> static T back(T g, T x) { return g * F::slope(x); }
+};
+struct Gelu : Smooth<Gelu> {
+  template <class T> static T value(T x) { return x * ((erf_of(x * (T)0.70710678118654752) + 1) * (T)0.5); }
+  template <class T> static T slope(T x) {
+    const T density = exp_of((T)-0.5 * x * x) * (T)0.39894228040143268;
+    return (erf_of(x * (T)0.70710678118654752) + 1) * (T)0.5 + x * density;
+  }
+};
+struct GeluTanh : Smooth<GeluTanh> {
+  template <class T> static T inner(T x) { return (x * x * (T)0.044715 * x + x) * (T)0.79788456080286536; }
+  template <class T> static T value(T x) { return x * ((tanh_of(inner(x)) + 1) * (T)0.5); }
+  template <class T> static T slope(T x) {
+    const T y = tanh_of(inner(x)), rate = (x * x * (T)(3 * 0.044715) + 1) * (T)0.79788456080286536;
+    return (y + 1) * (T)0.5 + x * (T)0.5 * (1 - y * y) * rate;
+  }
+};
+struct Silu : Smooth<Silu> {
+  template <class T> static T gate(T x) { return 1 / (1 + exp_of(-x)); }
+  template <class T> static T value(T x) { return x * gate(x); }
+  template <class T> static T slope(T x) {
+    const T s = gate(x);
+    return s * (1 + x * (1 - s));
+  }
+};
+struct Relu {
+  template <class T> static T value(T x) { return x <= 0 ? (T)0 : x; }
+  template <class T> static T back(T g, T x) { return x <= 0 ? (T)0 : g; }
+};
+
+template <class T, class F> static int64_t each(const Tuple* t) {  // x -> out
+  const T* x = at<T>(t, 0);
+  T* out = at<T>(t, 1);
+  const int64_t n = numel(t->items[0]);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = F::value(x[i]);
+  return 0;
+}
+template <class T, class F> static int64_t each_backward(const Tuple* t) {  // g, x -> dx
+  const T *g = at<T>(t, 0), *x = at<T>(t, 1);
+  T* dx = at<T>(t, 2);
+  const int64_t n = numel(t->items[0]);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dx[i] = F::back(g[i], x[i]);
+  return 0;
+}
+#define ACTIVATION(name, F) \
+  template <class T> static int64_t name(const Tuple* t) { return each<T, F>(t); } \
+  template <class T> static int64_t name##_backward(const Tuple* t) { return each_backward<T, F>(t); } \
+  EXPORT dc_##name(void* arrays) { return BY_DTYPE(name); } \
+  EXPORT dc_##name##_backward(void* arrays) { return BY_DTYPE(name##_backward); }
+ACTIVATION(gelu, Gelu)
+ACTIVATION(gelu_tanh, GeluTanh)
+ACTIVATION(silu, Silu)
+ACTIVATION(relu, Relu)
+
+// ---- embedding: rows of g[N, C] added to rows index i64[N] of out[V, C]
+
+template <class T> static int64_t add_rows(const Tuple* t) {
+  const T* g = at<T>(t, 0);
+  const int64_t* index = at<int64_t>(t, 1);
+  T* out = at<T>(t, 2);
+  const int64_t count = numel(t->items[1]), n = count ? numel(t->items[0]) / count : 0, rows = t->items[2]->shape[0];
+  for (int64_t r = 0; r < count; ++r, g += n) {
+    if (index[r] < 0 || index[r] >= rows) return 1;
+    T* row = out + index[r] * n;
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) row[i] += g[i];
+  }
+  return 0;
+}
+EXPORT dc_add_rows(void* arrays) { return BY_DTYPE(add_rows); }
+
+// Whether arrays lie in memory as this file has it: of one array, its (data, sizes, strides) are what is given.
+EXPORT dc_is_as_told(void* arrays, int64_t data, int64_t size, int64_t stride, int64_t number) {
+  const Tuple* t = (const Tuple*)arrays;
+  const Array* a = t->items[0];
+  return t->size == 2 && (int64_t)a->data == data && a->ndim == 2 && a->shape[1] == size && a->strides[0] == stride &&
+         a->descr->number == number && at<float>(t, 1) == nullptr;
+}

@@ -1,0 +1,283 @@
+"""Eager definitions of composites: rows normalised, activations, products, attention, losses; and their gradients.
+
+In: arrays as `Tensor.__whole__` hands them over. Out: see ops/whole.py. Each takes f32 or f64, all operands alike, and
+declines (None) anything else, empty rows, and operands that the composition refuses, which then says why. Products are
+NumPy's, so the BLAS's; all that runs along rows is a native kernel (kernels.h): without a compiler there is only
+`linear`. Gradients are those of the textbook, from what the forward kept: mean and 1/std, the softmax, or logarithms of
+sums. Attention keeps its matrix of weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core.eager.native import Kernels, kernels
+from compiler_core.ops import functional  # noqa: F401  declares the composites
+from compiler_core.ops.quiet import quietly
+from compiler_core.ops.registry import Array
+from compiler_core.ops.whole import Backward, Forward, Made, define
+
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+Grads = Sequence[Array | None]
+
+
+def alike(first: Array, *others: Array | None) -> bool:
+    """Whether all are f32, or all f64."""
+    dtype = first.dtype
+    return (dtype is _F32 or dtype is _F64) and all(o is None or o.dtype is dtype for o in others)
+
+
+def dense(x: Array) -> Array:
+    """x in row-major order without gaps."""
+    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
+
+
+def for_blas(x: Array) -> Array:
+    """x, or a copy where neither its rows nor its columns lie densely: the BLAS would not take it."""
+    return x if x.itemsize in x.strides[-2:] and 0 not in x.strides else np.ascontiguousarray(x)
+
+
+# ---- linear
+
+
+def _linear(x: Array, weight: Array, bias: Array | None) -> Made:
+    if not alike(x, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1]) if x.size else None
+    if rows is None:
+        return None
+    out = np.matmul(for_blas(rows), weight.T)
+    if bias is not None:
+        np.add(out, bias, out)
+    return (out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[0])), ()
+
+
+def _linear_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], x: Array, weight: Array, bias: Array | None) -> Grads:  # fmt: skip  # noqa: E501
+    rows = for_blas(g if g.ndim == 2 else g.reshape(-1, g.shape[-1]))
+    dx = np.matmul(rows, for_blas(weight)) if needs[0] else None
+    if dx is not None and g.ndim != 2:
+        dx = dx.reshape(x.shape)
+    dw = np.matmul(rows.T, for_blas(x.reshape(-1, x.shape[-1]))) if needs[1] else None
+    return dx, dw, np.add.reduce(rows, 0) if needs[2] else None
+
+
+# ---- what runs along rows
+
+
+def _rows(k: Kernels) -> None:
+    """Define layer norm, RMS norm, softmax and log_softmax."""
+    norm, norm_backward = k.named("norm"), k.named("norm_backward")
+    forward, backward = k.named("softmax"), k.named("softmax_backward")
+    log_forward, log_backward = k.named("log_softmax"), k.named("log_softmax_backward")
+
+    def normed(x: Array, weight: Array | None, bias: Array | None, dims: int, eps: float, centered: bool) -> Made:
+        shape, dtype = x.shape, x.dtype
+        ends = shape[-dims:]
+        if not alike(x, weight, bias) or not x.size:
+            return None
+        if (weight is not None and weight.shape != ends) or (bias is not None and bias.shape != ends):
+            return None
+        out, scale = np.empty(shape, dtype), np.empty(shape[:-dims], dtype)
+        mean = np.empty(shape[:-dims], dtype) if centered else None
+        weight, bias = (None if p is None else dense(p) for p in (weight, bias))
+        norm((dense(x), weight, bias, out, mean, scale), eps)
+        return out, (scale,) if mean is None else (scale, mean)
+
+    def normed_backward(needs: Sequence[bool], g: Array, kept: Any, x: Array, weight: Array | None) -> Grads:
+        dx = np.empty(x.shape, x.dtype) if needs[0] else None
+        dw, db = (np.zeros(g.shape[kept[0].ndim :], x.dtype) if need else None for need in needs[1:])
+        scale, mean = kept[0], kept[1] if len(kept) > 1 else None
+        norm_backward((dense(g), dense(x), None if weight is None else dense(weight), mean, scale, dx, dw, db))
+        return dx, dw, db
+
+    def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, dims: int, eps: float) -> Made:
+        return normed(x, weight, bias, dims, eps, True)
+
+    def rms_norm(x: Array, weight: Array | None, *, dims: int, eps: float) -> Made:
+        return normed(x, weight, None, dims, eps, False)
+
+    def layer_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+        return normed_backward(needs, g, kept, x, weight)
+
+    def rms_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+        return normed_backward((*needs, False), g, kept, x, weight)[:2]
+
+    def softmax(x: Array, *, dim: int) -> Made:
+        if not alike(x) or not x.size or not x.ndim:
+            return None
+        last = x.ndim - 1
+        given = dense(x if dim == last else x.swapaxes(dim, last))
+        out = np.empty(given.shape, x.dtype)
+        forward((given, out), 1.0, 0, 0)
+        return (out if dim == last else dense(out.swapaxes(dim, last))), ()
+
+    def softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
+        last = x.ndim - 1
+        if dim != last:
+            g, out = g.swapaxes(dim, last), out.swapaxes(dim, last)
+        dx = np.empty(g.shape, g.dtype)
+        backward((dense(g), dense(out), dx), 1.0)
+        return (dx if dim == last else dx.swapaxes(dim, last),)
+
+    def log_softmax(x: Array, *, dim: int) -> Made:
+        if not alike(x) or not x.size or not x.ndim or dim != x.ndim - 1:
+            return None
+        out = np.empty(x.shape, x.dtype)
+        log_forward((dense(x), out))
+        return out, ()
+
+    def log_softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
+        dx = np.empty(g.shape, g.dtype)
+        log_backward((dense(g), dense(out), dx))
+        return (dx,)
+
+    _define("layer_norm", layer_norm, layer_norm_backward)
+    _define("rms_norm", rms_norm, rms_norm_backward)
+    _define("softmax", softmax, softmax_backward, reads_out=True)
+    _define("log_softmax", log_softmax, log_softmax_backward, reads_out=True)
+
+
+# ---- activations
+
+
+def _activation(k: Kernels, name: str) -> None:
+    forward, backward = k.named(name), k.named(f"{name}_backward")
+
+    def activated(x: Array) -> Made:
+        if not alike(x):
+            return None
+        out = np.empty(x.shape, x.dtype)
+        forward((dense(x), out))
+        return out, ()
+
+    def activated_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array) -> Grads:
+        dx = np.empty(x.shape, x.dtype)
+        backward((dense(g), dense(x), dx))
+        return (dx,)
+
+    _define(name, activated, activated_backward)
+
+
+# ---- attention
+
+
+def _attention(k: Kernels) -> None:
+    forward, backward = k.named("softmax"), k.named("softmax_backward")
+
+    def attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Made:
+        lead = q.shape[:-2]
+        if not alike(q, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
+            return None
+        if key.shape[:-2] != lead or value.shape[:-1] != key.shape[:-1] or q.shape[-1] != key.shape[-1]:
+            return None
+        if mask is not None and mask.dtype is not q.dtype and mask.dtype != np.bool_:
+            return None
+        if mask is not None and not _spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
+            return None
+        weights = np.matmul(for_blas(q), for_blas(key).swapaxes(-1, -2))
+        if mask is None:
+            forward((weights, weights), scale, causal, 0)
+        else:
+            np.multiply(weights, scale, weights)
+            if mask.dtype == np.bool_:
+                np.copyto(weights, -math.inf, where=np.logical_not(mask))
+            else:
+                np.add(weights, mask, weights)
+            forward((weights, weights), 1.0, 0, 1)
+        return np.matmul(weights, for_blas(value)), (weights,)
+
+    def attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Grads:  # fmt: skip  # noqa: E501
+        weights, g = kept[0], for_blas(g)
+        dv = np.matmul(weights.swapaxes(-1, -2), g) if needs[2] else None
+        if not (needs[0] or needs[1] or needs[3]):
+            return None, None, dv, None
+        slopes = np.matmul(g, for_blas(value).swapaxes(-1, -2))
+        backward((slopes, weights, slopes), 1.0 if needs[3] else scale)
+        dm = None
+        if needs[3] and mask is not None:
+            dm = _gathered(slopes, mask.shape)
+            slopes = slopes * slopes.dtype.type(scale)
+        dq = np.matmul(slopes, for_blas(key)) if needs[0] else None
+        dk = np.matmul(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
+        return dq, dk, dv, dm
+
+    _define("attention", attention, attention_backward)
+
+
+def _spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Whether `shape` broadcasts to `wide`."""
+    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wide)))
+
+
+def _gathered(g: Array, shape: tuple[int, ...]) -> Array:
+    """g summed over what was broadcast from `shape`."""
+    lead = g.ndim - len(shape)
+    dims = (*range(lead), *(lead + d for d, n in enumerate(shape) if n == 1))
+    total: Array = np.add.reduce(g, dims)
+    return total.reshape(shape)
+
+
+# ---- classes
+
+
+def _classes(k: Kernels) -> None:
+    """Define cross_entropy of class indices, and embedding."""
+    forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
+
+    def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Made:
+        if not alike(x) or not x.size or x.ndim > 2 or target.dtype is not _I64:
+            return None
+        loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
+        if forward((dense(x), dense(target), loss, logs, count), ignore_index):
+            return None  # a target outside of the classes
+        if reduction == "none":
+            return loss, (logs, count)
+        total = np.add.reduce(loss, None)
+        return np.asarray(total / count if reduction == "mean" else total), (logs, count)
+
+    def cross_entropy_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
+        logs, count = kept
+        dx = np.empty(x.shape, x.dtype)
+        factor = np.asarray(g / count) if reduction == "mean" else dense(g)
+        backward((dense(x), dense(target), logs, factor, dx), ignore_index)
+        return dx, None
+
+    def embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Made:
+        if not alike(weight) or weight.ndim != 2 or index.dtype is not _I64 or not index.size:
+            return None
+        if index.view(np.uint64).max() >= weight.shape[0]:  # negative ones too
+            return None
+        return weight.take(index, 0), ()
+
+    def embedding_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501
+        dw = np.zeros(weight.shape, weight.dtype)
+        add_rows((dense(g), dense(index), dw))
+        if padding_idx is not None:
+            dw[padding_idx] = 0
+        return dw, None
+
+    _define("cross_entropy", cross_entropy, cross_entropy_backward)
+    _define("embedding", embedding, embedding_backward)
+
+
+def _define(name: str, forward: Forward, backward: Backward, *, reads_out: bool = False) -> None:
+    define(name, quietly(forward), quietly(backward), reads_out=reads_out)
+
+
+def _define_all() -> None:
+    _define("linear", _linear, _linear_backward)
+    found = kernels()
+    if found is None:
+        return
+    _rows(found)
+    for name in ("gelu", "gelu_tanh", "silu", "relu"):
+        _activation(found, name)
+    _attention(found)
+    _classes(found)
+
+
+_define_all()

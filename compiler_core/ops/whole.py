@@ -1,0 +1,99 @@
+"""Composites that eager code computes whole: with a forward and a gradient of their own, beside the composition.
+
+In: a composition, a function over Values: operands by position (None where there is none), attributes by name.
+Out: the same function. Of Tensors outside of a trace it is computed by its `forward`, and the tape records one node,
+whose gradient is its `backward`. All others (capture, arrays, transforms) get the composition, which also runs where
+forward declines, gives the gradient that is to be differentiated again (`vjp`), and is the oracle.
+
+    forward(*arrays, **attrs) -> (out, kept) | None         kept: what backward wants beside the operands
+    backward(needs, g, out, kept, *arrays, **attrs)         -> a cotangent, or None, for each operand
+        needs: for each operand whether its cotangent is wanted. out: None unless reads_out
+
+The definitions are in compiler_core/eager, a later stage, which is imported by name at the first call that can use one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from compiler_core.errors import OpDefinitionError
+from compiler_core.ops.differentiate import vjp_of
+from compiler_core.ops.registry import Array, Value
+
+Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
+Forward: TypeAlias = Callable[..., Made]
+Backward: TypeAlias = Callable[..., Sequence[Array | None]]
+
+_DEFINITIONS = "compiler_core.eager.rules"
+COMPOSITES: dict[str, Composite] = {}
+
+
+class Composite:
+    """One composite, whole. `vjp` has the form of an op's, so that the tape treats it as one."""
+
+    __slots__ = ("backward", "compose", "forward", "name", "reads_out")
+
+    def __init__(self, name: str, compose: Callable[..., Value]) -> None:
+        self.name, self.compose = name, compose
+        self.forward: Forward = self._define
+        self.backward: Backward = _nothing
+        self.reads_out = False
+
+    def _define(self, *arrays: Array | None, **attrs: Any) -> Made:
+        """The first call of any: load the definitions."""
+        import_module(_DEFINITIONS)
+        for composite in COMPOSITES.values():
+            if composite.forward == composite._define:
+                composite.forward = _decline
+        return self.forward(*arrays, **attrs)
+
+    def vjp(self, g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
+        """The cotangents by the composition's own rules."""
+        present = [k for k, operand in enumerate(operands) if operand is not None]
+
+        def composed(*given: Value) -> Value:
+            filled: list[Value] = [None] * len(operands)
+            for k, value in zip(present, given):
+                filled[k] = value
+            return self.compose(*filled, **attrs)
+
+        found: list[Value | None] = [None] * len(operands)
+        for k, grad in zip(present, vjp_of(composed, g, *[operands[k] for k in present])):
+            found[k] = grad
+        return tuple(found)
+
+
+def _decline(*arrays: Array | None, **attrs: Any) -> Made:
+    return None
+
+
+def _nothing(*_: Any, **attrs: Any) -> Sequence[Array | None]:
+    raise AssertionError("a composite without a forward has no backward")
+
+
+def whole(compose: Callable[..., Value]) -> Callable[..., Value]:
+    """`compose`, computed whole where a definition takes its operands. Its first operand is never None."""
+    composite = Composite(compose.__name__.strip("_"), compose)
+    COMPOSITES[composite.name] = composite
+
+    @functools.wraps(compose)
+    def function(*operands: Value, **attrs: Any) -> Value:
+        compute = getattr(type(operands[0]), "__whole__", None)
+        if compute is not None:
+            result = compute(composite, operands, attrs)
+            if result is not None:
+                return result
+        return compose(*operands, **attrs)
+
+    return function
+
+
+def define(name: str, forward: Forward, backward: Backward, *, reads_out: bool = False) -> None:
+    """Give composite `name` its eager definition. Raises OpDefinitionError if there is no such composite."""
+    if name not in COMPOSITES:
+        raise OpDefinitionError(f"no composite {name!r} is declared `whole`")
+    composite = COMPOSITES[name]
+    composite.forward, composite.backward, composite.reads_out = forward, backward, reads_out

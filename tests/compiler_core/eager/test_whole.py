@@ -1,0 +1,262 @@
+"""Composites computed whole against their compositions: values, gradients, gradients of gradients; and what the tape
+promises of them: errors for values that changed, freed values, hooks, layouts, operands that need no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_core import dtype as dt
+from compiler_core.config import config
+from compiler_core.eager import native, rules
+from compiler_core.errors import AutogradError, IndexError_, OpDefinitionError
+from compiler_core.ops import functional as F
+from compiler_core.ops.whole import COMPOSITES, define
+from compiler_core.tensor.autograd import grad
+from compiler_core.tensor.creation import tensor
+from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.tape import WholeNode
+from compiler_core.tensor.tensor import Tensor
+
+needs_compiler = pytest.mark.skipif(native.kernels() is None, reason="no compiler")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Operands of one composite: shapes, or arrays as they are; None where there is none."""
+
+    name: str
+    operands: tuple[Any, ...]
+    attrs: dict[str, Any]
+
+    def __str__(self) -> str:
+        shapes = "-".join(str(o if isinstance(o, (tuple, type(None))) else o.dtype) for o in self.operands)
+        return f"{self.name} {shapes} {self.attrs}"
+
+
+CLASSES, ROWS = np.array([2, 0, -100, 3]), np.array([[1, 4], [1, 0]])
+SEEN = np.tri(3, 5, 1) > 0
+CASES = (
+    Case("linear", ((4, 3), (5, 3), (5,)), {}),
+    Case("linear", ((2, 4, 3), (5, 3), None), {}),
+    Case("linear", ((3,), (5, 3), (5,)), {}),
+    Case("layer_norm", ((2, 3, 7), (7,), (7,)), {"dims": 1, "eps": 1e-5}),
+    Case("layer_norm", ((2, 3, 7), (3, 7), None), {"dims": 2, "eps": 1e-3}),
+    Case("layer_norm", ((3, 5000), None, None), {"dims": 1, "eps": 1e-5}),
+    Case("layer_norm", ((3, 4), None, (4,)), {"dims": 1, "eps": 1e-5}),
+    Case("rms_norm", ((4, 9), (9,)), {"dims": 1, "eps": 1e-6}),
+    Case("rms_norm", ((4, 9), None), {"dims": 1, "eps": 1e-6}),
+    Case("softmax", ((2, 3, 5),), {"dim": 2}),
+    Case("softmax", ((2, 3, 5),), {"dim": 0}),
+    Case("log_softmax", ((4, 6),), {"dim": 1}),
+    Case("log_softmax", ((4, 6),), {"dim": 0}),
+    *(Case(name, ((3, 11),), {}) for name in ("gelu", "gelu_tanh", "silu", "relu")),
+    Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), None), {"causal": False, "scale": 0.5}),
+    Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), None), {"causal": True, "scale": 0.5}),
+    Case("attention", ((2, 5, 4), (2, 3, 4), (2, 3, 6), None), {"causal": True, "scale": 0.5}),
+    Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), SEEN), {"causal": False, "scale": 0.5}),
+    Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), (1, 3, 5)), {"causal": False, "scale": 0.5}),
+    Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), (5,)), {"causal": False, "scale": 0.5}),
+    *(
+        Case("cross_entropy", ((4, 5), CLASSES), {"ignore_index": -100, "reduction": r})
+        for r in ("none", "sum", "mean")
+    ),
+    Case("cross_entropy", ((5,), np.array(3)), {"ignore_index": -100, "reduction": "mean"}),
+    Case("cross_entropy", ((2, 5, 4), np.ones((2, 4), np.int64)), {"ignore_index": 1, "reduction": "sum"}),
+    Case("embedding", ((5, 3), ROWS), {"padding_idx": None}),
+    Case("embedding", ((5, 3), ROWS), {"padding_idx": 1}),
+)
+
+
+def drawn(case: Case, dtype: Any, strided: bool = False) -> list[Tensor | None]:
+    """The operands, from a fixed seed, floating ones as leaves. strided: their memory in another order."""
+    rng = np.random.default_rng(0)
+    made: list[Tensor | None] = []
+    for operand in case.operands:
+        if operand is None or isinstance(operand, np.ndarray):
+            made.append(None if operand is None else tensor(operand))
+            continue
+        array = rng.normal(size=operand).astype(dtype.numpy)
+        made.append(tensor(np.asfortranarray(array) if strided else array).requires_grad_())
+    return made
+
+
+def whole(case: Case, operands: list[Tensor | None]) -> Tensor:
+    composite = COMPOSITES[case.name]
+    result = Tensor.__whole__(composite, tuple(operands), case.attrs)
+    return composite.compose(*operands, **case.attrs) if result is None else result
+
+
+def leaves(operands: list[Tensor | None]) -> list[Tensor]:
+    return [x for x in operands if x is not None and x.requires_grad]
+
+
+def weighted(out: Tensor) -> Tensor:
+    """A sum of `out` with weights that differ."""
+    weights = np.cos(np.arange(max(out.numel(), 1))).reshape(tuple(out.shape))
+    return F.sum(out * tensor(weights.astype(out.dtype.numpy)))
+
+
+def close(ours: Any, theirs: Any, dtype: Any) -> None:
+    tolerance = 2e-5 if dtype is dt.float32 else 1e-12
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+@needs_compiler
+def test_every_composite_has_a_definition() -> None:
+    assert rules is not None
+    assert {case.name for case in CASES} == set(COMPOSITES)
+    declined = [name for name, one in COMPOSITES.items() if one.forward.__name__ in ("_decline", "_define")]
+    assert declined == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_and_gradients_are_the_compositions(case: Case, dtype: Any, strided: bool) -> None:
+    ours, theirs = drawn(case, dtype, strided), drawn(case, dtype)
+    out, expected = whole(case, ours), COMPOSITES[case.name].compose(*theirs, **case.attrs)
+    assert (tuple(out.shape), out.dtype) == (tuple(expected.shape), expected.dtype)
+    close(out, expected, dtype)
+    for a, b in zip(grad(weighted(out), leaves(ours)), grad(weighted(expected), leaves(theirs)), strict=True):
+        assert a is not None
+        assert b is not None
+        close(a, b, dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_gradient_of_the_gradient_is_the_compositions(case: Case) -> None:
+    results = []
+    for function in (whole, lambda c, xs: COMPOSITES[c.name].compose(*xs, **c.attrs)):
+        operands = drawn(case, dt.float64)
+        first = grad(weighted(function(case, operands)), leaves(operands), create_graph=True)
+        total = sum((weighted(F.sin(g)) for g in first if g is not None), weighted(leaves(operands)[0]))
+        results.append(grad(total, leaves(operands), allow_unused=True, materialize_grads=True))
+    for a, b in zip(*results, strict=True):
+        close(a, b, dt.float64)
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", [c for c in CASES if len(leaves(drawn(c, dt.float32))) > 1], ids=str)
+def test_each_operand_alone_may_need_a_gradient(case: Case) -> None:
+    everything = drawn(case, dt.float64)
+    expected = grad(weighted(whole(case, everything)), leaves(everything))
+    for k, wanted in enumerate(expected):
+        operands = drawn(case, dt.float64)
+        for other in [x for j, x in enumerate(leaves(operands)) if j != k]:
+            other.requires_grad_(False)
+        (one,) = grad(weighted(whole(case, operands)), leaves(operands))
+        close(one, wanted, dt.float64)
+
+
+def rows() -> Tensor:
+    return tensor(np.linspace(-2, 2, 12).reshape(3, 4).astype(np.float32)).requires_grad_()
+
+
+@needs_compiler
+def test_one_node_is_recorded_where_gradients_are() -> None:
+    x = rows()
+    assert isinstance(F.gelu(x).grad_fn, WholeNode)
+    assert repr(F.softmax(x, 1).grad_fn) == "<SoftmaxBackward0>"
+    assert F.gelu(x.detach()).grad_fn is None
+    with no_grad():
+        assert F.gelu(x).grad_fn is None
+
+
+@needs_compiler
+def test_other_dtypes_are_composed() -> None:
+    x = tensor(np.ones((2, 3), np.float32)).to(dt.bfloat16).requires_grad_()
+    out = F.layer_norm(x, (3,))
+    assert out.dtype is dt.bfloat16
+    assert not isinstance(out.grad_fn, WholeNode)
+
+
+@needs_compiler
+@pytest.mark.parametrize("function", [lambda x: F.gelu(x), lambda x: F.layer_norm(x, (4,)), lambda x: F.linear(x, x)])
+def test_an_operand_that_changed_is_an_error(function: Callable[[Tensor], Tensor]) -> None:
+    x = rows() * 1.0
+    out = function(x)
+    x.add_(1.0)
+    with pytest.raises(AutogradError, match="changed in place"):
+        F.sum(out).backward()
+
+
+@needs_compiler
+def test_of_a_result_that_changed_the_composition_knows_the_gradient() -> None:
+    x, y = rows(), rows()
+    changed, expected = F.softmax(x, 1), F.softmax(y, 1) * 2.0
+    changed.mul_(2.0)
+    for a, b in zip(grad(weighted(changed), [x]), grad(weighted(expected), [y])):
+        close(a, b, dt.float32)
+
+
+def test_a_result_that_changed_is_none_where_it_does_not() -> None:
+    x, w = rows(), tensor(np.eye(4, dtype=np.float32))
+    out = F.linear(x, w)
+    out.mul_(2.0)
+    F.sum(out).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[2.0] * 4] * 3
+
+
+@needs_compiler
+def test_a_second_backward_finds_its_values_freed() -> None:
+    x = rows()
+    loss = F.sum(F.gelu(x))
+    loss.backward(retain_graph=True)
+    loss.backward()
+    with pytest.raises(AutogradError, match="a second time"):
+        loss.backward()
+
+
+@needs_compiler
+def test_what_backward_keeps_goes_with_it() -> None:
+    out = F.layer_norm(rows(), (4,))
+    node: Any = out.grad_fn
+    assert len(node.kept) == 2
+    F.sum(out).backward()
+    assert node.kept is None
+
+
+@needs_compiler
+def test_hooks_on_a_result_replace_its_gradient() -> None:
+    x = rows()
+    out = F.relu(x)
+    out.register_hook(lambda g: g * 3.0)
+    F.sum(out).backward()
+    assert x.grad is not None
+    assert x.grad.numpy().max() == 3.0
+
+
+@needs_compiler
+def test_an_index_out_of_range_is_an_error() -> None:
+    with pytest.raises(IndexError_):
+        F.cross_entropy(rows(), tensor([0, 4, 1]))
+    with pytest.raises(IndexError_):
+        F.embedding(tensor([0, -1]), rows())
+
+
+@needs_compiler
+def test_infinities_and_nan_are_the_compositions() -> None:
+    x = tensor([[np.inf, 0.0], [-np.inf, -np.inf], [np.nan, 1.0], [-np.inf, 1.0]], dtype=dt.float32)
+    for name, attrs in (("softmax", {"dim": 1}), ("log_softmax", {"dim": 1}), ("gelu", {}), ("relu", {}), ("silu", {})):
+        case = Case(name, (), attrs)
+        expected = COMPOSITES[name].compose(x, **attrs)
+        np.testing.assert_allclose(whole(case, [x]).numpy(), expected.numpy(), rtol=1e-6, err_msg=name)
+
+
+def test_without_a_compiler_there_are_no_kernels(tmp_path: Path) -> None:
+    with config.patch(cxx=str(tmp_path / "none")):
+        assert native.kernels.__wrapped__() is None
+
+
+def test_only_declared_composites_are_defined() -> None:
+    with pytest.raises(OpDefinitionError, match="no composite"):
+        define("nothing", lambda: None, lambda: ())

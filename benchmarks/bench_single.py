@@ -1,6 +1,7 @@
-"""One process, one thread: the first step (compilation included) and the median training step. Prints one JSON line.
+"""One process: the first step (compilation included) and the median training step. Prints one JSON line.
 
-    [BENCH_FRAMEWORK=torch] python bench_single.py MODEL eager|compile [--repeats N] [--first-only]
+    [BENCH_FRAMEWORK=torch] [OMP_NUM_THREADS=2] python bench_single.py MODEL eager|compile [--repeats N] [--first-only]
+                                                                      [--beside N]
 
 MODEL: one of models.py, or chain10k, chain10m (sin(cos(x)), forward only).
 """
@@ -8,8 +9,11 @@ MODEL: one of models.py, or chain10k, chain10m (sin(cos(x)), forward only).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 from framework import identity, torch
 from models import chain, make
@@ -42,12 +46,25 @@ def training_step(name: str, mode: str) -> Callable[[], object]:
     return step
 
 
+@contextlib.contextmanager
+def beside(number: int) -> Iterator[None]:
+    """With `number` other processes that compute all the time."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("mode", choices=("eager", "compile"))
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--first-only", action="store_true")
+    parser.add_argument("--beside", type=int, default=0, help="busy processes beside it, after the first step")
     options = parser.parse_args()
     if options.model.startswith("chain"):
         step, inner = chain_step(options.model, options.mode)
@@ -56,7 +73,8 @@ def main() -> None:
     result: dict[str, object] = {**identity(), "model": options.model, "mode": options.mode}
     result["first_s"] = round(seconds(step), 3)
     if not options.first_only:
-        result |= summary(repeat_ms(step, options.repeats, inner=inner), "step")
+        with beside(options.beside):
+            result |= summary(repeat_ms(step, options.repeats, inner=inner), "step")
     print(json.dumps(result), flush=True)
 
 

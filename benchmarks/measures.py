@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from sides import PYTHON, TIMEOUT_S, Side, ours, peer, script
 
+TWO_THREADS = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -73,6 +75,19 @@ def single_measures(options: argparse.Namespace) -> list[Measure]:
             sides[f"torch {mode}"] = peer(options.peer_python, *script("bench_single.py", model, mode, *arguments))
         title = f"{model}: step, 1 process, 1 thread"
         found.append(Measure(title, "step_ms", "ms", sides, {"ours": ["torch compile", "torch eager"]}))
+    return found
+
+
+def thread_measures(options: argparse.Namespace) -> list[Measure]:
+    """Two threads, on an idle machine and beside one process that computes all the time."""
+    found = []
+    for title, busy in (("2 threads", "0"), ("2 threads beside a busy process", "1")):
+        call = script("bench_single.py", "gpt", "compile", "--repeats", options.repeats, "--beside", busy)
+        sides = {
+            "ours": ours(PYTHON, *call, **TWO_THREADS),
+            "torch compile": peer(options.peer_python, *call, **TWO_THREADS),
+        }
+        found.append(Measure(f"gpt: step, {title}", "step_ms", "ms", sides, {"ours": ["torch compile"]}))
     return found
 
 

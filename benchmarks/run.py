@@ -1,11 +1,13 @@
 """Runs ours and the peer's side interleaved, and reports ratios of medians with their spread.
 
-    python benchmarks/run.py [--peer-python /path/to/python-with-torch] [--what ddp,single,cold,import,small,network]
-                             [--rounds 3] [--models mlp,gpt] [--bucket-mb 25] [--rate 1gbit] [--json FILE]
+    python benchmarks/run.py [--peer-python /path/to/python-with-torch] [--rounds 3]
+                             [--what ddp,single,threads,cold,import,small,network]
+                             [--models mlp,gpt] [--bucket-mb 25] [--rate 1gbit] [--json FILE]
 
 A round runs every side once, in fresh processes, one after the other. A line gives each side's median over the rounds,
 and the median, least and greatest of the rounds' ratios peer/ours (above 1: ours is faster). Without --peer-python
-only ours is measured. OMP_NUM_THREADS=1 and one core a rank, on both sides. `network` makes two hosts and takes root.
+only ours is measured. One thread and one core a rank, on both sides, but for `threads`. `network` makes
+two hosts and takes root.
 What a side reports of itself is checked (`sides.py`): the peer must be torch, ours must not have loaded it.
 """
 
@@ -29,6 +31,7 @@ from sides import PEER, Result, Side, machine_alone, measure, peer_version
 LOCAL: dict[str, Callable[[argparse.Namespace], list[Measure]]] = {
     "ddp": measures.ddp_measures,
     "single": measures.single_measures,
+    "threads": measures.thread_measures,
     "cold": measures.cold_measures,
     "import": measures.import_measures,
     "small": measures.small_measures,

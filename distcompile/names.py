@@ -6,8 +6,9 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 _SUBMODULES = """
-_dynamo accelerator amp autograd backends compiler cuda data ddp debug demo distributed distributions errors fft func
-futures fx hub jit library linalg masked multiprocessing nn optim parity random signal special testing utils version
+_dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions errors fft
+func futures fx hub jit library linalg masked multiprocessing nn optim parity random signal special testing utils
+version
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -81,7 +82,8 @@ _OTHERS = {
     ),
     "distcompile.amp.autocasting": (
         "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "
-        "get_autocast_cpu_dtype"
+        "get_autocast_cpu_dtype set_autocast_enabled set_autocast_dtype is_autocast_cache_enabled "
+        "set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting"
     ),
     "distcompile.memory_format": (
         "memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last "

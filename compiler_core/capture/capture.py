@@ -32,6 +32,7 @@ from compiler_core.capture.pytree import Spec, flatten
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted, view_beside_write
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph
+from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.grad_mode import thread_mode
@@ -132,6 +133,9 @@ def guard_call(
     default = guards.bind(dtypes.get_default_dtype(), "dtype")
     getter = guards.bind(dtypes.get_default_dtype, "get_default_dtype")
     guards.require(f"{getter}() is {default}", f"the default dtype is {dtypes.get_default_dtype().name}")
+    state = guards.bind(casting, "casting")
+    wanted = "None" if casting.acting is None else guards.bind(casting.acting, "dtype")
+    guards.require(f"{state}.acting is {wanted}", f"autocast is {casting.acting or 'off'}")
     known = guard_arguments(guards, args, kwargs)
     module = root_module(function)
     if module is not None:

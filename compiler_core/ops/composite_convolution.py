@@ -14,6 +14,7 @@ from compiler_core.dtype import DType, float64, int64
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, shape_of
+from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_padding import pad
 from compiler_core.ops.composite_pointwise import add
@@ -121,6 +122,7 @@ def _conv(
     return unbatched(_with_bias(name, out, bias), had_batch)
 
 
+@in_lower
 def conv1d(
     input: Value,
     weight: Value,
@@ -134,6 +136,7 @@ def conv1d(
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@in_lower
 def conv2d(
     input: Value,
     weight: Value,
@@ -147,6 +150,7 @@ def conv2d(
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@in_lower
 def conv3d(
     input: Value,
     weight: Value,
@@ -203,6 +207,7 @@ def _conv_transpose(
     return unbatched(_with_bias(name, out, bias), had_batch)
 
 
+@in_lower
 def conv_transpose1d(
     input: Value,
     weight: Value,
@@ -217,6 +222,7 @@ def conv_transpose1d(
     return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@in_lower
 def conv_transpose2d(
     input: Value,
     weight: Value,
@@ -231,6 +237,7 @@ def conv_transpose2d(
     return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@in_lower
 def conv_transpose3d(
     input: Value,
     weight: Value,

@@ -18,12 +18,14 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_interpolate import cubic_weights
 from compiler_core.ops.composite_logic import logical_and, where
 from compiler_core.ops.composite_pointwise import abs, add, clamp, floor, fmod, mul, round, sub
 from compiler_core.ops.registry import Array, Value
 
 
+@in_float32
 def grid_sample(
     input: Value,
     grid: Value,

@@ -32,6 +32,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     strict,
 )
+from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composite_movement import movedim, permute, reshape
 from compiler_core.ops.composite_pointwise import truth
 from compiler_core.ops.meta_value import MetaValue, no_data
@@ -335,6 +336,7 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Sca
     return setitem(input, (*[slice(None)] * d, index), scaled, accumulate=True)
 
 
+@in_widest
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     """input with source's slices put at places `index` along `dim`."""
     need_one_dtype("index_copy", input, source)

@@ -14,6 +14,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
+from compiler_core.ops.casting import as_given, in_lower
 from compiler_core.ops.composite_activation import dropout, softmax, softmax_or_zero
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import (
@@ -31,6 +32,7 @@ from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
 
+@in_lower
 def matmul(input: Value, other: Value) -> Value:
     """torch.matmul: vectors count as a row on the left, a column on the right; batch dims broadcast."""
     a, b = as_value(input), as_value(other)
@@ -67,12 +69,14 @@ def flatten_rows(x: Value) -> Value:
     return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
+@in_lower
 def mm(input: Value, mat2: Value) -> Value:
     """The product of two matrices."""
     need_dims("mm", 2, input, mat2)
     return matmul(input, mat2)
 
 
+@in_lower
 def bmm(input: Value, mat2: Value) -> Value:
     """The products of two equally long batches of matrices."""
     need_dims("bmm", 3, input, mat2)
@@ -81,6 +85,7 @@ def bmm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
+@as_given
 def mv(input: Value, vec: Value) -> Value:
     """Matrix times vector."""
     need_dims("mv", 2, input)
@@ -101,6 +106,7 @@ def outer(input: Value, vec2: Value) -> Value:
     return mul(unsqueeze(input, 1), vec2)
 
 
+@in_lower
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat1 @ mat2."""
     product = mm(mat1, mat2)
@@ -109,6 +115,7 @@ def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Sc
     return add(product, input if beta == 1 else mul(input, beta))
 
 
+@in_lower
 def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * batch1 @ batch2."""
     product = bmm(batch1, batch2)
@@ -117,6 +124,7 @@ def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alp
     return add(product, input if beta == 1 else mul(input, beta))
 
 
+@in_lower
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias. input: T[*, in], weight: T[out, in] (or T[in]), bias: T[out]. One GEMM."""
     x = as_value(input)
@@ -143,6 +151,7 @@ def _linear(x: Value, weight: Value, bias: Value | None) -> Value:
     return reshape(out, (*x.shape[:-1], weight.shape[0]))
 
 
+@as_given
 def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
     """x1^T W_k x2 for each output k. input1: T[*, in1], input2: T[*, in2], weight: T[out, in1, in2]."""
     out = einsum("...i,kij,...j->...k", input1, weight, input2)
@@ -250,7 +259,8 @@ def _contract(la: list[str], a: Value, lb: list[str], b: Value, later: set[str])
         size[c] = max(n, size.get(c, n))
     a = _as_matrices(la, a, batch, rows, inner, size)
     b = _as_matrices(lb, b, batch, inner, columns, size)
-    out = reshape(matmul(a, b), [size[c] for c in (*batch, *rows, *columns)])
+    product = matmul if inner else _matmul  # autocast leaves alone what sums nothing
+    out = reshape(product(a, b), [size[c] for c in (*batch, *rows, *columns)])
     return [*batch, *rows, *columns], out
 
 
@@ -267,6 +277,7 @@ def _as_matrices(
 # ---- attention
 
 
+@in_lower
 def scaled_dot_product_attention(
     query: Value,
     key: Value,

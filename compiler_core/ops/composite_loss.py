@@ -15,6 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, kept_shape, shape_of, widened
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_activation import log1p_exp
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_pointwise import abs, add, mul, sub, true_divide
@@ -35,6 +36,7 @@ def reduced(loss: Value, reduction: str) -> Value:
 # ---- classes
 
 
+@in_float32
 def cross_entropy(
     input: Value,
     target: Value,
@@ -78,6 +80,7 @@ def _any_cross_entropy(
     return cast(_mean_over(classes.valid_only(loss), classes.total_weight(wide), reduction), dtype_of(x))
 
 
+@in_float32
 def nll_loss(
     input: Value,
     target: Value,
@@ -174,17 +177,20 @@ def _soft_cross_entropy(
 # ---- distances
 
 
+@in_float32
 def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """(input - target)^2."""
     difference = sub(input, target)
     return reduced(prims.mul(difference, difference), reduction)
 
 
+@in_float32
 def l1_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """|input - target|."""
     return reduced(abs(sub(input, target)), reduction)
 
 
+@in_float32
 def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: float = 1.0) -> Value:
     """Half the square within delta of the target, linear beyond."""
     distance = abs(sub(input, target))
@@ -193,6 +199,7 @@ def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: floa
     return reduced(prims.where(prims.le(distance, prims.full_like(distance, delta)), near, far), reduction)
 
 
+@in_float32
 def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: float = 1.0) -> Value:
     """huber_loss / beta; l1_loss for beta = 0."""
     if beta == 0.0:
@@ -203,6 +210,7 @@ def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: f
 # ---- probabilities
 
 
+@in_float32
 def binary_cross_entropy_with_logits(
     input: Value,
     target: Value,
@@ -223,6 +231,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
+@in_float32
 def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
     """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.
 
@@ -247,6 +256,7 @@ def _log_held(p: Value) -> Value:
     return where(tiny, -100.0, prims.log(prims.where(tiny, prims.full_like(p, 1.0), p)))
 
 
+@in_float32
 def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: bool = False) -> Value:
     """target (log target - input): input holds log-probabilities; 0 where target is 0. reduction may be "batchmean"."""
     if log_target:

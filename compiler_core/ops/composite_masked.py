@@ -17,6 +17,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Dim, as_value, broadcast_to, cast, dtype_of, floating, shape_of
+from compiler_core.ops.casting import as_given
 from compiler_core.ops.composite_placing import integer_limits
 from compiler_core.ops.composite_special import logaddexp as plain_logaddexp
 from compiler_core.ops.registry import Value
@@ -58,6 +59,7 @@ def sum(
     return F.sum(_filled(_prepared(input, dtype), mask, 0), _dims(dim), keepdim)
 
 
+@as_given
 def prod(
     input: Value, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:

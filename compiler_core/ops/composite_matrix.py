@@ -22,6 +22,7 @@ from compiler_core.ops.broadcasting import (
     normalize_dim,
     operands,
 )
+from compiler_core.ops.casting import in_float32, in_lower
 from compiler_core.ops.composite_eigen import eigvalsh
 from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.composite_solving import inv, matrix, pinv, solve, svdvals, tolerance
@@ -141,6 +142,7 @@ def norm(
     return vector_norm(a, ord, dims, keepdim, dtype=dtype)
 
 
+@in_float32
 def cond(A: Value, p: float | str | None = None) -> Value:
     """The condition number: |A| |A^-1|, of singular values for p None, 2 and -2."""
     a = matrix(A, "cond")
@@ -151,6 +153,7 @@ def cond(A: Value, p: float | str | None = None) -> Value:
     return F.mul(matrix_norm(a, p), matrix_norm(inv(a), p))
 
 
+@in_float32
 def matrix_rank(
     A: Value,
     tol: Any = None,
@@ -218,6 +221,7 @@ def _cheapest(xs: list[Value]) -> Value:
     return product(0, len(xs) - 1)
 
 
+@in_lower
 def vecdot(x: Value, y: Value, *, dim: int = -1) -> Value:
     """Inner products along dim."""
     return F.sum(F.mul(prims.conj(as_value(x)), y), dim)
@@ -246,6 +250,7 @@ def vander(x: Value, N: int | None = None) -> Value:
     return F.stack(powers[:count], -1) if count else F.stack([ones], -1)[..., :0]
 
 
+@in_float32
 def householder_product(A: Value, tau: Value) -> Value:
     """The first n columns of the product of the reflectors I - tau_k v_k v_k^T, v_k: column k of A below it."""
     a, scale = matrix(A, "householder_product"), floating(tau)
@@ -259,6 +264,7 @@ def householder_product(A: Value, tau: Value) -> Value:
     return F.add(result, F.mul(a, 0.0)) if not scale.shape[-1] else result
 
 
+@in_float32
 def tensorinv(A: Value, ind: int = 2) -> Value:
     """The inverse of the linear map that A is from its last dims to its first `ind`."""
     a = floating(A)
@@ -268,6 +274,7 @@ def tensorinv(A: Value, ind: int = 2) -> Value:
     return F.reshape(inv(F.reshape(a, (math.prod(rows), math.prod(columns)))), (*columns, *rows))
 
 
+@in_float32
 def tensorsolve(A: Value, B: Value, dims: Sequence[int] | None = None) -> Value:
     """X with tensordot(A, X, X.ndim) = B."""
     a, b = floating(A), floating(B)
@@ -279,6 +286,7 @@ def tensorsolve(A: Value, B: Value, dims: Sequence[int] | None = None) -> Value:
     return F.reshape(solve(F.reshape(a, (math.prod(b.shape), n)), F.reshape(b, (math.prod(b.shape),))), shape)
 
 
+@in_float32
 def pinverse(input: Value, rcond: float = 1e-15) -> Value:
     """torch.pinverse."""
     return pinv(input, rtol=rcond)

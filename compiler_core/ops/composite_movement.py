@@ -26,6 +26,7 @@ from compiler_core.ops.broadcasting import (
     normalize_dim,
     shape_of,
 )
+from compiler_core.ops.casting import in_widest
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
 
@@ -224,6 +225,7 @@ def contiguous(input: Value) -> Value:
 
 
 @numpy_names
+@in_widest
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Tensors joined along `dim`; they are promoted, and must agree in the other sizes."""
     xs = [as_value(x) for x in tensors]
@@ -241,6 +243,7 @@ concat = concatenate = cat
 
 
 @numpy_names
+@in_widest
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Tensors of one shape joined along a new dim."""
     if not len(tensors):

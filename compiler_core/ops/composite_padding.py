@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_new, as_value, broadcast_to, dtype_of
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_movement import cat, flip, narrow
 from compiler_core.ops.registry import Value
 
@@ -37,9 +38,19 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar 
         raise ShapeError(
             f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported: {len(pad) // 2} dims of {ndim}"
         )
-    for d in range(ndim):
-        x = _pad_dim(x, d, low[d], high[d], mode)
+    if mode == "replicate" or (mode == "reflect" and len(pad) < 6):
+        return _pad_in_float32(x, low, high, mode)
+    return _pad_dims(x, low, high, mode)
+
+
+def _pad_dims(input: Value, low: list[int], high: list[int], mode: str) -> Value:
+    x = input
+    for d, sizes in enumerate(zip(low, high)):
+        x = _pad_dim(x, d, *sizes, mode)
     return as_new(x) if x is input else x
+
+
+_pad_in_float32 = in_float32(_pad_dims)
 
 
 def _cropped(x: Value, d: int, low: int, high: int) -> Value:

@@ -17,6 +17,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, dtype_of, floating, normalize_dim, shape_of
+from compiler_core.ops.casting import as_given, in_float32, in_lower
 from compiler_core.ops.composite_placing import with_flat
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_dims, need_one_dtype
@@ -48,6 +49,10 @@ def product_of(a: Value, b: Value) -> Value:
     return out if len(a.shape) > 1 else F.squeeze(out, -1 if len(b.shape) == 1 else -2)
 
 
+_scalar_product = as_given(product_of)  # of two vectors, which autocast leaves alone
+
+
+@as_given
 def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat @ vec."""
     need_one_dtype("addmv", mat, vec)
@@ -62,6 +67,7 @@ def addr(input: Value, vec1: Value, vec2: Value, *, beta: Scalar = 1, alpha: Sca
     return _plus(input, F.mul(F.unsqueeze(vec1, 1), F.unsqueeze(vec2, 0)), beta, alpha)
 
 
+@in_lower
 def addbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * the sum of the products of a batch."""
     if len(batch1.shape) != 3 or len(batch2.shape) != 3:
@@ -81,6 +87,7 @@ def kron(input: Value, other: Value) -> Value:
     return F.reshape(F.mul(left, right), tuple(m * n for m, n in zip(a, b)))
 
 
+@as_given
 def vdot(input: Value, other: Value) -> Value:
     """The inner product of two vectors, of which the first is conjugated."""
     need_dims("vdot", 1, input, other)
@@ -95,7 +102,8 @@ def inner(input: Value, other: Value) -> Value:
     a, b = (F.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])) for x in (input, other))
     if a.shape[1] != b.shape[1]:
         raise ShapeError("inner: last sizes differ", expected=str(a.shape[1]), got=str(b.shape[1]))
-    return F.reshape(product_of(a, F.t(b)), (*input.shape[:-1], *other.shape[:-1]))
+    product = product_of if len(input.shape) + len(other.shape) > 2 else _scalar_product
+    return F.reshape(product(a, F.t(b)), (*input.shape[:-1], *other.shape[:-1]))
 
 
 def tensordot(a: Value, b: Value, dims: int | Sequence[Sequence[int]] | Value = 2) -> Value:
@@ -118,7 +126,8 @@ def tensordot(a: Value, b: Value, dims: int | Sequence[Sequence[int]] | Value = 
     k = math.prod(a.shape[d] for d in da)
     left = F.reshape(F.permute(a, (*rest_a, *da)), (math.prod(a.shape[d] for d in rest_a), k))
     right = F.reshape(F.permute(b, (*db, *rest_b)), (k, math.prod(b.shape[d] for d in rest_b)))
-    return F.reshape(product_of(left, right), (*(a.shape[d] for d in rest_a), *(b.shape[d] for d in rest_b)))
+    product = product_of if rest_a or rest_b else _scalar_product
+    return F.reshape(product(left, right), (*(a.shape[d] for d in rest_a), *(b.shape[d] for d in rest_b)))
 
 
 @numpy_names
@@ -155,6 +164,7 @@ def _norm(difference: Value, p: float) -> Value:
     return F.where(nothing, 0.0, F.pow(F.where(nothing, 1.0, total), 1.0 / p))
 
 
+@in_float32
 def cdist(
     x1: Value, x2: Value, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Value:

@@ -29,6 +29,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     widened,
 )
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_pointwise import maximum, minimum, truth
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_floating
@@ -68,6 +69,7 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
 
 
 @numpy_names
+@in_float32
 def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The product over `dim`."""
     if dtype is dt.bool_:

@@ -12,6 +12,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.refusals import need_floating
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
@@ -40,6 +41,7 @@ def matrix_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
     return diagonal(A, offset, dim1, dim2)
 
 
+@in_float32
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     return F.sum(diagonal(input))  # type: ignore[no-any-return]

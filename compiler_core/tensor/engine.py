@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.aot.strategy import HANDLED
 from compiler_core.errors import AutogradError
 from compiler_core.ops import prims
+from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OutputNode
@@ -78,8 +79,8 @@ class Backward:
     def run(self, roots: Sequence[tuple[Edge, Value]]) -> None:
         """Run the pass from `roots`."""
         order = self._plan([edge for edge, _ in roots])
-        before = thread_mode.enabled
-        thread_mode.enabled = self.create_graph
+        before, cast_to = thread_mode.enabled, casting.acting
+        thread_mode.enabled, casting.acting = self.create_graph, None
         if not self.is_part:
             _passes.running.append(self)
         try:
@@ -92,7 +93,7 @@ class Backward:
         finally:
             if not self.is_part:
                 _passes.running.pop()
-            thread_mode.enabled = before
+            thread_mode.enabled, casting.acting = before, cast_to
 
     def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:
         """The nodes to visit, in order; fills `active` and `pending`."""

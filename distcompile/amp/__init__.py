@@ -1,7 +1,7 @@
-"""torch.amp's names: autocast and GradScaler, where they are switched off; nothing is cast behind your back here.
+"""torch.amp's names: autocast, and GradScaler.
 
-In: a device type and whether they are enabled. Out: on "cuda" what torch does on a machine without one: a warning, and
-no effect. Enabled on the CPU: NotSupportedError, since a float32 result would be silently another than torch's.
+In: a device type and whether they are enabled. Out: on the CPU what torch's do; on "cuda" what torch's do on a machine
+without one: a warning, and no effect.
 """
 
 from __future__ import annotations

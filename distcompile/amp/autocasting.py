@@ -1,26 +1,35 @@
-"""autocast, where it has no effect; and what code asks of it.
+"""autocast, what code asks of it, and the decorators of autograd Functions that go with it.
 
-In: a device type, `enabled`. Out: a context manager and decorator. Raises NotSupportedError where it would have to act.
+In: a device type, a dtype, `enabled`. Out: a context manager and decorator within which products are computed in
+bfloat16 or float16, and losses in float32 (`compiler_core/ops/casting.py` says how). It acts on the CPU; for "cuda",
+which is not here, it warns and has no effect, as in torch. The state belongs to the thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import ContextDecorator
 from typing import Any, Self, TypeVar
 
 from compiler_core import dtype as dt
-from compiler_core.log import warn_once
-from distcompile.errors import ArgumentError, NotSupportedError
+from compiler_core.errors import DeviceError
+from compiler_core.ops.casting import casting
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import ArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
-_DTYPES = {"cpu": dt.bfloat16, "cuda": dt.float16}
+_DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla")
+_DTYPES = (dt.bfloat16, dt.float16)
+_others: dict[str, dt.DType] = {}  # what autocast would cast to on devices that are not here, where it was set
 
 
 class autocast(ContextDecorator):
-    """The region in which torch would cast. Disabled, or for a device that is not here, it has no effect.
+    """The region in which functions on torch's lists compute in `dtype`, or in float32. Regions nest.
 
-    Raises: NotSupportedError if enabled on the CPU; ArgumentError for a device that torch would not know either.
+    cache_enabled: casts of parameters are kept until the outermost region ends. Raises: DeviceError (a RuntimeError)
+    for a device that torch would not know either; ArgumentError (a ValueError) for one that is no string.
     """
 
     def __init__(
@@ -30,24 +39,50 @@ class autocast(ContextDecorator):
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if not isinstance(device_type, str) or device_type not in ("cpu", "cuda", "mps", "xpu"):
-            raise ArgumentError(f"unsupported autocast device_type {device_type!r}", expected="'cpu', 'cuda', ...")
+        if not isinstance(device_type, str):
+            raise ArgumentError("Expected `device_type` of type `str`", got=str(type(device_type)))
+        if device_type not in _DEVICES:
+            raise DeviceError(f"User specified an unsupported autocast device_type {device_type!r}")
         self.device = device_type
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
-        if enabled and device_type == "cpu":
-            raise NotSupportedError(
-                "autocast is not offered on the CPU",
-                got=f"dtype={self.fast_dtype}",
-                remedy="convert the model: model.bfloat16(); or enabled=False",
-            )
-        if enabled:
-            warn_once(f"autocast.{device_type}", f"autocast: {device_type} is not available. Disabling autocast.")
+        self._cache_enabled = casting.keeps if cache_enabled is None else cache_enabled
+        self._enabled = bool(enabled) and self._can_act()
+        self._before: list[tuple[Any, ...]] = []
+
+    def _can_act(self) -> bool:
+        """Whether it can cast on this device, to this dtype; if not, a warning."""
+        if self.device != "cpu":
+            warnings.warn(f"{self.device.upper()} is not available. Disabling autocast.", stacklevel=4)
+            return False
+        if self.fast_dtype not in _DTYPES:
+            warnings.warn("In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
+                          "CPU Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
+                          stacklevel=4)  # fmt: skip
+            return False
+        return True
 
     def __enter__(self) -> Self:
+        self._before.append((casting.acting, casting.lower, casting.keeps, _others.get(self.device)))
+        casting.depth += 1
+        casting.keeps = self._cache_enabled
+        if self.device == "cpu":
+            casting.acting = self.fast_dtype if self._enabled else None
+            casting.lower = self.fast_dtype
+        else:
+            _others[self.device] = self.fast_dtype
         return self
 
     def __exit__(self, *exc: object) -> None:
-        return None
+        acting, lower, casting.keeps, other = self._before.pop()
+        if self.device == "cpu":
+            casting.acting, casting.lower = acting, lower
+        elif other is None:
+            _others.pop(self.device)
+        else:
+            _others[self.device] = other
+        autocast_decrement_nesting()
+        if not casting.depth:
+            clear_autocast_cache()
 
 
 class cuda_autocast(autocast):
@@ -57,41 +92,123 @@ class cuda_autocast(autocast):
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
+class cpu_autocast(autocast):
+    """torch.cpu.amp.autocast: `autocast("cpu", ...)`."""
+
+    def __init__(self, enabled: bool = True, dtype: dt.DType = dt.bfloat16, cache_enabled: bool = True) -> None:
+        super().__init__("cpu", dtype, enabled, cache_enabled)
+
+
 def is_autocast_available(device_type: str) -> bool:
-    """Whether autocast can act on this device: no."""
-    return False
+    """Whether torch has an autocast for this kind of device."""
+    return device_type in _DEVICES
 
 
-def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether autocast acts now: never."""
-    return False
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether autocast acts now in this thread, on this kind of device."""
+    return device_type == "cpu" and casting.acting is not None
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """Whether autocast acts on the CPU now: never."""
-    return False
+    """Whether autocast acts on the CPU now."""
+    return casting.acting is not None
+
+
+def set_autocast_enabled(device_type: str, enabled: bool) -> None:
+    """Let autocast act in this thread, or rest, without a region."""
+    if device_type == "cpu":
+        casting.acting = casting.lower if enabled else None
 
 
 def get_autocast_dtype(device_type: str) -> dt.DType:
-    """What autocast would cast to: bfloat16 on the CPU, float16 elsewhere."""
-    return _DTYPES.get(device_type, dt.float16)
+    """What autocast casts to, or would: bfloat16 on the CPU, float16 elsewhere, unless it was told another."""
+    return casting.lower if device_type == "cpu" else _others.get(device_type, dt.float16)
+
+
+def set_autocast_dtype(device_type: str, dtype: dt.DType) -> None:
+    """What autocast shall cast to."""
+    if device_type != "cpu":
+        _others[device_type] = dtype
+        return
+    casting.lower = dtype
+    if casting.acting is not None:
+        casting.acting = dtype
 
 
 def get_autocast_gpu_dtype() -> dt.DType:
-    """What autocast would cast to on a GPU: float16."""
-    return dt.float16
+    """What autocast would cast to on a GPU."""
+    return get_autocast_dtype("cuda")
 
 
 def get_autocast_cpu_dtype() -> dt.DType:
-    """What autocast would cast to on the CPU: bfloat16."""
-    return dt.bfloat16
+    """What autocast casts to, or would, on the CPU."""
+    return casting.lower
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether casts of parameters are kept."""
+    return casting.keeps
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Keep casts of parameters, or not."""
+    casting.keeps = enabled
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of parameters."""
+    casting.kept.clear()
+
+
+def autocast_increment_nesting() -> int:
+    """One region more; the number of them."""
+    casting.depth += 1
+    return casting.depth
+
+
+def autocast_decrement_nesting() -> int:
+    """One region less; the number of them."""
+    casting.depth -= 1
+    return casting.depth
 
 
 def custom_fwd(fwd: F | None = None, *, device_type: str = "cuda", cast_inputs: dt.DType | None = None) -> Any:
-    """`fwd` of an autograd.Function as it is: outside of autocast torch does not change it either."""
-    return fwd if fwd is not None else lambda function: function
+    """A decorator for the forward of an autograd.Function. cast_inputs: where autocast acts, tensors among its
+    arguments are cast to this, and it rests inside."""
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+    forward = fwd
+
+    @functools.wraps(forward)
+    def decorated(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        enabled = is_autocast_enabled(device_type)
+        ctx._dtype, ctx._fwd_used_autocast = get_autocast_dtype(device_type), enabled and cast_inputs is None
+        if cast_inputs is None or not enabled:
+            return forward(ctx, *args, **kwargs)
+        with autocast(device_type, enabled=False):
+            return forward(ctx, *_cast(args, cast_inputs), **_cast(kwargs, cast_inputs))
+
+    return decorated
 
 
 def custom_bwd(bwd: F | None = None, *, device_type: str = "cuda") -> Any:
-    """`bwd` of an autograd.Function as it is."""
-    return bwd if bwd is not None else lambda function: function
+    """A decorator for the backward of an autograd.Function: autocast is as it was in the forward."""
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+    backward = bwd
+
+    @functools.wraps(backward)
+    def decorated(ctx: Any, *grads: Any) -> Any:
+        with autocast(device_type, ctx._dtype, enabled=ctx._fwd_used_autocast):
+            return backward(ctx, *grads)
+
+    return decorated
+
+
+def _cast(value: Any, dtype: dt.DType) -> Any:
+    """`value`, tensors in it of a floating dtype other than float64 cast."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.dtype.is_floating_point and value.dtype is not dt.float64 else value
+    if isinstance(value, Mapping):
+        return {key: _cast(item, dtype) for key, item in value.items()}
+    return type(value)(_cast(item, dtype) for item in value) if isinstance(value, list | tuple) else value

@@ -6,15 +6,21 @@ not here, it is disabled with a warning, as torch's is: then it passes everythin
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from compiler_core.log import warn_once
+from compiler_core.dtype import float16, float32
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, StateDictError
+from distcompile.errors import ArgumentError, DistCompileError
+
+
+class ScalerError(DistCompileError, RuntimeError, AssertionError):
+    """A scaler whose methods are called out of order, or with constants that make no sense. Torch raises either."""
 
 
 class GradScaler:
@@ -30,15 +36,18 @@ class GradScaler:
         enabled: bool = True,
     ) -> None:
         if enabled and device != "cpu":
-            warn_once("GradScaler", f"GradScaler is enabled, but {device} is not available. Disabling.")
+            name = f"torch.{device}.amp.GradScaler"
+            warnings.warn(f"{name} is enabled, but {device.upper()} is not available.  Disabling.", stacklevel=2)
         self._device, self._enabled = device, enabled and device == "cpu"
         if self._enabled and growth_factor <= 1.0:
-            raise ArgumentError("The growth factor must be > 1.0.", got=str(growth_factor))
+            raise ScalerError("The growth factor must be > 1.0.", got=str(growth_factor))
         if self._enabled and backoff_factor >= 1.0:
-            raise ArgumentError("The backoff factor must be < 1.0.", got=str(backoff_factor))
+            raise ScalerError("The backoff factor must be < 1.0.", got=str(backoff_factor))
         self._scale, self._growth_factor, self._backoff_factor = init_scale, growth_factor, backoff_factor
         self._growth_interval, self._growth_tracker = growth_interval, 0
-        self._finite: dict[int, bool] = {}  # optimizer -> whether its gradients, divided already, are all finite
+        self._finite: dict[
+            int, bool | None
+        ] = {}  # optimizer -> whether its divided gradients are finite; None: it has none
         self._stepped: set[int] = set()
 
     def scale(self, outputs: Any) -> Any:
@@ -46,6 +55,8 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
+            if outputs.dtype is float16:  # in which the scale itself may be infinite
+                return (outputs.to(float32) * self._scale).to(float16)
             return outputs * self._scale
         if isinstance(outputs, Iterable):
             return type(outputs)(self.scale(output) for output in outputs)  # type: ignore[call-arg]
@@ -56,27 +67,34 @@ class GradScaler:
         if not self._enabled:
             return
         if id(optimizer) in self._stepped:
-            raise StateDictError("unscale_() is being called after step().")
+            raise ScalerError("unscale_() is being called after step().")
         if id(optimizer) in self._finite:
-            raise StateDictError("unscale_() has already been called on this optimizer since the last update().")
-        finite = True
+            raise ScalerError("unscale_() has already been called on this optimizer since the last update().")
+        self._finite[id(optimizer)] = self._divided(optimizer)
+
+    def _divided(self, optimizer: Any) -> bool | None:
+        """Divide an optimizer's gradients by the scale. Whether all are finite; None if there are none."""
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if any(gradient.dtype is float16 for gradient in gradients):
+            raise ArgumentError("Attempting to unscale FP16 gradients.")
+        finite = [bool(np.isfinite(gradient.detach().float().numpy()).all()) for gradient in gradients]
         with no_grad():
-            for group in optimizer.param_groups:
-                for gradient in (p.grad for p in group["params"] if p.grad is not None):
-                    finite = finite and bool(np.isfinite(gradient.detach().float().numpy()).all())
-                    gradient.mul_(1.0 / self._scale)
-        self._finite[id(optimizer)] = finite
+            for gradient in gradients:
+                gradient.mul_(1.0 / self._scale)
+        return all(finite) if finite else None
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(...)`, with gradients divided; not at all (None) if one of them is not finite."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
-            raise ArgumentError("Closure use is not currently supported if GradScaler is enabled.")
+            raise ScalerError("Closure use is not currently supported if GradScaler is enabled.")
         if id(optimizer) in self._stepped:
-            raise StateDictError("step() has already been called since the last update().")
+            raise ScalerError("step() has already been called since the last update().")
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
+        if self._finite[id(optimizer)] is None:
+            raise ScalerError("No inf checks were recorded for this optimizer.")
         self._stepped.add(id(optimizer))
         return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
 
@@ -86,14 +104,15 @@ class GradScaler:
             return
         if new_scale is not None:
             self._scale = float(new_scale)
-        elif not self._finite:
-            raise StateDictError("No inf checks were recorded prior to update.")
-        elif not all(self._finite.values()):
+        elif all(finite is None for finite in self._finite.values()):
+            raise ScalerError("No inf checks were recorded prior to update.")
+        elif False in self._finite.values():
             self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0
         else:
             self._growth_tracker += 1
             if self._growth_tracker == self._growth_interval:
-                self._scale, self._growth_tracker = self._scale * self._growth_factor, 0
+                grown = float(np.float32(self._scale) * np.float32(self._growth_factor))
+                self._scale, self._growth_tracker = grown if math.isfinite(grown) else self._scale, 0
         self._finite.clear()
         self._stepped.clear()
 
@@ -102,7 +121,40 @@ class GradScaler:
         return self._scale if self._enabled else 1.0
 
     def is_enabled(self) -> bool:
+        """Whether it scales."""
         return self._enabled
+
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by when it grows."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Another factor to grow by."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after infinities."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Another factor to shrink by."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps without infinities the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Another number of steps."""
+        self._growth_interval = new_interval
+
+    def _get_growth_tracker(self) -> int:
+        return self._growth_tracker if self._enabled else 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._enabled and self._finite:
+            raise ScalerError("A GradScaler instance may only be pickled between update() and the next step")
+        return self.__dict__
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and its constants; empty if disabled."""
@@ -121,7 +173,7 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise StateDictError("The source state dict is empty, possibly because it was saved from a disabled "
+            raise ScalerError("The source state dict is empty, possibly because it was saved from a disabled "
                                  "instance of GradScaler.")  # fmt: skip
         self._scale, self._growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]

@@ -5,8 +5,8 @@ Eager, use_reentrant=False: the recording of the call is replaced by one node (`
 use_reentrant=True: an autograd Function that runs it without recording, and a backward inside the backward; tensors
 that the function finds elsewhere than in its arguments get gradients in `.grad` alone, as in torch.
 Compiled, either way: the nodes of the call form a region of the graph, of which the partition keeps nothing.
-The random state is that of the first run when it is run again (preserve_rng_state), and so is the shard that it draws
-for.
+The random state, and what autocast casts to, is that of the first run when it is run again (preserve_rng_state), and so
+is the shard that it draws for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from compiler_core.capture.pytree import flatten
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
+from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.engine import running_backwards
 from compiler_core.tensor.function import Function
@@ -130,12 +131,13 @@ class _State:
     def __init__(self, preserve: bool) -> None:
         state = default_generator._state()
         self.preserve, self.random, self.shard = preserve, (state.seed, state.offset), current_shard()
+        self.casts_to = casting.acting
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         state = default_generator._state()
         before = (state.seed, state.offset)
-        with set_shard(self.shard), enable_grad():
+        with set_shard(self.shard), enable_grad(), acting(self.casts_to), own_casts():
             if self.preserve:
                 state.seed, state.offset = self.random
             try:
@@ -173,7 +175,7 @@ def _dropped(
 
     def run() -> Iterator[Tensor]:
         nonlocal result
-        with contexts[0]:
+        with own_casts(), contexts[0]:
             result = function(*args, **kwargs)
         return _tensors([*flatten(result)[0], *flatten((args, kwargs))[0]])
 
@@ -204,7 +206,8 @@ class _Reentrant(Function):
         ctx.args = [None if isinstance(a, Tensor) else a for a in args]
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.save_for_backward(*(args[i] for i in ctx.places))
-        return function(*args)
+        with own_casts():
+            return function(*args)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -12,6 +12,7 @@ import warnings
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
+from compiler_core.ops.casting import in_lower
 from compiler_core.tensor.random_creation import rand_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -58,6 +59,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return _placed(input, C.leaky_relu(_kept(input, inplace), negative_slope), inplace)
 
 
+@in_lower
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight · x; weight: f[1], or f[C] for dimension 1."""
     if weight.numel() != 1:

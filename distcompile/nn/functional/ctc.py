@@ -19,6 +19,7 @@ from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
+from compiler_core.ops.casting import in_float32
 from compiler_core.tensor.creation import arange, tensor
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -27,6 +28,7 @@ from distcompile.nn.functional.losses import checked_reduction
 Lengths = Tensor | Sequence[int]
 
 
+@in_float32
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

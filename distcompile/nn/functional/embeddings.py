@@ -16,6 +16,7 @@ import math
 from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
+from compiler_core.ops.casting import as_given
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
@@ -77,6 +78,7 @@ def _by_frequency(rows: Tensor, input: Tensor, count: int) -> Tensor:
     return fixed + (rows - fixed) / lookups.reshape(*input.shape, 1)
 
 
+@as_given
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
+from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_convolution import conv1d
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator
@@ -206,6 +207,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     return C.pad(input, pad, mode, value)
 
 
+@in_lower
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """A convolution over time: input f[T, B, in], weight f[k, in, out], bias f[out] -> f[T + 2*pad - k + 1, B, out]."""
     convolved = conv1d(C.permute(input, (1, 2, 0)), C.permute(weight, (2, 1, 0)), bias, padding=pad)

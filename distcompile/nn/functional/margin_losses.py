@@ -14,6 +14,7 @@ from collections.abc import Callable
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.refusals import need_floating
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.tensor import Tensor
@@ -29,6 +30,7 @@ def _reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
+@in_float32
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -49,6 +51,7 @@ def cosine_embedding_loss(
     return _reduced(C.where(target == 1, 1 - cosine, C.where(target == -1, apart, 0.0 * cosine)), reduction)
 
 
+@in_float32
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -63,6 +66,7 @@ def hinge_embedding_loss(
     return _reduced(near + C.where(target != 1, (margin - input).clamp(min=0), 0.0), reduction)
 
 
+@in_float32
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -80,6 +84,7 @@ def margin_ranking_loss(
     return _reduced((margin - target * (input1 - input2)).clamp(min=0), reduction)
 
 
+@in_float32
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -107,6 +112,7 @@ def multilabel_soft_margin_loss(
     return _reduced(loss.sum(-1) / input.shape[-1], reduction)
 
 
+@in_float32
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -136,6 +142,7 @@ def multi_margin_loss(
     return _reduced(loss if input.dim() == 2 else loss[0], reduction)
 
 
+@in_float32
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -162,6 +169,7 @@ def multilabel_margin_loss(
     return _reduced(loss if input.dim() == 2 else loss[0], reduction)
 
 
+@in_float32
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -213,6 +221,7 @@ def _fitting_variance(var: Tensor, input: Tensor) -> Tensor:
     raise ArgumentError("var is of incorrect size", expected=f"{shape}, or 1 in one dimension", got=str(own))
 
 
+@in_float32
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -13,6 +13,7 @@ from typing import Any
 from compiler_core.errors import ShapeError
 from compiler_core.ops import composite_adaptive as adaptive
 from compiler_core.ops import composite_pooling as pooling
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_convolution import spread
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -105,6 +106,7 @@ def _unpool(
     return pooling.max_unpool(rank, input, indices, wanted)
 
 
+@in_float32
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,
@@ -117,6 +119,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@in_float32
 def max_unpool2d(
     input: Tensor,
     indices: Tensor,
@@ -129,6 +132,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@in_float32
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,

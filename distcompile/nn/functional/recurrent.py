@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from compiler_core.dtype import of
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
+from compiler_core.ops.casting import acting, casting, lowered
 from compiler_core.ops.recurrent import RECURRENT, unpacked
 from compiler_core.ops.recurrent_plan import Runs, runs_of
 from compiler_core.tensor.tensor import Tensor
@@ -83,6 +85,8 @@ def run_layer(
 
     reverse: from the last step to the first; a sequence joins, with its own first state, at its last step.
     """
+    if casting.acting is not None:
+        return _run_cast(mode, rows, sizes, first, weights, reverse=reverse)
     operands = (rows, *first, weights.of_input, weights.of_state)
     if weights.projection is not None or any(of(x.dtype) is not of(rows.dtype) for x in operands):
         return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
@@ -96,6 +100,17 @@ def run_layer(
     h, *rest = unpacked(packed, _MODES[mode], hidden, runs, reverse)
     states = (h, rest[0]) if mode == "LSTM" else (h,)
     return h, tuple(last_rows(part, runs, reverse=reverse) for part in states)
+
+
+def _run_cast(
+    mode: str, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool
+) -> tuple[Tensor, State]:
+    """As `run_layer`, under autocast: an LSTM is one function, of the others each product is. (As torch on the CPU.)"""
+    if mode != "LSTM" or weights.projection is not None:
+        return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
+    small: list[Any] = lowered(rows, *first, weights.of_input, weights.of_state, weights.input_bias, weights.state_bias)
+    with acting(None):
+        return run(STEPS[mode], small[0], sizes, (small[1], small[2]), Weights(*small[3:]), reverse=reverse)
 
 
 def last_rows(states: Tensor, runs: Runs, *, reverse: bool) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_fractional import fractional_max_pool
 from compiler_core.ops.composite_interpolate import interpolate
 from compiler_core.tensor.random_creation import rand
@@ -86,6 +87,7 @@ def fractional_max_pool3d_with_indices(
     return _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
 
 
+@in_float32
 def fractional_max_pool2d(
     input: Tensor,
     kernel_size: Ints,
@@ -99,6 +101,7 @@ def fractional_max_pool2d(
     return found if return_indices else found[0]
 
 
+@in_float32
 def fractional_max_pool3d(
     input: Tensor,
     kernel_size: Ints,

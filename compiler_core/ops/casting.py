@@ -1,0 +1,157 @@
+"""Autocast: which functions compute in a smaller dtype, in float32, or in the widest of their operands', and the state.
+
+In: a function over values whose operands are Tensors. Out: the same function; where autocast acts in this thread, it is
+given its operands cast, and autocast rests inside it. A decorator on a function is its policy (torch's CPU lists):
+  `in_lower` products, convolutions, attention       `in_float32` losses, linear algebra, Fourier transforms
+  `in_widest` what joins tensors                     `as_given` a kernel of its own in torch, though ours calls products
+Functions without one take what they get; what they call is cast. Integers, float64 and complex values never are.
+Casts of leaves that require a gradient are kept until autocast ends (one cast a weight, as in torch); while tracing,
+equal casts are one node anyway. Arrays and graph nodes are not cast: rules of ops and passes run as if autocast was
+off.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from compiler_core.dtype import DType, bfloat16, float16, float32
+from compiler_core.ops.broadcasting import cast
+from compiler_core.ops.registry import Value, current_trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+Cast = Callable[[Value], Value]
+_SMALL = (float16, bfloat16)
+
+
+class Casting(threading.local):
+    """acting: what products are computed in, None: autocast rests. lower: what it is, or would be, if it acts.
+
+    depth: how many regions the thread is in. kept: the casts of leaves: id -> (leaf, its version, cast).
+    """
+
+    acting: DType | None = None
+    lower: DType = bfloat16
+    keeps: bool = True
+    depth: int = 0
+
+    def __init__(self) -> None:
+        self.kept: dict[int, tuple[Value, int, Value]] = {}
+
+
+casting = Casting()
+
+
+@contextmanager
+def acting(dtype: DType | None) -> Iterator[None]:
+    """Within the block, products are computed in `dtype`; None: autocast rests."""
+    before, casting.acting = casting.acting, dtype
+    try:
+        yield
+    finally:
+        casting.acting = before
+
+
+@contextmanager
+def own_casts() -> Iterator[None]:
+    """Within the block, casts that were kept before are not used, and those kept in it are not used after it."""
+    before, casting.kept = casting.kept, {}
+    try:
+        yield
+    finally:
+        casting.kept = before
+
+
+def in_lower(function: F) -> F:
+    """A function that autocast computes in the smaller dtype."""
+    return _policy(function, _to_lower)
+
+
+def in_float32(function: F) -> F:
+    """A function that autocast computes in float32."""
+    return _policy(function, _to_float32)
+
+
+def as_given(function: F) -> F:
+    """A function that autocast leaves alone, with all that it calls."""
+    return _policy(function, None)
+
+
+def in_widest(function: F) -> F:
+    """A function whose operands autocast makes one dtype: float32 if any is, or the smaller one if all are."""
+
+    @functools.wraps(function)
+    def joined(*args: Any, **kwargs: Any) -> Any:
+        if casting.acting is None:
+            return function(*args, **kwargs)
+        tensors = [value for value in _flat([*args, *kwargs.values()]) if _is_eligible(value)]
+        wide = all(value.dtype in _SMALL for value in tensors)
+        return _applied(function, None if wide else _to_float32, args, kwargs)
+
+    return joined  # type: ignore[return-value]
+
+
+def _policy(function: F, change: Cast | None) -> F:
+    @functools.wraps(function)
+    def casts(*args: Any, **kwargs: Any) -> Any:
+        if casting.acting is None:
+            return function(*args, **kwargs)
+        return _applied(function, change, args, kwargs)
+
+    return casts  # type: ignore[return-value]
+
+
+def _applied(function: Callable[..., Any], change: Cast | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """function(...), its tensors changed, with autocast at rest."""
+    if change is not None:
+        args = tuple(_each(change, arg) for arg in args)
+        kwargs = {name: _each(change, arg) for name, arg in kwargs.items()}
+    with acting(None):
+        return function(*args, **kwargs)
+
+
+def _each(change: Cast, argument: Any) -> Any:
+    """An argument, or a list or tuple of them, with the tensors in it changed."""
+    if type(argument) in (list, tuple):
+        return type(argument)(_each(change, item) for item in argument)
+    return change(argument) if _is_eligible(argument) else argument
+
+
+def _flat(arguments: list[Any]) -> Iterator[Any]:
+    for argument in arguments:
+        if isinstance(argument, list | tuple):
+            yield from _flat(list(argument))
+        else:
+            yield argument
+
+
+def _is_eligible(value: Any) -> bool:
+    return hasattr(value, "_cell") and (value.dtype is float32 or value.dtype in _SMALL)
+
+
+def _to_float32(value: Value) -> Value:
+    return cast(value, float32)
+
+
+def lowered(*values: Value | None) -> list[Value | None]:
+    """Those of `values` that autocast casts in the smaller dtype."""
+    return [_to_lower(value) if _is_eligible(value) else value for value in values]
+
+
+def _to_lower(value: Value) -> Value:
+    dtype = casting.acting if casting.acting is not None else casting.lower
+    if value.dtype is dtype:
+        return value
+    is_weight = value.dtype is float32 and value.requires_grad and value.is_leaf and value._view is None
+    if not (is_weight and casting.keeps) or current_trace() is not None:
+        return cast(value, dtype)
+    kept = casting.kept.get(id(value))
+    if kept is None or kept[1] != value._version or kept[2].dtype is not dtype:
+        kept = (value, value._version, cast(value, dtype))
+        if not kept[2].requires_grad:  # nothing is recorded: of no use where something is
+            return kept[2]
+        casting.kept[id(value)] = kept
+    return kept[2]

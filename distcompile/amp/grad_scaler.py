@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import float16, float32
+from compiler_core.errors import DistCompileError
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, DistCompileError
+from distcompile.errors import ArgumentError
 
 
 class ScalerError(DistCompileError, RuntimeError, AssertionError):

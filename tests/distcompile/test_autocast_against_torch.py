@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from collectives import Communicator, run_ranks
+from distcompile.distributed import destroy_process_group, use_communicator
+from distcompile.nn.parallel import DistributedDataParallel
 from distcompile.utils.checkpoint import checkpoint
 
 torch = pytest.importorskip("torch")
@@ -374,3 +377,31 @@ def test_a_scalers_errors_are_torchs() -> None:
         return out
 
     assert told(dc) == told(torch)
+
+
+def ddp_case(comm: Communicator) -> None:
+    with use_communicator(comm):
+        for compiled in (False, True):
+            dc.manual_seed(0)
+            model = DistributedDataParallel(net(dc), bucket_cap_mb=0.001)
+            run, optimizer = dc.compile(model) if compiled else model, dc.optim.SGD(model.parameters(), lr=0.1)
+            scaler, x = dc.amp.GradScaler("cpu", init_scale=16.0), dc.randn(4, 3, 6, 6)
+            for bad in (False, True, False):
+                optimizer.zero_grad()
+                with dc.autocast("cpu", dtype=dc.bfloat16):
+                    loss = run(x).float().square().mean()
+                scaler.scale(loss * (float("inf") if bad and comm.rank == comm.world_size - 1 else 1.0)).backward()
+                before = [p.detach().clone() for p in model.parameters()]
+                scaler.step(optimizer)
+                scaler.update()
+                same = [bool((a == b).all()) for a, b in zip(before, model.parameters())]
+                assert all(same) if bad else not any(same[:2])
+                assert all(kind(p.grad) == "float32" for p in model.parameters())
+            assert scaler.get_scale() == 8.0  # an infinite gradient of one rank is everyone's once it is averaged
+            values = comm.all_gather_object([p.detach().numpy().tobytes() for p in model.parameters()])
+            assert all(other == values[0] for other in values)
+        destroy_process_group()
+
+
+def test_on_two_ranks_an_infinity_of_one_stops_both() -> None:
+    run_ranks(2, ddp_case, timeout_s=120)

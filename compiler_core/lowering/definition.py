@@ -168,6 +168,12 @@ class Assembly:
 Definition: TypeAlias = Element | Reduce | Scatter | Gemm | Library | Assembly
 
 
+def seeks_across(definition: Definition) -> bool:
+    """Whether places are sought along an axis behind which others come."""
+    is_place = isinstance(definition, Reduce) and definition.kind in ("argmax", "argmin")
+    return is_place and definition.axes[-1] in axes_in(definition.kept)
+
+
 def make_axes(shape: Shape) -> Axes:
     """One axis a dimension."""
     return tuple(Axis(f"d{k}", n) for k, n in enumerate(shape))

@@ -49,11 +49,13 @@ class _Inliner:
         """Write out what `reader` takes in another order."""
         domain = d.domain_numel(reader.axes)
         flat: object = None
+        alone = d.seeks_across(reader)  # a kernel that nothing shares
         for load, box in loads_in_boxes(reader.value).items():
             if not isinstance(self.definitions.get(load.buffer), d.Element):
                 continue
             flat = d.flat_of(reader.axes) if flat is None else flat
-            written = None if load.index == flat else self._written_out(load, box, domain)
+            stays = load.index == flat and not alone
+            written = None if stays else self._written_out(load, box, domain)
             if written is None:
                 continue
             value = d.replace_load(reader.value, load, written)

@@ -105,6 +105,7 @@ class _Builder:
         self.values: dict[str, x.Expr] = {}  # row members, and full members of the current stage
         self.scratch: dict[str, str] = {}
         self.n_accumulators = 0
+        self.last_places: set[str] = set()
         self.stage = 0
 
     # ---- what a load of another member is
@@ -221,6 +222,8 @@ class _Builder:
         self.n_accumulators += 1
         self.rows.append(ir.Accumulator(name, reduction.accumulate, reduction.kind))
         is_place = reduction.kind.startswith("arg")
+        if reduction.kind == "argmax_nan":
+            self.last_places.add(name)
         return x.Var(name, reduction.dtype if is_place else reduction.accumulate)
 
     def _partial(self, reduction: d.Reduce) -> tuple[str, Affine]:
@@ -258,7 +261,7 @@ class _Builder:
     def _column_loops(self, column: list[ir.Stmt]) -> list[ir.Stmt]:
         nest: tuple[ir.Stmt, ...] = tuple(column)
         for depth, axis in enumerate(reversed(self.space.cols)):
-            kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis) else "serial"
+            kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis, self.last_places) else "serial"
             nest = (_loop(axis, kind, nest),)
         return list(nest)
 
@@ -292,10 +295,13 @@ def _each(axis: Axis, stmt: ir.Stmt) -> ir.Stmt:
     return stmt if axis.extent == 1 else _loop(axis, "vector", (stmt,))
 
 
-def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis) -> bool:
-    """Whether iterations along `axis` may run side by side: no checks, no places, no two stores to one address."""
+def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis, last_places: Collection[str]) -> bool:
+    """Whether iterations along `axis` may run side by side: no checks, no two stores to one address, and no search
+
+    for the last NaN (`last_places`: the accumulators that do).
+    """
     for stmt in body:
-        if isinstance(stmt, ir.Check) or (isinstance(stmt, ir.Accumulate) and stmt.at is not None):
+        if isinstance(stmt, ir.Check) or (isinstance(stmt, ir.Accumulate) and stmt.name in last_places):
             return False
         if isinstance(stmt, ir.Store) and stmt.index.coefficient(axis) == 0:
             return False

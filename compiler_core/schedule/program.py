@@ -26,6 +26,7 @@ from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.memory import Life, plan_memory
+from compiler_core.schedule.places import build_places
 from compiler_core.schedule.scatter import build_scatter
 
 Fused = Sequence[tuple[Group, dict[str, Info]]]
@@ -75,6 +76,8 @@ def _steps(
         return
     if isinstance(first, d.Scatter):
         built = build_scatter(first, defined.metas, table)
+    elif d.seeks_across(first):
+        built = build_places(first, defined.metas, table)
     else:
         built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)
     slots = tuple(_slot(argument, defined.storage, partials) for argument in built.arguments)

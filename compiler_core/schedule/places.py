@@ -1,16 +1,16 @@
 """argmax and argmin over a dim that is not the last -> one kernel: a row of running bests.
 
 In: a Reduce of kind argmax or argmin whose result moves with its last axes. Out: `Built`. The result's last dims are
-cut into pieces of at most PIECE, if they divide; for each, the best value and its place so far stand in two local arrays, and the lines
-along the reduced dim are offered one after the other, side by side in a vector loop. Ties keep the first place, NaN
-wins, as in an accumulator.
+cut into pieces of at most PIECE, if they divide; for each, the best value and its place so far stand in two local
+arrays, and the lines along the reduced dim are offered one after the other, side by side in a vector loop. Ties keep
+the first place, NaN wins, as in an accumulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from compiler_core.dtype import DType, bool_, int32, int64
+from compiler_core.dtype import bool_, int32, int64
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import identity
@@ -34,20 +34,34 @@ def build_places(reduction: d.Reduce, metas: Mapping[str, TensorMeta], table: Ke
     position = reduction.axes.index(line)
     outer = [axis for axis in reduction.axes[:position] if axis.extent != 1]
     inner = reduction.axes[position + 1 :]
-    length = d.domain_numel(inner)
-    piece = max((k for k in range(SHORT_ROW, PIECE + 1) if length % k == 0), default=length)
-    block, lane = Axis("", length // piece), Axis("", piece)
-    flat = of_axis(lane) + (of_axis(block) * piece if block.extent != 1 else ZERO)
-    digits = d.unflatten(flat, tuple(axis.extent for axis in inner))
-    moved = {axis: digit for axis, digit in zip(inner, digits) if axis.extent != 1}
+    block, lane, moved = pieces(inner)
     params = ParamTable(metas)
     body = _search(reduction, line, lane, moved, params)
-    loops = [*outer, *([block] if block.extent != 1 else [])]
-    numel = d.domain_numel(reduction.axes)
-    for depth, axis in reversed([*enumerate(loops)]):
-        parallel = depth == 0 and numel >= _PARALLEL_NUMEL
-        body = [_loop(axis, "parallel" if parallel else "serial", body)]
+    body = outer_loops([*outer, *block], d.domain_numel(reduction.axes), body)
     return built(body, params, [reduction], table)
+
+
+def pieces(axes: d.Axes) -> tuple[tuple[Axis, ...], Axis, Mapping[Axis, Affine]]:
+    """`axes`, row-major, in pieces of at most PIECE elements if they divide: see `grouped`."""
+    length = d.domain_numel(axes)
+    return grouped(axes, max((k for k in range(SHORT_ROW, PIECE + 1) if length % k == 0), default=length))
+
+
+def grouped(axes: d.Axes, size: int) -> tuple[tuple[Axis, ...], Axis, Mapping[Axis, Affine]]:
+    """(an axis over the groups, if there are several; one over the `size` elements of each; `axes` by these two)."""
+    block, lane = Axis("", d.domain_numel(axes) // size), Axis("", size)
+    flat = (of_axis(block) * size if block.extent != 1 else ZERO) + (of_axis(lane) if size != 1 else ZERO)
+    digits = d.unflatten(flat, tuple(axis.extent for axis in axes))
+    moved = {axis: digit for axis, digit in zip(axes, digits) if axis.extent != 1}
+    return (block,) if block.extent != 1 else (), lane, moved
+
+
+def outer_loops(axes: Sequence[Axis], numel: int, body: list[ir.Stmt]) -> list[ir.Stmt]:
+    """Loops over independent axes around `body`; the first is parallel where `numel` elements are worth it."""
+    for depth, axis in reversed([*enumerate(axes)]):
+        parallel = depth == 0 and numel >= _PARALLEL_NUMEL
+        body = [loop_of(axis, "parallel" if parallel else "serial", body)]
+    return body
 
 
 def _search(
@@ -65,7 +79,7 @@ def _search(
     translate.enter(rows, column)
     value = translate.let(column, translate(d.substitute(reduction.value, moved, {})))
     old = translate.let(column, best)
-    better = translate.let(column, _beats(value, old, reduction.kind, dtype))
+    better = translate.let(column, beats(value, old, reduction.kind))
     column.append(ir.Store("s0", at, x.Where(better, value, old)))
     column.append(ir.Store("s1", at, x.Where(better, x.IndexValue(of_axis(line), place), best_place)))
     vector: ir.LoopKind = "serial" if any(isinstance(stmt, ir.Check) for stmt in column) else "vector"
@@ -73,23 +87,26 @@ def _search(
     return [
         ir.Local("s0", dtype, lane.extent),
         ir.Local("s1", place, lane.extent),
-        _loop(lane, "vector", [ir.Store("s0", at, start), ir.Store("s1", at, x.Const(0, place))]),
-        _loop(line, "serial", [*rows, _loop(lane, vector, column)]),
-        _loop(lane, "vector", [ir.Store(params.write(reduction.name), target, cast(best_place, reduction.dtype))]),
+        loop_of(lane, "vector", [ir.Store("s0", at, start), ir.Store("s1", at, x.Const(0, place))]),
+        loop_of(line, "serial", [*rows, loop_of(lane, vector, column)]),
+        loop_of(lane, "vector", [ir.Store(params.write(reduction.name), target, cast(best_place, reduction.dtype))]),
     ]
 
 
-def _beats(value: x.Expr, old: x.Expr, kind: str, dtype: DType) -> x.Expr:
-    """Whether `value`, which comes later, takes the place of `old`."""
+def beats(value: x.Expr, old: x.Expr, kind: str, *, last: bool = False) -> x.Expr:
+    """Whether `value`, which comes later, takes the place of `old`. last: also where they are equal, or both NaN."""
+    dtype = value.dtype
     if dtype is bool_:
         there, here = (value, old) if kind == "argmax" else (old, value)
-        return call("bitwise_and", (there, call("logical_not", (here,))))
-    better = call("gt" if kind == "argmax" else "lt", (value, old))
+        return call("bitwise_or" if last else "bitwise_and", (there, call("logical_not", (here,))))
+    sign = {"argmax": ("gt", "ge"), "argmin": ("lt", "le")}[kind][last]
+    better = call(sign, (value, old))
     if not dtype.is_floating_point:
         return better
     is_nan, was_number = call("ne", (value, value)), call("eq", (old, old))
-    return call("bitwise_or", (better, call("bitwise_and", (is_nan, was_number))))
+    return call("bitwise_or", (better, is_nan if last else call("bitwise_and", (is_nan, was_number))))
 
 
-def _loop(axis: Axis, kind: ir.LoopKind, body: list[ir.Stmt]) -> ir.Loop:
+def loop_of(axis: Axis, kind: ir.LoopKind, body: list[ir.Stmt]) -> ir.Loop:
+    """`body` for every value of `axis`."""
     return ir.Loop(axis, axis.extent, kind, tuple(body))  # type: ignore[arg-type]

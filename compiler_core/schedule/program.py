@@ -27,6 +27,7 @@ from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.memory import Life, plan_memory
 from compiler_core.schedule.places import build_places
+from compiler_core.schedule.scan import build_scan
 from compiler_core.schedule.scatter import build_scatter
 
 Fused = Sequence[tuple[Group, dict[str, Info]]]
@@ -76,7 +77,9 @@ def _steps(
         return
     if isinstance(first, d.Scatter):
         built = build_scatter(first, defined.metas, table)
-    elif d.seeks_across(first):
+    elif isinstance(first, d.Scan):
+        built = build_scan(first, defined.metas, table)
+    elif isinstance(first, d.Reduce) and d.seeks_across(first):
         built = build_places(first, defined.metas, table)
     else:
         built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)

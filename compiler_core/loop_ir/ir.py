@@ -264,6 +264,15 @@ class Program:
         return print_program(self)
 
 
+def slots_of(step: Step) -> list[Slot]:
+    """Everything a step touches."""
+    if isinstance(step, KernelCall):
+        return list(step.slots)
+    if isinstance(step, RoutineCall):
+        return [*(view.slot for view in step.operands), step.result.slot]
+    return []
+
+
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """All statements, outer before inner, in order."""
     for stmt in body:

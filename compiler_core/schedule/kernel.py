@@ -14,7 +14,7 @@ run a scalar loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.loop_ir import expr as x
@@ -23,6 +23,7 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
+from compiler_core.schedule.equal import Fingerprint, Recipe
 from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
@@ -56,11 +57,21 @@ def build_kernel(
 
     metas: of every value that is read or stored.
     """
-    plan = plan_stages(infos, shape, stored)
-    space = make_space(infos, plan.levels, shape)
-    builder = _Builder(infos, shape, plan, space, stored, metas)
-    body = builder.build()
-    return built(body, builder.params, [info.definition for info in infos.values()], table)
+    group = Fingerprint(infos, shape, stored, metas)
+    if group.text not in table.recipes:
+        plan = plan_stages(infos, shape, stored)
+        space = make_space(infos, plan.levels, shape)
+        builder = _Builder(infos, shape, plan, space, stored, metas)
+        body = builder.build()
+        made = built(body, builder.params, [info.definition for info in infos.values()], table)
+        table.recipes[group.text] = Recipe.of(made.kernel, made.arguments, group, infos)
+        return made
+    recipe = table.recipes[group.text]
+    return Built(recipe.kernel, recipe.arguments(group, infos), _note(info.definition for info in infos.values()))
+
+
+def _note(definitions: Iterable[d.Definition]) -> str:
+    return "; ".join(definition.note for definition in definitions)
 
 
 def built(
@@ -68,7 +79,7 @@ def built(
 ) -> Built:
     """Close a kernel: canonical names, shared with equal ones."""
     kernel = table.finish(_stem(definitions), body, params.params())
-    return Built(kernel, tuple(params.arguments), "; ".join(definition.note for definition in definitions))
+    return Built(kernel, tuple(params.arguments), _note(definitions))
 
 
 def _stem(definitions: Sequence[d.Definition]) -> str:

@@ -164,6 +164,8 @@ def _activation(k: Kernels, name: str) -> None:
 
 # ---- attention
 
+_MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
+
 
 def _attention(k: Kernels) -> None:
     forward, backward = k.named("softmax"), k.named("softmax_backward")
@@ -178,9 +180,11 @@ def _attention(k: Kernels) -> None:
             return None
         if mask is not None and not _spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
             return None
+        if math.prod(lead) * q.shape[-2] * key.shape[-2] > _MAX_SCORES:
+            return None  # the op `attention` takes them in blocks
         weights = np.matmul(for_blas(q), for_blas(key).swapaxes(-1, -2))
         if mask is None:
-            forward((weights, weights), scale, causal, 0)
+            forward((weights, weights), scale, causal, 1)
         else:
             np.multiply(weights, scale, weights)
             if mask.dtype == np.bool_:

@@ -2,6 +2,7 @@
 
 from compiler_core.ops import (
     arithmetic,
+    attention,
     compare,
     complex_parts,
     convert,
@@ -23,7 +24,6 @@ from compiler_core.ops import (
     recurrent,
     reduction,
     requiring,
-    scans,
     solving,
     sorting,
     strided,
@@ -32,6 +32,7 @@ from compiler_core.ops import (
 
 __all__ = [
     "arithmetic",
+    "attention",
     "compare",
     "complex_parts",
     "convert",
@@ -53,7 +54,6 @@ __all__ = [
     "recurrent",
     "reduction",
     "requiring",
-    "scans",
     "solving",
     "sorting",
     "strided",

@@ -1,4 +1,4 @@
-"""Products over any Value, with torch's names and arguments: matmul and its kin, linear, einsum, attention.
+"""Products over any Value, with torch's names and arguments: matmul and its kin, linear, einsum.
 
 In: values. Out: one value, through the one batched GEMM primitive with as few copies as the shapes allow.
 `linear`, and `matmul` by a matrix, flatten the leading dims into one GEMM. Integer products are done in float64.
@@ -13,14 +13,10 @@ from typing import Any
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
+from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of
 from compiler_core.ops.casting import as_given, in_lower
-from compiler_core.ops.composite_activation import dropout, softmax, softmax_or_zero
-from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import (
-    below_diagonal,
     permute,
-    repeat_interleave,
     reshape,
     transpose,
     unsqueeze,
@@ -272,58 +268,3 @@ def _as_matrices(
     x = broadcast_to(permute(x, [labels.index(c) for c in order]), tuple(size[c] for c in order))
     shape = [size[c] for c in batch]
     return reshape(x, (*shape, math.prod(size[c] for c in rows), math.prod(size[c] for c in columns)))
-
-
-# ---- attention
-
-
-@in_lower
-def scaled_dot_product_attention(
-    query: Value,
-    key: Value,
-    value: Value,
-    attn_mask: Value | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    *,
-    rng: tuple[Value, int] | None = None,
-) -> Value:
-    """softmax(query key^T scale + mask) value.
-
-    query: T[*B, L, E], key: T[*B, S, E], value: T[*B, S, Ev] -> T[*B, L, Ev]. scale: 1/sqrt(E) unless given.
-    attn_mask: bool (True takes part) or additive, broadcast to [*B, L, S]. is_causal: position i sees 0..i.
-    A position that the mask lets see nothing gives 0.
-    enable_gqa: fewer heads in key and value, each repeated for a group of query heads. rng: (key, stream) for dropout.
-    """
-    if is_causal and attn_mask is not None:
-        raise ShapeError("attention: both attn_mask and is_causal", expected="one of them")
-    if enable_gqa:
-        key, value = _repeat_heads(key, query), _repeat_heads(value, query)
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    if dropout_p == 0.0:
-        return _attention(query, key, value, attn_mask, causal=is_causal, scale=factor)
-    weights = dropout(_weights(query, key, attn_mask, is_causal, factor), dropout_p, True, rng=rng)
-    return matmul(weights, value)  # (*B, L, Ev)
-
-
-@whole
-def _attention(query: Value, key: Value, value: Value, mask: Value | None, *, causal: bool, scale: float) -> Value:
-    return matmul(_weights(query, key, mask, causal, scale), value)  # (*B, L, Ev)
-
-
-def _weights(query: Value, key: Value, mask: Value | None, causal: bool, scale: float) -> Value:
-    """What each position takes of each: T[*B, L, S]."""
-    scores = mul(matmul(query, transpose(key, -2, -1)), scale)
-    if causal:
-        scores = where(below_diagonal(shape_of(scores), 0), scores, -math.inf)
-    elif mask is not None and dtype_of(mask) is dt.bool_:
-        scores = where(mask, scores, -math.inf)
-    elif mask is not None:
-        scores = add(scores, mask)
-    return softmax(scores, -1) if mask is None else softmax_or_zero(scores, -1)
-
-
-def _repeat_heads(x: Value, query: Value) -> Value:
-    return repeat_interleave(x, query.shape[-3] // x.shape[-3], -3)

@@ -30,6 +30,7 @@ from compiler_core.ops.composite_activation import (
     softplus,
     softsign,
 )
+from compiler_core.ops.composite_attention import scaled_dot_product_attention
 from compiler_core.ops.composite_creation import (
     arange,
     bernoulli,
@@ -74,7 +75,6 @@ from compiler_core.ops.composite_linalg import (
     mm,
     mv,
     outer,
-    scaled_dot_product_attention,
 )
 from compiler_core.ops.composite_logic import (
     bitwise_and,

@@ -281,23 +281,15 @@ def recurrent_backward(grads: Sequence[Value], out: Value, w: Value, first: Sequ
     return bind(OPS["recurrent_backward"], *grads, out, w, *first, **layer)
 
 
-# ---- scans
+# ---- attention: see attention.py for what is packed
 
 
-def cumsum(x: Value, dim: int, reverse: bool = False) -> Value:
-    return bind(OPS["cumsum"], x, dim=dim, reverse=reverse)
+def attention(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, learned: bool) -> Value:
+    return bind(OPS["attention"], q, k, v, *mask, scale=float(scale), causal=causal, learned=learned)
 
 
-def linear_scan(a: Value, b: Value, dim: int, reverse: bool = False) -> Value:
-    return bind(OPS["linear_scan"], a, b, dim=dim, reverse=reverse)
-
-
-def cummax_places(x: Value, dim: int) -> Value:
-    return bind(OPS["cummax_places"], x, dim=dim)
-
-
-def cummin_places(x: Value, dim: int) -> Value:
-    return bind(OPS["cummin_places"], x, dim=dim)
+def attention_backward(*operands: Value, scale: float, causal: bool) -> Value:
+    return bind(OPS["attention_backward"], *operands, scale=float(scale), causal=causal)
 
 
 # ---- order

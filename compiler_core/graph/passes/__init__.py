@@ -15,7 +15,7 @@ from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
-from compiler_core.graph.passes.expand import Expand
+from compiler_core.graph.passes.expand import AttentionComposed, Expand
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.rewrite import Pass
@@ -45,6 +45,7 @@ __all__ = [
     "EXPAND",
     "SIMPLIFY",
     "SIMPLIFY_JOINT",
+    "AttentionComposed",
     "Canonicalise",
     "ChannelsLast",
     "Cse",

@@ -1,15 +1,19 @@
 """Expand: ops that loops do not compute whole (convolutions) are written with those that they do.
 
-In: Graph, after autograd and partition. Out: Graph without calls whose lower rule is an `Expansion`. Events stay.
+In: Graph, after autograd; for `Expand` also after the partition. Out: Graph without calls whose lower rule is an
+`Expansion`; after `AttentionComposed`, without attention as one op, for a backend that has no routine. Events stay.
 The rule runs on the call's operands under a trace that appends to the graph being rewritten.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
+from compiler_core.ops.attention import COMPOSED
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
 from compiler_core.ops.rules import Expansion
 
@@ -25,6 +29,16 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionComposed:
+    """See the head of this file."""
+
+    def apply(self, graph: Graph) -> Graph:
+        if not any(call.op in COMPOSED for call in graph.calls):
+            return graph
+        return replace(Rewriter(graph, _composed).run(), signals=graph.signals, waits=graph.waits)
+
+
+@dataclass(frozen=True, slots=True)
 class _Recorder:
     """A trace whose calls become nodes of the rewriter's graph."""
 
@@ -37,8 +51,17 @@ class _Recorder:
 
 def _expanded(rewriter: Rewriter, call: Call) -> Node | None:
     rule = call.op.lower
-    if not isinstance(rule, Expansion):
+    return _written(rewriter, call, rule.expand, call.attrs) if isinstance(rule, Expansion) else None
+
+
+def _composed(rewriter: Rewriter, call: Call) -> Node | None:
+    if call.op not in COMPOSED:
         return None
+    attrs = {name: call.attrs[name] for name in ("scale", "causal")}
+    return _written(rewriter, call, COMPOSED[call.op], attrs)
+
+
+def _written(rewriter: Rewriter, call: Call, function: Callable[..., Value], attrs: Mapping[str, Any]) -> Node:
     with use_trace(_Recorder(rewriter)):
-        result: Node = rule.expand(*call.args, **call.attrs)
+        result: Node = function(*call.args, **attrs)
     return result

@@ -41,7 +41,6 @@ class Rewriter:
         self.location, self.region = "", 0
         self.depth = 0
         self._uses: Counter[str] | None = None
-        self._tried: Counter[str] = Counter()
 
     def run(self) -> Graph:
         """Visit every node once, operands replaced, and return the new graph."""
@@ -92,10 +91,10 @@ class Rewriter:
 
     def fresh(self, stem: str) -> str:
         """A name that no node of the graph has: deterministic."""
-        name = stem
+        name, count = stem, 0
         while name in self.names:
-            self._tried[stem] += 1
-            name = f"{stem}_r{self._tried[stem]}"
+            count += 1
+            name = f"{stem}_r{count}"
         self.names.add(name)
         return name
 

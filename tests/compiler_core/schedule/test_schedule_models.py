@@ -67,11 +67,11 @@ def test_layers_share_their_kernels() -> None:
 
 
 def test_the_steps_of_a_gpt_layer() -> None:
-    """Forward: bias start, softmax, two norms with their residuals, gelu. Backward: one kernel between products."""
+    """Forward: bias start, two norms with their residuals, gelu. Backward: one kernel between products."""
     model = gpt(layers=6, d=64, heads=2, batch=4, time=32, vocabulary=64)
     deeper = gpt(layers=7, d=64, heads=2, batch=4, time=32, vocabulary=64)
     counts = [[len(kernels_called(p)) for p in lower_and_schedule([m.forward, m.backward])] for m in (model, deeper)]
-    assert counts[1][0] - counts[0][0] == 5
+    assert counts[1][0] - counts[0][0] == 4
     assert counts[1][1] - counts[0][1] <= 6
 
 

@@ -1,0 +1,177 @@
+"""Attention of queries to keys as one op, and its backward as another: `attention`, `attention_backward`.
+
+In: q f[B, H, L, E], k f[B, K, S, E], v f[B, K, S, V], H a multiple of K; perhaps a mask of the scores' shape
+[B, H, L, S], added or (bool) True where a key is seen. attrs: scale; causal: query i sees keys 0..i; learned: whether a
+mask that is added takes a gradient. Out: one packed array f[*]: softmax(q k^T scale + mask) v as f[B, L, H, V], heads
+inside, where the next product wants them; and the logarithm of each softmax's denominator, f[B, H, L].
+A query that sees nothing, or only scores of -inf, gives 0, as torch's attention on the CPU does.
+
+`attention_backward` takes the cotangents of both parts, the packed result and the operands, computes the weights again
+from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed. Only what is
+linear in the number of positions is ever kept; the gradient of a learned mask, which has the scores' shape, is a
+composition, and so are second derivatives. Limits: whether a NaN or an infinity in a value (in the backward also in a
+key) that a mask hides from a query spreads to it is not defined: the weight there is 0, and blocks that are hidden
+whole are not visited. Sources: Vaswani et al. 2017; Dao 2023 (attention_native.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import DType, bool_, float32
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops import attention_composed as composed
+from compiler_core.ops import attention_native, attention_numpy, prims
+from compiler_core.ops.attention_plan import DTYPES, Plan, check
+from compiler_core.ops.broadcasting import dtype_of
+from compiler_core.ops.checks import check_dtype, check_shape
+from compiler_core.ops.differentiate import vjp_of
+from compiler_core.ops.packing import packed_shape, unpack
+from compiler_core.ops.registry import Array, Op, Sample, Value, meta_of, register
+from compiler_core.ops.routine import Native, Routine, register_routine
+
+# ---- attention
+
+
+def _infer(*operands: TensorMeta, scale: float, causal: bool, learned: bool) -> TensorMeta:
+    plan = check("attention", operands, causal)
+    return operands[0].with_shape(packed_shape((), plan.result))
+
+
+def _eager(xp: Any, *operands: Array, scale: float, causal: bool, learned: bool) -> Array:
+    plan = Plan.of([meta_of(x) for x in operands], causal)
+    return attention_numpy.forward(xp, plan, *operands, scale=scale)
+
+
+def _vjp(
+    g: Value, out: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, learned: bool
+) -> tuple[Value | None, ...]:
+    plan = composed.plan_of(q, k, v, causal)
+    g_out, g_lse = unpack(g, plan.result)
+    operands = (g_out, g_lse, out, q, k, v, *mask)
+    back = prims.attention_backward(*operands, scale=scale, causal=causal)
+    grads = [composed.heads_in(part) for part in unpack(back, plan.gradients)]
+    if mask and learned and dtype_of(mask[0]) is not bool_:
+        return (*grads, composed.slopes(*operands, scale=scale, causal=causal))
+    return (*grads, *(None for _ in mask))
+
+
+# ---- attention_backward
+
+
+def _infer_backward(*operands: TensorMeta, scale: float, causal: bool) -> TensorMeta:
+    if len(operands) < 6:
+        raise ShapeError("attention_backward: an operand is missing", got=str(len(operands)))
+    g, g_lse, packed, *rest = operands
+    plan = check("attention_backward", rest, causal)
+    shapes = (*plan.result, packed_shape((), plan.result))
+    for role, shape, meta in zip(("a cotangent", "a cotangent", "the packed result"), shapes, (g, g_lse, packed)):
+        check_dtype("attention_backward", meta, (rest[0].dtype,), role)
+        check_shape("attention_backward", shape, meta, role)
+    return rest[0].with_shape(packed_shape((), plan.gradients))
+
+
+def _eager_backward(xp: Any, *operands: Array, scale: float, causal: bool) -> Array:
+    plan = Plan.of([meta_of(x) for x in operands[3:]], causal)
+    return attention_numpy.backward(xp, plan, *operands, scale=scale)
+
+
+def _vjp_backward(g: Value, out: Value, *operands: Value, scale: float, causal: bool) -> tuple[Value | None, ...]:
+    return vjp_of(partial(composed.backward, scale=scale, causal=causal), g, *operands)
+
+
+# ---- samples
+
+
+def _draw(rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], keys: int, test: bool) -> list[Array]:
+    """Operands of these shapes; test: the last is a mask of truth values.
+
+    In f32 one query sees nothing (the logarithm of its sum, -inf, has no finite differences, which f64 is held to).
+    """
+    bound = 2 / math.sqrt(keys)
+    arrays = [rng.uniform(-bound, bound, shape).astype(dtype.numpy) for shape in shapes]
+    if len(shapes) > 4:
+        arrays[2] += dtype.numpy.type(math.log(keys))  # in size like logarithms of sums
+    if test:
+        arrays[-1] = rng.random(shapes[-1]) < 0.7
+        arrays[-1][..., 0, :] = dtype is not float32
+    return arrays
+
+
+def _shapes(plan: Plan, kind: str) -> tuple[Shape, ...]:
+    key = (plan.batch, plan.key_heads, plan.keys)
+    shapes = ((plan.batch, plan.heads, plan.queries, plan.width), (*key, plan.width), (*key, plan.value_width))
+    return shapes if kind == "none" else (*shapes, plan.scores)
+
+
+def _sample(plan: Plan, kind: str, first: bool) -> Sample:
+    """kind: "none", "added" or "test"; first: of the forward."""
+    shapes, attrs = _shapes(plan, kind), {"scale": 0.4, "causal": plan.causal}
+    if first:
+        attrs["learned"] = kind == "added"
+    else:
+        shapes = (*plan.result, packed_shape((), plan.result), *shapes)
+    make = partial(_draw, shapes=shapes, keys=plan.keys, test=kind == "test")
+    return Sample(shapes, attrs, dtypes=(float32,) if math.prod(plan.scores) > 100 else (), make=make)
+
+
+_CASES: tuple[tuple[Plan, str], ...] = (
+    (Plan(1, 1, 1, 3, 4, 2, 3, False), "none"),
+    (Plan(1, 2, 1, 4, 3, 2, 2, True), "none"),
+    (Plan(2, 1, 1, 2, 3, 3, 1, False), "added"),
+    (Plan(1, 2, 2, 3, 2, 1, 2, False), "test"),
+    (Plan(2, 6, 3, 70, 70, 20, 37, True), "none"),
+    (Plan(1, 2, 2, 300, 150, 64, 64, True), "none"),
+    (Plan(1, 2, 1, 33, 270, 40, 16, True), "none"),
+    (Plan(1, 2, 2, 65, 131, 17, 33, False), "none"),
+    (Plan(2, 2, 1, 40, 150, 16, 8, False), "added"),
+    (Plan(1, 3, 3, 290, 129, 8, 24, False), "test"),
+)
+
+
+# ---- registration
+
+
+def _flops(*metas: TensorMeta, scale: float, causal: bool, learned: bool = False) -> int:
+    is_forward = metas[0].ndim == 4 and metas[2].ndim == 4
+    plan = Plan.of(metas if is_forward else metas[3:], causal)
+    return plan.flops if is_forward else 5 * plan.flops // 2
+
+
+def _routine(name: str, eager: Callable[..., Array], native: Native) -> Routine:
+    def define(out: Array, *operands: Array, **attrs: Any) -> None:
+        out[...] = eager(np, *operands, **attrs)
+
+    return register_routine(Routine(name, define, native=native, flops=_flops))
+
+
+ATTENTION = register(
+    Op(
+        "attention",
+        infer=_infer,
+        eager=_eager,
+        vjp=_vjp,
+        lower=_routine("attention", _eager, attention_native.FORWARD),
+        samples=tuple(_sample(plan, kind, True) for plan, kind in _CASES),
+        dtypes=DTYPES,
+    )
+)
+ATTENTION_BACKWARD = register(
+    Op(
+        "attention_backward",
+        infer=_infer_backward,
+        eager=_eager_backward,
+        vjp=_vjp_backward,
+        lower=_routine("attention_backward", _eager_backward, attention_native.BACKWARD),
+        samples=tuple(_sample(plan, kind, False) for plan, kind in _CASES),
+        dtypes=DTYPES,
+    )
+)
+# the same, which takes no `learned`
+COMPOSED: dict[Op, Callable[..., Value]] = {ATTENTION: composed.forward, ATTENTION_BACKWARD: composed.backward}

@@ -1,0 +1,83 @@
+"""The sizes that all forms of attention share.
+
+In: the metas of queries, keys, values and perhaps a mask. Out: `Plan`; the shapes of packed results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler_core.dtype import DType, bool_, float32, float64
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops.checks import check_dtype, check_shape
+
+DTYPES: tuple[DType, ...] = (float32, float64)
+MAX_WIDTH = 512  # of queries and of values: blocks of more would not fit in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """width: elements of a query and of a key; value_width: of a value and of a result. causal: query i sees keys 0..i.
+
+    heads is a multiple of key_heads: head h uses head h // (heads // key_heads) of keys and values.
+    """
+
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    causal: bool
+
+    @staticmethod
+    def of(operands: Sequence[TensorMeta], causal: bool) -> Plan:
+        """operands: q, k, v, perhaps a mask; they fit (see `check`)."""
+        q, k, v = (meta.shape for meta in operands[:3])
+        return Plan(q[0], q[1], k[1], q[2], k[2], q[3], v[3], causal)
+
+    @property
+    def result(self) -> tuple[Shape, Shape]:
+        """The shapes of the parts of `attention`'s result: what is attended, and the logarithms of the sums."""
+        return (self.batch, self.queries, self.heads, self.value_width), (self.batch, self.heads, self.queries)
+
+    @property
+    def gradients(self) -> tuple[Shape, Shape, Shape]:
+        """Those of `attention_backward`'s: of q, k and v, heads inside."""
+        key = (self.batch, self.keys, self.key_heads)
+        return (self.batch, self.queries, self.heads, self.width), (*key, self.width), (*key, self.value_width)
+
+    @property
+    def scores(self) -> Shape:
+        return self.batch, self.heads, self.queries, self.keys
+
+    @property
+    def flops(self) -> int:
+        """Of the two products of the forward; a causal mask hides about half."""
+        pairs = self.batch * self.heads * self.queries * self.keys
+        return 2 * pairs * (self.width + self.value_width) // (2 if self.causal else 1)
+
+
+def check(op: str, operands: Sequence[TensorMeta], causal: bool) -> Plan:
+    """Raise ShapeError or DTypeError unless q, k, v (and a mask) fit. Returns the sizes."""
+    if len(operands) not in (3, 4) or any(meta.ndim != 4 for meta in operands[:3]):
+        raise ShapeError(f"{op}: operands do not fit", expected="q, k, v (batch, heads, positions, width), and a mask",
+                         got=", ".join(map(str, operands)))  # fmt: skip
+    q, k, v, *mask = operands
+    check_dtype(op, q, DTYPES, "q")
+    for role, meta in (("k", k), ("v", v)):
+        check_dtype(op, meta, (q.dtype,), role)
+    plan = Plan.of(operands, causal)
+    if not all((*plan.scores, plan.width, plan.value_width, plan.key_heads)) or plan.heads % plan.key_heads:
+        raise ShapeError(f"{op}: something is empty, or heads do not divide", got=", ".join(map(str, operands)))
+    if max(plan.width, plan.value_width) > MAX_WIDTH:
+        raise ShapeError(f"{op}: wider than {MAX_WIDTH}", got=", ".join(map(str, operands)))
+    check_shape(op, (plan.batch, plan.key_heads, plan.keys, plan.width), k, "k")
+    check_shape(op, (plan.batch, plan.key_heads, plan.keys, plan.value_width), v, "v")
+    for meta in mask:
+        check_dtype(op, meta, (bool_, q.dtype), "the mask")
+        check_shape(op, plan.scores, meta, "the mask")
+    return plan

@@ -32,13 +32,13 @@ TOLERANCE = 2e-2  # of a digest: sums of many rounded numbers; bf16 rows are rou
 
 
 class Server:
-    """A process of one side that measures rows on demand (operations_side.py)."""
+    """A process of one side that measures rows on demand (operations_side.py, eager_side.py)."""
 
-    def __init__(self, python: str, framework: str, version: str) -> None:
+    def __init__(self, python: str, framework: str, version: str, script: str = "operations_side.py") -> None:
         environment = {**os.environ, **THREADS, "BENCH_FRAMEWORK": framework, "PYTHONPATH": str(HERE.parent)}
         environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process = subprocess.Popen(
-            [python, str(HERE / "operations_side.py")],
+            [python, str(HERE / script)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

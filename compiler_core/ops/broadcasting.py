@@ -56,7 +56,8 @@ def shape_of(x: Value) -> Shape:
 
 def dtype_of(x: Value) -> DType:
     """The dtype of a value."""
-    return dt.of(x.dtype)
+    dtype = x.dtype
+    return dtype if type(dtype) is DType else dt.of(dtype)
 
 
 def cast(x: Value, dtype: DType | None) -> Value:

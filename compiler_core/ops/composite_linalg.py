@@ -54,6 +54,8 @@ def _drop(x: Value, dim: int) -> Value:
 
 def _matmul(a: Value, b: Value) -> Value:
     """matmul of operands with at least two dims each."""
+    if len(a.shape) == len(b.shape) == 2:
+        return prims.matmul(a, b)
     if len(a.shape) > 2 and len(b.shape) == 2:
         return reshape(prims.matmul(flatten_rows(a), b), (*a.shape[:-1], b.shape[-1]))
     batch = broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))

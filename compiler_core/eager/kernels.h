@@ -121,6 +121,68 @@ template <class T> static int64_t norm_backward(const Tuple* t) {
 EXPORT dc_norm(void* arrays, double eps) { return BY_DTYPE(norm, eps); }
 EXPORT dc_norm_backward(void* arrays) { return BY_DTYPE(norm_backward); }
 
+// ---- batch norm: channels are the second of three dims (N, C, L)
+
+// Calls at(r) for the offset of each run of `length` elements that belongs to channel c, r = 0..N-1.
+template <class F> DC_INLINE void runs_of(int64_t c, int64_t batch, int64_t channels, int64_t length, F run) {
+  for (int64_t r = 0; r < batch; ++r) run((r * channels + c) * length);
+}
+
+// x[N, C, L], weight, bias, out, mean, rstd. given: mean and rstd hold statistics, else they are written.
+template <class T> static int64_t batch_norm(const Tuple* t, double eps, int64_t given) {
+  const T *x = at<T>(t, 0), *w = at<T>(t, 1), *b = at<T>(t, 2);
+  T *out = at<T>(t, 3), *means = at<T>(t, 4), *scales = at<T>(t, 5);
+  const int64_t* shape = t->items[0]->shape;
+  const int64_t batch = shape[0], channels = shape[1], length = shape[2];
+  for (int64_t c = 0; c < channels; ++c) {
+    if (!given) {
+      double total = 0, squares = 0;
+      runs_of(c, batch, channels, length, [&](int64_t o) { total += sum_of<T>(length, [=](int64_t i) { return x[o + i]; }); });
+      const T mean = (T)(total / (double)(batch * length));
+      runs_of(c, batch, channels, length, [&](int64_t o) {
+        squares += sum_of<T>(length, [=](int64_t i) { return (x[o + i] - mean) * (x[o + i] - mean); });
+      });
+      means[c] = mean;
+      scales[c] = (T)(1 / sqrt_of(squares / (double)(batch * length) + eps));
+    }
+    const T mean = means[c], scale = scales[c] * (w ? w[c] : (T)1), level = b ? b[c] : (T)0;
+    runs_of(c, batch, channels, length, [&](int64_t o) {
+#pragma omp simd
+      for (int64_t i = o; i < o + length; ++i) out[i] = (x[i] - mean) * scale + level;
+    });
+  }
+  return 0;
+}
+
+// g, x, weight, mean, rstd -> dx, dweight, dbias, each of which may be None. given: the statistics are not x's.
+template <class T> static int64_t batch_norm_backward(const Tuple* t, int64_t given) {
+  const T *g = at<T>(t, 0), *x = at<T>(t, 1), *w = at<T>(t, 2), *means = at<T>(t, 3), *scales = at<T>(t, 4);
+  T *dx = at<T>(t, 5), *dw = at<T>(t, 6), *db = at<T>(t, 7);
+  const int64_t* shape = t->items[1]->shape;
+  const int64_t batch = shape[0], channels = shape[1], length = shape[2];
+  for (int64_t c = 0; c < channels; ++c) {
+    const T mean = means[c], scale = scales[c], factor = scale * (w ? w[c] : (T)1);
+    double total = 0, along = 0;
+    runs_of(c, batch, channels, length, [&](int64_t o) {
+      total += sum_of<T>(length, [=](int64_t i) { return g[o + i]; });
+      along += sum_of<T>(length, [=](int64_t i) { return g[o + i] * (x[o + i] - mean); });
+    });
+    if (dw) dw[c] = (T)(along * scale);
+    if (db) db[c] = (T)total;
+    if (!dx) continue;
+    const double count = given ? __builtin_inf() : (double)(batch * length);
+    const T level = (T)(total / count), slope = (T)(along / count * scale * scale);
+    runs_of(c, batch, channels, length, [&](int64_t o) {
+#pragma omp simd
+      for (int64_t i = o; i < o + length; ++i) dx[i] = (g[i] - level - (x[i] - mean) * slope) * factor;
+    });
+  }
+  return 0;
+}
+
+EXPORT dc_batch_norm(void* arrays, double eps, int64_t given) { return BY_DTYPE(batch_norm, eps, given); }
+EXPORT dc_batch_norm_backward(void* arrays, int64_t given) { return BY_DTYPE(batch_norm_backward, given); }
+
 // ---- softmax
 
 // x -> out, which may be x: softmax of scale * x. causal: row i of a matrix sees columns 0..i. zero: a row of nothing
@@ -315,6 +377,41 @@ template <class T> static int64_t add_rows(const Tuple* t) {
   return 0;
 }
 EXPORT dc_add_rows(void* arrays) { return BY_DTYPE(add_rows); }
+
+// ---- dropout
+
+// x, key u64[3] (seed, offset, shard) -> out, kept u8: bits as ops/random.py defines them, kept where >= threshold
+template <class T> static int64_t dropout(const Tuple* t, double factor, int64_t stream, int64_t threshold) {
+  const T *x = at<T>(t, 0), scale = (T)factor;
+  const uint64_t* key = at<uint64_t>(t, 1);
+  T* out = at<T>(t, 2);
+  uint8_t* kept = at<uint8_t>(t, 3);
+  const int64_t n = numel(t->items[0]);
+  const uint64_t seed = key[0], counter = key[1] + (uint64_t)stream, first = key[2] * (uint64_t)n;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const bool keep = dc_philox(seed, counter, first + (uint64_t)i) >= (uint32_t)threshold;
+    kept[i] = keep;
+    out[i] = keep ? x[i] * scale : (T)0;
+  }
+  return 0;
+}
+
+// g, kept -> dx
+template <class T> static int64_t dropout_backward(const Tuple* t, double factor) {
+  const T *g = at<T>(t, 0), scale = (T)factor;
+  const uint8_t* kept = at<uint8_t>(t, 1);
+  T* dx = at<T>(t, 2);
+  const int64_t n = numel(t->items[0]);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dx[i] = kept[i] ? g[i] * scale : (T)0;
+  return 0;
+}
+
+EXPORT dc_dropout(void* arrays, double scale, int64_t stream, int64_t threshold) {
+  return BY_DTYPE(dropout, scale, stream, threshold);
+}
+EXPORT dc_dropout_backward(void* arrays, double scale) { return BY_DTYPE(dropout_backward, scale); }
 
 // Whether arrays lie in memory as this file has it: of one array, its (data, sizes, strides) are what is given.
 EXPORT dc_is_as_told(void* arrays, int64_t data, int64_t size, int64_t stride, int64_t number) {

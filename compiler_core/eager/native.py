@@ -28,6 +28,10 @@ _POINTER, _DOUBLE, _INT = ctypes.py_object, ctypes.c_double, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "norm": (_DOUBLE,),
     "norm_backward": (),
+    "batch_norm": (_DOUBLE, _INT),
+    "batch_norm_backward": (_INT,),
+    "dropout": (_DOUBLE, _INT, _INT),
+    "dropout_backward": (_DOUBLE,),
     "softmax": (_DOUBLE, _INT, _INT),
     "softmax_backward": (_DOUBLE,),
     "log_softmax": (),
@@ -78,7 +82,7 @@ def source() -> str:
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 
     declared = libm_declarations(["exp", "tanh", "erf", "erff"])
-    return f"{TYPES}{helper_text(['exp', 'tanh', 'reduce_max'])}{declared}{_text()}"
+    return f"{TYPES}{helper_text(['exp', 'philox', 'reduce_max', 'tanh'])}{declared}{_text()}"
 
 
 def _text() -> str:

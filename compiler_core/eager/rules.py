@@ -15,30 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.eager.channels import define_channels
 from compiler_core.eager.native import Kernels, kernels
+from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas
 from compiler_core.ops import functional  # noqa: F401  declares the composites
-from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Backward, Forward, Made, define
+from compiler_core.ops.whole import Made
 
-_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
-Grads = Sequence[Array | None]
-
-
-def alike(first: Array, *others: Array | None) -> bool:
-    """Whether all are f32, or all f64."""
-    dtype = first.dtype
-    return (dtype is _F32 or dtype is _F64) and all(o is None or o.dtype is dtype for o in others)
-
-
-def dense(x: Array) -> Array:
-    """x in row-major order without gaps."""
-    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
-
-
-def for_blas(x: Array) -> Array:
-    """x, or a copy where neither its rows nor its columns lie densely: the BLAS would not take it."""
-    return x if x.itemsize in x.strides[-2:] and 0 not in x.strides else np.ascontiguousarray(x)
+_I64 = np.dtype(np.int64)
 
 
 # ---- linear
@@ -135,17 +119,19 @@ def _rows(k: Kernels) -> None:
         log_backward((dense(g), dense(out), dx))
         return (dx,)
 
-    _define("layer_norm", layer_norm, layer_norm_backward)
-    _define("rms_norm", rms_norm, rms_norm_backward)
-    _define("softmax", softmax, softmax_backward, reads_out=True)
-    _define("log_softmax", log_softmax, log_softmax_backward, reads_out=True)
+    define_quietly("layer_norm", layer_norm, layer_norm_backward, reads=(0, 1))
+    define_quietly("rms_norm", rms_norm, rms_norm_backward)
+    define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
+    define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
 
 
 # ---- activations
 
 
 def _activation(k: Kernels, name: str) -> None:
+    """Define one; relu's gradient reads the result, so that its operand may be overwritten by it."""
     forward, backward = k.named(name), k.named(f"{name}_backward")
+    from_out = name == "relu"
 
     def activated(x: Array) -> Made:
         if not alike(x):
@@ -154,12 +140,12 @@ def _activation(k: Kernels, name: str) -> None:
         forward((dense(x), out))
         return out, ()
 
-    def activated_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array) -> Grads:
+    def activated_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:
         dx = np.empty(x.shape, x.dtype)
-        backward((dense(g), dense(x), dx))
+        backward((dense(g), dense(out if from_out else x), dx))
         return (dx,)
 
-    _define(name, activated, activated_backward)
+    define_quietly(name, activated, activated_backward, reads=() if from_out else (0,), reads_out=from_out)
 
 
 # ---- attention
@@ -209,7 +195,7 @@ def _attention(k: Kernels) -> None:
         dk = np.matmul(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
         return dq, dk, dv, dm
 
-    _define("attention", attention, attention_backward)
+    define_quietly("attention", attention, attention_backward)
 
 
 def _spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
@@ -264,16 +250,12 @@ def _classes(k: Kernels) -> None:
             dw[padding_idx] = 0
         return dw, None
 
-    _define("cross_entropy", cross_entropy, cross_entropy_backward)
-    _define("embedding", embedding, embedding_backward)
-
-
-def _define(name: str, forward: Forward, backward: Backward, *, reads_out: bool = False) -> None:
-    define(name, quietly(forward), quietly(backward), reads_out=reads_out)
+    define_quietly("cross_entropy", cross_entropy, cross_entropy_backward)
+    define_quietly("embedding", embedding, embedding_backward, reads=(1,))
 
 
 def _define_all() -> None:
-    _define("linear", _linear, _linear_backward)
+    define_quietly("linear", _linear, _linear_backward, reads=(0, 1))
     found = kernels()
     if found is None:
         return
@@ -282,6 +264,7 @@ def _define_all() -> None:
         _activation(found, name)
     _attention(found)
     _classes(found)
+    define_channels(found)
 
 
 _define_all()

@@ -231,7 +231,14 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
         return x
     if p == 1.0:
         return mul(x, 0.0)
-    return prims.where(keep_mask(shape_of(x), p, rng), mul(x, 1.0 / (1.0 - p)), prims.full_like(x, 0.0))
+    key, stream = (None, 0) if rng is None else rng
+    return _dropout(x, key, p=p, stream=stream)
+
+
+@whole
+def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
+    kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
+    return prims.where(kept, mul(x, 1.0 / (1.0 - p)), prims.full_like(x, 0.0))
 
 
 def keep_mask(shape: tuple[int, ...], p: float, rng: Rng | None) -> Value:

@@ -108,8 +108,14 @@ def group_norm(
     shape = shape_of(x)
     if len(shape) < 2 or shape[1] % num_groups:
         raise ShapeError("group_norm: channels do not divide", expected=f"a multiple of {num_groups}", got=str(shape))
-    groups = reshape(widened(x), (shape[0], num_groups, math.prod(shape[1:]) // num_groups))
-    out = reshape(_standardized(groups, (2,), eps), shape)
+    return _group_norm(x, weight, bias, groups=num_groups, eps=eps)
+
+
+@whole
+def _group_norm(x: Value, weight: Value | None, bias: Value | None, *, groups: int, eps: float) -> Value:
+    shape = shape_of(x)
+    rows = reshape(widened(x), (shape[0], groups, math.prod(shape[1:]) // groups))
+    out = reshape(_standardized(rows, (2,), eps), shape)
     per_channel = (shape[1],) + (1,) * (len(shape) - 2)
     weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
     return cast(_affine(out, weight, bias), dtype_of(x))
@@ -140,13 +146,24 @@ def batch_norm(
     shape = shape_of(x)
     if len(shape) < 2:
         return _without_channels(x)
+    if training or running_mean is None or running_var is None:
+        running_mean = running_var = None
+    return _batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
+
+
+@whole
+def _batch_norm(
+    x: Value, mean: Value | None, variance: Value | None, weight: Value | None, bias: Value | None, *, eps: float
+) -> Value:
+    """By the statistics given, else by the batch's."""
+    shape = shape_of(x)
     per_channel = (shape[1],) + (1,) * (len(shape) - 2)
     weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
     wide = widened(x)
-    if training or running_mean is None or running_var is None:
+    if mean is None or variance is None:
         out = _standardized(wide, tuple(d for d in range(len(shape)) if d != 1), eps)
     else:
-        mean, variance = reshape(running_mean, per_channel), reshape(running_var, per_channel)
+        mean, variance = reshape(mean, per_channel), reshape(variance, per_channel)
         out = mul(add(wide, mean, alpha=-1), prims.rsqrt(add(cast(variance, dtype_of(wide)), eps)))
     return cast(_affine(out, weight, bias), dtype_of(x))
 

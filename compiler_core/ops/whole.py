@@ -6,8 +6,9 @@ whose gradient is its `backward`. All others (capture, arrays, transforms) get t
 forward declines, gives the gradient that is to be differentiated again (`vjp`), and is the oracle.
 
     forward(*arrays, **attrs) -> (out, kept) | None         kept: what backward wants beside the operands
-    backward(needs, g, out, kept, *arrays, **attrs)         -> a cotangent, or None, for each operand
-        needs: for each operand whether its cotangent is wanted. out: None unless reads_out
+    backward(needs, g, out, kept, *arrays, **attrs)         -> a cotangent, or None, for each operand; or just None
+        needs: for each operand whether its cotangent is wanted. out: None unless reads_out. reads: the operands whose
+        elements it reads, by number, None for all: others may have been written to in the meantime.
 
 The definitions are in compiler_core/eager, a later stage, which is imported by name at the first call that can use one.
 """
@@ -25,7 +26,7 @@ from compiler_core.ops.registry import Array, Value
 
 Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]
-Backward: TypeAlias = Callable[..., Sequence[Array | None]]
+Backward: TypeAlias = Callable[..., Sequence[Array | None] | None]
 
 _DEFINITIONS = "compiler_core.eager.rules"
 COMPOSITES: dict[str, Composite] = {}
@@ -34,12 +35,13 @@ COMPOSITES: dict[str, Composite] = {}
 class Composite:
     """One composite, whole. `vjp` has the form of an op's, so that the tape treats it as one."""
 
-    __slots__ = ("backward", "compose", "forward", "name", "reads_out")
+    __slots__ = ("backward", "compose", "forward", "name", "reads", "reads_out")
 
     def __init__(self, name: str, compose: Callable[..., Value]) -> None:
         self.name, self.compose = name, compose
         self.forward: Forward = self._define
         self.backward: Backward = _nothing
+        self.reads: frozenset[int] | None = None
         self.reads_out = False
 
     def _define(self, *arrays: Array | None, **attrs: Any) -> Made:
@@ -91,9 +93,10 @@ def whole(compose: Callable[..., Value]) -> Callable[..., Value]:
     return function
 
 
-def define(name: str, forward: Forward, backward: Backward, *, reads_out: bool = False) -> None:
+def define(name: str, forward: Forward, backward: Backward, *, reads: frozenset[int] | None, reads_out: bool) -> None:
     """Give composite `name` its eager definition. Raises OpDefinitionError if there is no such composite."""
     if name not in COMPOSITES:
         raise OpDefinitionError(f"no composite {name!r} is declared `whole`")
     composite = COMPOSITES[name]
-    composite.forward, composite.backward, composite.reads_out = forward, backward, reads_out
+    composite.forward, composite.backward = forward, backward
+    composite.reads, composite.reads_out = reads, reads_out

@@ -246,17 +246,17 @@ class WholeNode(OpNode):
             if self.out.version != self.out_version:
                 return super().apply(grad, create_graph)
             out = self.out.current()
-        operands = []
-        for saved, version in zip(self.saved, self.versions):
+        operands, reads = [], composite.reads
+        for k, (saved, version) in enumerate(zip(self.saved, self.versions)):
             if isinstance(saved, Cell):
-                if saved.version != version:
+                if saved.version != version and (reads is None or k in reads):
                     return super().apply(grad, create_graph)
                 operands.append(saved.current())
             else:
                 operands.append(saved)
         needs = [edge is not None for edge in self.edges]
-        grads: Sequence[Value | None] = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
-        return grads
+        grads: Any = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
+        return super().apply(grad, create_graph) if grads is None else grads
 
     def release(self) -> None:
         super().release()

@@ -41,6 +41,7 @@ class Case:
 
 CLASSES, ROWS = np.array([2, 0, -100, 3]), np.array([[1, 4], [1, 0]])
 SEEN = np.tri(3, 5, 1) > 0
+KEY, SHIFTS, SPREADS = np.array([5, 6, 1], np.uint64), np.array([0.5, -1.0, 0.0]), np.array([0.5, 1.0, 2.0])
 CASES = (
     Case("linear", ((4, 3), (5, 3), (5,)), {}),
     Case("linear", ((2, 4, 3), (5, 3), None), {}),
@@ -51,6 +52,12 @@ CASES = (
     Case("layer_norm", ((3, 4), None, (4,)), {"dims": 1, "eps": 1e-5}),
     Case("rms_norm", ((4, 9), (9,)), {"dims": 1, "eps": 1e-6}),
     Case("rms_norm", ((4, 9), None), {"dims": 1, "eps": 1e-6}),
+    Case("batch_norm", ((4, 3, 2, 5), None, None, (3,), (3,)), {"eps": 1e-5}),
+    Case("batch_norm", ((6, 3), None, None, None, (3,)), {"eps": 1e-5}),
+    Case("batch_norm", ((4, 3, 5), SHIFTS, SPREADS, (3,), None), {"eps": 1e-5}),
+    Case("group_norm", ((4, 6, 2, 5), (6,), (6,)), {"groups": 3, "eps": 1e-5}),
+    Case("group_norm", ((4, 6), None, (6,)), {"groups": 2, "eps": 1e-5}),
+    Case("dropout", ((40, 9), KEY), {"p": 0.3, "stream": 4}),
     Case("softmax", ((2, 3, 5),), {"dim": 2}),
     Case("softmax", ((2, 3, 5),), {"dim": 0}),
     Case("log_softmax", ((4, 6),), {"dim": 1}),
@@ -79,7 +86,8 @@ def drawn(case: Case, dtype: Any, strided: bool = False) -> list[Tensor | None]:
     made: list[Tensor | None] = []
     for operand in case.operands:
         if operand is None or isinstance(operand, np.ndarray):
-            made.append(None if operand is None else tensor(operand))
+            floats = isinstance(operand, np.ndarray) and operand.dtype.kind == "f"
+            made.append(None if operand is None else tensor(operand, dtype=dtype if floats else None))
             continue
         array = rng.normal(size=operand).astype(dtype.numpy)
         made.append(tensor(np.asfortranarray(array) if strided else array).requires_grad_())
@@ -207,6 +215,16 @@ def test_a_result_that_changed_is_none_where_it_does_not() -> None:
 
 
 @needs_compiler
+def test_relu_may_overwrite_its_operand() -> None:
+    x = rows()
+    hidden = x * 1.0
+    hidden.relu_()
+    F.sum(hidden * 2.0).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == np.where(x.detach().numpy() > 0, 2.0, 0.0).tolist()
+
+
+@needs_compiler
 def test_a_second_backward_finds_its_values_freed() -> None:
     x = rows()
     loss = F.sum(F.gelu(x))
@@ -257,6 +275,17 @@ def test_without_a_compiler_there_are_no_kernels(tmp_path: Path) -> None:
         assert native.kernels.__wrapped__() is None
 
 
+@needs_compiler
+def test_gradients_of_running_statistics_are_the_compositions() -> None:
+    x, mean, variance = (tensor(a, dtype=dt.float64).requires_grad_() for a in (np.eye(3), SHIFTS, SPREADS))
+    expected = COMPOSITES["batch_norm"].compose(x, mean, variance, None, None, eps=0.1)
+    for a, b in zip(
+        grad(weighted(F.batch_norm(x, mean, variance, eps=0.1)), [x, mean, variance]),
+        grad(weighted(expected), [x, mean, variance]),
+    ):
+        close(a, b, dt.float64)
+
+
 def test_only_declared_composites_are_defined() -> None:
     with pytest.raises(OpDefinitionError, match="no composite"):
-        define("nothing", lambda: None, lambda: ())
+        define("nothing", lambda: None, lambda: (), reads=None, reads_out=False)

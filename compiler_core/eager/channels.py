@@ -1,0 +1,129 @@
+"""Eager definitions of batch norm, group norm and dropout.
+
+In: arrays, of f32 or all of f64; channels are dim 1. Out: see ops/whole.py. Batch norm keeps mean and 1/std of each
+channel (of given statistics it makes them), group norm those of each group, dropout the mask, a byte an element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core.eager.native import Kernels
+from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
+from compiler_core.ops.registry import Array
+from compiler_core.ops.whole import Made
+
+
+def define_channels(k: Kernels) -> None:
+    """Define them all."""
+    _batch_norm(k)
+    _group_norm(k)
+    _dropout(k)
+
+
+def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(samples, channels, elements of each)."""
+    return shape[0], shape[1], math.prod(shape[2:])
+
+
+def _fits(shape: tuple[int, ...], *per_channel: Array | None) -> bool:
+    return all(p is None or p.shape == shape[1:2] for p in per_channel)
+
+
+def _batch_norm(k: Kernels) -> None:
+    kernel, kernel_backward = k.named("batch_norm"), k.named("batch_norm_backward")
+
+    def forward(
+        x: Array, mean: Array | None, variance: Array | None, weight: Array | None, bias: Array | None, *, eps: float
+    ) -> Made:
+        shape, dtype = x.shape, x.dtype
+        if not alike(x, mean, variance, weight, bias) or not x.size or not _fits(shape, mean, variance, weight, bias):
+            return None
+        if mean is None or variance is None:
+            means, scales, given = np.empty(shape[1], dtype), np.empty(shape[1], dtype), 0
+        else:
+            means, scales, given = dense(mean), 1 / np.sqrt(variance + dtype.type(eps)), 1
+        out = np.empty(_three(shape), dtype)
+        flat = dense(x).reshape(_three(shape))
+        kernel((flat, dense_or_none(weight), dense_or_none(bias), out, means, scales), eps, given)
+        return out.reshape(shape), (means, scales)
+
+    def backward(
+        needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, mean: Array | None, variance: Array | None,
+        weight: Array | None, bias: Array | None, **__: Any,
+    ) -> Grads | None:  # fmt: skip
+        if needs[1] or needs[2]:
+            return None  # gradients of running statistics: the composition's
+        shape = _three(x.shape)
+        dx = np.empty(shape, x.dtype) if needs[0] else None
+        dw, db = (np.empty(shape[1], x.dtype) if need else None for need in needs[3:])
+        given = 0 if mean is None else 1
+        flat, grads = dense(x).reshape(shape), dense(g).reshape(shape)
+        kernel_backward((grads, flat, dense_or_none(weight), *kept, dx, dw, db), given)
+        return None if dx is None else dx.reshape(x.shape), None, None, dw, db
+
+    define_quietly("batch_norm", forward, backward, reads=(0, 3))
+
+
+def _group_norm(k: Kernels) -> None:
+    norm, norm_backward = k.named("norm"), k.named("norm_backward")
+
+    def forward(x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Made:
+        shape, dtype = x.shape, x.dtype
+        if not alike(x, weight, bias) or not x.size or not _fits(shape, weight, bias):
+            return None
+        out = np.empty(_three(shape), dtype)
+        mean, scale = np.empty(shape[0] * groups, dtype), np.empty(shape[0] * groups, dtype)
+        norm((dense(x), None, None, out, mean, scale), eps)
+        if weight is not None:
+            np.multiply(out, weight[:, None], out)
+        if bias is not None:
+            np.add(out, bias[:, None], out)
+        return out.reshape(shape), (mean, scale)
+
+    def backward(
+        needs: Sequence[bool],
+        g: Array,
+        _: None,
+        kept: Any,
+        x: Array,
+        weight: Array | None,
+        bias: Array | None,
+        **__: Any,
+    ) -> Grads:
+        mean, scale = kept
+        shape, grads = _three(x.shape), dense(g).reshape(_three(x.shape))
+        dx = dw = None
+        if needs[0]:
+            dx = np.empty(x.shape, x.dtype)
+            inner = grads if weight is None else grads * weight[:, None]
+            norm_backward((inner, dense(x), None, mean, scale, dx, None, None))
+        if needs[1]:
+            rows = x.reshape(len(mean), -1)
+            standardized = ((rows - mean[:, None]) * scale[:, None]).reshape(shape)
+            dw = np.einsum("ncl,ncl->c", grads, standardized)
+        return dx, dw, np.add.reduce(grads, (0, 2)) if needs[2] else None
+
+    define_quietly("group_norm", forward, backward, reads=(0, 1))
+
+
+def _dropout(k: Kernels) -> None:
+    kernel, kernel_backward = k.named("dropout"), k.named("dropout_backward")
+
+    def forward(x: Array, key: Array | None, *, p: float, stream: int) -> Made:
+        if not alike(x) or key is None:
+            return None
+        out, kept = np.empty(x.shape, x.dtype), np.empty(x.shape, np.uint8)
+        kernel((dense(x), dense(key), out, kept), 1.0 / (1.0 - p), stream, min(round(p * 2**32), 2**32 - 1))
+        return out, (kept,)
+
+    def backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, key: Array, *, p: float, stream: int) -> Grads:  # fmt: skip  # noqa: E501
+        dx = np.empty(g.shape, g.dtype)
+        kernel_backward((dense(g), kept[0], dx), 1.0 / (1.0 - p))
+        return dx, None
+
+    define_quietly("dropout", forward, backward, reads=())

@@ -1,0 +1,44 @@
+"""What the definitions of this folder share: which operands they take, how they lie, and how one is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from compiler_core.ops.quiet import quietly
+from compiler_core.ops.registry import Array
+from compiler_core.ops.whole import Backward, Forward, define
+
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+Grads: TypeAlias = Sequence[Array | None]
+
+
+def alike(first: Array, *others: Array | None) -> bool:
+    """Whether all are f32, or all f64."""
+    dtype = first.dtype
+    return (dtype is F32 or dtype is F64) and all(o is None or o.dtype is dtype for o in others)
+
+
+def dense(x: Array) -> Array:
+    """x in row-major order without gaps."""
+    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
+
+
+def dense_or_none(x: Array | None) -> Array | None:
+    """The same of what may not be there."""
+    return x if x is None or x.flags.c_contiguous else np.ascontiguousarray(x)
+
+
+def for_blas(x: Array) -> Array:
+    """x, or a copy where neither its rows nor its columns lie densely: the BLAS would not take it."""
+    return x if x.itemsize in x.strides[-2:] and 0 not in x.strides else np.ascontiguousarray(x)
+
+
+def define_quietly(
+    name: str, forward: Forward, backward: Backward, *, reads: Iterable[int] | None = None, reads_out: bool = False
+) -> None:
+    """Register a definition (see ops/whole.py); infinities and NaN in it are no warnings."""
+    numbers = None if reads is None else frozenset(reads)
+    define(name, quietly(forward), quietly(backward), reads=numbers, reads_out=reads_out)

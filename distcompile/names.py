@@ -9,6 +9,7 @@ _SUBMODULES = """
 _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions errors fft
 func futures fx hub jit library linalg masked multiprocessing nn optim parity random signal special testing utils
 version
+storage
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -85,7 +86,7 @@ _OTHERS = {
         "get_autocast_cpu_dtype set_autocast_enabled set_autocast_dtype is_autocast_cache_enabled "
         "set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting"
     ),
-    "distcompile.memory_format": (
+    "compiler_core.memory_format": (
         "memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last "
         "channels_last_3d strided"
     ),
@@ -93,6 +94,7 @@ _OTHERS = {
         "use_deterministic_algorithms are_deterministic_algorithms_enabled "
         "is_deterministic_algorithms_warn_only_enabled"
     ),
+    "distcompile.storage": "UntypedStorage",
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
     "distcompile.asking": "_assert typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",

@@ -3,6 +3,7 @@
 from compiler_core.ops import (
     arithmetic,
     attention,
+    bits,
     compare,
     complex_parts,
     convert,
@@ -33,6 +34,7 @@ from compiler_core.ops import (
 __all__ = [
     "arithmetic",
     "attention",
+    "bits",
     "compare",
     "complex_parts",
     "convert",

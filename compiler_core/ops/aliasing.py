@@ -28,7 +28,8 @@ class Alias:
     raises ShapeError where several elements of the view are one memory location. strides(in_shape, in_strides, **attrs)
     and offset(in_strides, **attrs): where the view's elements lie. None for strides: this operand is copied instead,
     which is asked only of ops that `may_copy`. keeps_order: of a contiguous operand the view is contiguous too.
-    parts: (how many elements of the view, in how many of the operand) make the same bytes, but for 1 in 1.
+    parts: (how many elements of the view, in how many of the operand) make the same bytes, but for 1 in 1; or what
+    gives that for the attributes.
     """
 
     scatter: Callable[..., Any]
@@ -36,7 +37,7 @@ class Alias:
     offset: Callable[..., int] = _at_the_start
     keeps_order: bool = False
     may_copy: bool = False
-    parts: tuple[int, int] = (1, 1)
+    parts: tuple[int, int] | Callable[..., tuple[int, int]] = (1, 1)
 
 
 def contiguous_strides(shape: Shape) -> Strides:

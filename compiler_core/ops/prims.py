@@ -132,6 +132,10 @@ def logical_not(x: Value) -> Value:
     return bind(OPS["logical_not"], x)
 
 
+def bitcast(x: Value, dtype: DType) -> Value:
+    return bind(OPS["bitcast"], x, source=of(x.dtype), dtype=dtype)
+
+
 def cast(x: Value, dtype: DType) -> Value:
     return bind(OPS["cast"], x, dtype=dtype)
 

@@ -14,6 +14,7 @@ from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
+from compiler_core.memory_format import strided
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import no_data
@@ -123,11 +124,13 @@ def _reshape(self: Tensor, *shape: Any) -> Tensor:
 
 @numpy_names
 @own_view
-def _view(self: Tensor, *shape: Any) -> Tensor:
-    """`reshape`. Reinterpreting the bytes as another dtype is not supported."""
+def _view(self: Tensor, *shape: Any, dtype: DType | None = None, size: Any = None) -> Tensor:
+    """`reshape`; with a dtype, the same bytes read as elements of that: see ops/bits.py."""
     if len(shape) == 1 and isinstance(shape[0], DType):
-        raise DTypeError("view(dtype) is not supported: values have no bytes to reinterpret", remedy="use to(dtype)")
-    return F.reshape(self, *shape)  # type: ignore[no-any-return]
+        dtype, shape = shape[0], ()
+    if dtype is not None:
+        return prims.bitcast(self.detach(), dtype)  # type: ignore[no-any-return]
+    return F.reshape(self, *(shape if size is None else (size,)))  # type: ignore[no-any-return]
 
 
 def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -283,16 +286,6 @@ def _clamp_max(self: Tensor, max: Any) -> Tensor:
     return F.clamp(self, max=max)  # type: ignore[no-any-return]
 
 
-def _data_ptr(self: Tensor) -> int:
-    """The address of the present array's first element: equal for handles on one cell, until it is written to.
-
-    0 for one of device meta, as in torch.
-    """
-    if self.is_meta:
-        return 0
-    return self._array("data_ptr()").__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-
 def _pin_memory(self: Tensor) -> Tensor:
     """This tensor: there is nothing to pin it for, or to share it with."""
     return self
@@ -344,9 +337,11 @@ class Methods:
         return prims.conj(F.transpose(self, -2, -1))  # type: ignore[no-any-return]
 
     size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
-    element_size, stride, is_contiguous, data_ptr = _element_size, _stride, _is_contiguous, _data_ptr
+    element_size, stride, is_contiguous = _element_size, _stride, _is_contiguous
+    data_ptr, untyped_storage = _late("storage", "data_ptr"), _late("storage", "untyped_storage")
     itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
     is_cuda, is_sparse = property(_never), property(_never)
+    layout = property(lambda self: strided)
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _pin_memory

@@ -49,5 +49,6 @@ def view_strides(op: Op, attrs: Attrs, in_shape: Shape, in_strides: Strides, out
 
 def view_offset(op: Op, attrs: Attrs, offset: int, in_strides: Strides) -> int:
     """Where the first element of a view lies in the storage, of something with `in_strides` that begins at `offset`."""
-    many, few = _alias(op).parts
+    parts = _alias(op).parts
+    many, few = parts if isinstance(parts, tuple) else parts(**attrs)
     return offset * many // few + _alias(op).offset(in_strides, **attrs)

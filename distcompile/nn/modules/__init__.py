@@ -12,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from distcompile.nn import *  # noqa: F403
+from distcompile.nn.state import EXTRA_STATE
 
 FILES: dict[str, str] = {
     "activation": "activation multihead_attention",
@@ -49,6 +50,8 @@ def _gathered(name: str, sources: str) -> ModuleType:
     module.__spec__ = ModuleSpec(module.__name__, None)  # so that importlib finds it
     if name == "batchnorm":
         vars(module)["_NormBase"] = module.NormBase
+    if name == "module":
+        vars(module)["_EXTRA_STATE_KEY_SUFFIX"] = EXTRA_STATE
     return module
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from distcompile.memory_format import memory_format as MemoryFormat
+from compiler_core.memory_format import memory_format as MemoryFormat
 from distcompile.nn.module import Module
 
 M = TypeVar("M", bound=Module)

@@ -207,7 +207,7 @@ VIEWS = [(op, sample) for op in OPS.values() if op.alias is not None for sample 
 
 
 def _base_and_view(op: Op, sample: Sample) -> tuple[Any, Any]:
-    dtype = op.dtypes[0].numpy
+    dtype = (sample.dtypes or op.dtypes)[0].numpy
     base = np.arange(1, 1 + math.prod(sample.shapes[0]), dtype=np.float64).reshape(sample.shapes[0]).astype(dtype)
     return base, op.eager(np, base, **sample.attrs)
 

@@ -42,6 +42,12 @@ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num
 relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """  # of Tensor, as functions
 
+_FOREACH = """
+abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min cos cosh div erf erfc exp expm1 floor frac lerp lgamma
+log log10 log1p log2 maximum minimum mul neg pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh trunc
+"""  # each with its in-place form
+_FOREACH_ALONE = "clone max mm norm powsum copy_ zero_"
+
 _DTYPES = """
 float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
 short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ complex64 cfloat:complex64 complex128 cdouble:complex128
@@ -114,5 +120,7 @@ SOURCES: dict[str, tuple[str, str]] = (
     | _entries("compiler_core.tensor.random_creation", _RANDOM_CREATION)
     | _entries("compiler_core.tensor.tensor", " ".join(f"{name}:Tensor.{name}" for name in _METHODS.split()))
     | _entries("compiler_core.dtype", _DTYPES)
+    | _entries("distcompile.foreach", " ".join(f"_foreach_{name} _foreach_{name}_" for name in _FOREACH.split()))
+    | _entries("distcompile.foreach", " ".join(f"_foreach_{name}" for name in _FOREACH_ALONE.split()))
     | {name: entry for module, names in _OTHERS.items() for name, entry in _entries(module, names).items()}
 )

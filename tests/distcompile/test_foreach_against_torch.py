@@ -39,7 +39,6 @@ def operands(t: Any, name: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     if stem == "lerp":
         return [((other, third), {}), ((other, 0.25), {}), ((other, numbers), {}), ((other,), {"weight": 0.5})]
     if stem in ("addcmul", "addcdiv"):
-        tensor = t.tensor(numbers)
         last = ((other, third), {"value": 0.5})
         return [((other, third), {}), ((other, third, 2.0), {}), ((other, third, numbers), {}), last]
     if stem == "copy":

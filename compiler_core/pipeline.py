@@ -35,7 +35,7 @@ from compiler_core.aot.wrapper import CompiledBackward, Cut, link_backward, link
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
-from compiler_core.steps import record, record_graph, timed
+from compiler_core.steps import collector_paused, record, record_graph, timed
 from compiler_core.tensor.cell import Cell
 
 
@@ -74,6 +74,11 @@ class Request:
 
 def compile_captured(request: Request, backend: Backend) -> Compiled:
     """All steps after capture."""
+    with collector_paused():
+        return _compile_captured(request, backend)
+
+
+def _compile_captured(request: Request, backend: Backend) -> Compiled:
     name = request.graph.name
     record_graph(name, "capture", request.graph)
     graph = simplify(request.graph)

@@ -7,6 +7,7 @@ a cache miss (`lowering/lower.py`, `codegen/native_backend.py`). A dump's files 
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,18 @@ _times: list[StepTime] = []
 def compile_times() -> tuple[StepTime, ...]:
     """What each step took, for every graph compiled in this process, in the order in which they ended."""
     return tuple(_times)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection meanwhile: what compilation makes lives until its end, and is looked through in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager

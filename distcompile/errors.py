@@ -7,6 +7,8 @@ Errors of DDP and parity stand in `distcompile/ddp` and `distcompile/parity`. Ev
 
 from __future__ import annotations
 
+import pickle
+
 from compiler_core.errors import DistCompileError
 
 
@@ -55,8 +57,12 @@ class GradientNormError(DistCompileError, RuntimeError):
     """The total gradient norm is not finite, under `error_if_nonfinite=True`."""
 
 
-class CheckpointError(DistCompileError, ValueError):
+class CheckpointError(DistCompileError, ValueError, RuntimeError):
     """A checkpoint file that is not ours or not whole, or an object that a checkpoint cannot hold."""
+
+
+class WeightsOnlyError(CheckpointError, pickle.UnpicklingError):
+    """A file that asks for more than tensors and containers: it names classes or functions that are not allowed."""
 
 
 class DataLoaderError(DistCompileError, RuntimeError):

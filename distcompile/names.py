@@ -7,9 +7,8 @@ from __future__ import annotations
 
 _SUBMODULES = """
 _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions errors fft
-func futures fx hub jit library linalg masked multiprocessing nn optim parity random signal special testing utils
-version
-storage
+func futures fx hub jit library linalg masked multiprocessing nn optim parity random serialization signal special
+storage testing utils version
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 

@@ -1,23 +1,26 @@
-"""Checkpoints: nested dicts and lists of tensors and plain values, in safetensors files.
+"""save and load: torch's files (any name), or safetensors (a name that ends so).
 
-In: state dicts (a model's, an optimizer's), or any nesting of dict, list, tuple, Tensor, str, int, float, bool, None.
-Out: one file that any safetensors reader opens. Tensors are stored under their dotted path in the nesting; the nesting
-itself is JSON in the file's metadata, under "distcompile".
+In: any object with Tensors in it (torch's format: torch_format/); for safetensors state dicts, or any nesting of dict,
+list, tuple, Tensor, str, int, float, bool, None. Out: one file that torch, or any safetensors reader, opens. `load`
+sees what a file is by its first bytes. In a safetensors file tensors are stored under their dotted path in the nesting;
+the nesting itself is JSON in the file's metadata, under "distcompile".
 
-Nothing is pickled, so loading a file runs no code; objects of other kinds are refused. Files are written to a temporary
-name, flushed to the disk and then put in place, so that neither a reader nor a crash ever sees half of one; `load`
-compares a SHA-256 of tensors and nesting. torch's own `.pt` files are not read.
+Loading runs no code: a safetensors file holds none, and of torch's only tensors and containers are read unless
+weights_only=False. Files are written to a temporary name, flushed to the disk and then put in place, so that neither a
+reader nor a crash ever sees half of one; of a safetensors file `load` compares a SHA-256 of tensors and nesting.
 Tensors that are one (tied weights) are stored once and loaded as one tensor each time they occur.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -27,7 +30,7 @@ from compiler_core import dtype as dt
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import CheckpointError
+from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
 
 File: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 KEY = "distcompile"
@@ -41,16 +44,79 @@ _SAFE_NAMES = {
 }  # fmt: skip
 
 
-def save(obj: Any, f: File) -> None:
-    """Write `obj` to a path or binary file. Raises CheckpointError for an object that a checkpoint cannot hold."""
+def save(
+    obj: Any,
+    f: File,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+) -> None:
+    """Write `obj` to a path or binary file: as torch.save; to a path that ends in .safetensors, as such a file.
+
+    Raises: what pickle raises for an object that it cannot take; CheckpointError for one that a safetensors file cannot
+    hold; NotSupportedError for the format before torch 1.6.
+    """
+    if not _use_new_zipfile_serialization:
+        raise NotSupportedError("files of torch before 1.6 are read, not written", remedy="leave the argument out")
+    if isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors"):
+        save_safetensors(obj, f)
+        return
+    from distcompile.torch_format.files import save_zip
+
+    if isinstance(f, (str, os.PathLike)):
+        with _put_in_place(Path(f)) as out:
+            save_zip(obj, out, f, pickle_protocol)
+    else:
+        whole = io.BytesIO()  # a stream need not seek, and gets all or nothing
+        save_zip(obj, whole, f, pickle_protocol)
+        f.write(whole.getvalue())
+
+
+def load(
+    f: File,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = True,
+    mmap: bool | None = None,
+    encoding: str = "utf-8",
+) -> Any:
+    """Read what `save` or torch.save wrote.
+
+    map_location: where tensors go: a device, a dict from the device they were saved on, or a function (storage,
+    device) -> storage or None. weights_only: tensors, containers and plain values alone, and what
+    `serialization.add_safe_globals` allows; False imports and runs what the file says. mmap: tensors are pages of the
+    file.
+
+    Raises: WeightsOnlyError (a pickle.UnpicklingError), which names what the file asks for; CheckpointError for a file
+    that is none of these, or damaged.
+    """
+    from distcompile.torch_format.files import load_torch, opened
+
+    if weights_only and pickle_module is not None:
+        raise CheckpointError("Can not safely load weights when explicit picking module is specified",
+                              remedy="weights_only=False, if you trust the file")  # fmt: skip
+    file, path, _ = opened(f)
+    if mmap and path is None:
+        raise ArgumentError("f must be a file path in order to use the mmap argument")
+    with file:
+        start = file.read(9)
+        file.seek(0)
+        if start[8:9] == b"{" and start[:2] != b"PK":
+            return _loaded(file)
+        return load_torch(file, path, map_location, weights_only is False, bool(mmap), encoding)
+
+
+def save_safetensors(obj: Any, f: File) -> None:
+    """Write `obj` as a safetensors file. Raises CheckpointError for an object that such a file cannot hold."""
     packer = _Packer()
     structure = json.dumps(packer.pack(obj, ()))
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in packer.tensors.items()}
     _write(f, arrays, {KEY: structure, DIGEST_KEY: _digest(structure, arrays)})
 
 
-def load(f: File, map_location: object = None, *, weights_only: bool = True, mmap: bool | None = None) -> Any:
-    """Read what `save` wrote. `weights_only` makes no difference: nothing else is ever loaded.
+def _loaded(f: IO[bytes]) -> Any:
+    """What `save_safetensors` wrote.
 
     Raises: CheckpointError for a file that is not a safetensors file, that `save` did not write, or that is damaged.
     """
@@ -180,11 +246,17 @@ def _write(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> No
     if not isinstance(f, (str, os.PathLike)):
         f.write(data)
         return
-    path = Path(f)
+    with _put_in_place(Path(f)) as out:
+        out.write(data)
+
+
+@contextmanager
+def _put_in_place(path: Path) -> Iterator[IO[bytes]]:
+    """A file that has the name `path` once the block is left, complete and on the disk; after an error, none."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(data)
+            yield out
             out.flush()
             os.fsync(out.fileno())
         os.replace(temporary, path)
@@ -209,8 +281,7 @@ def _read(f: File) -> tuple[dict[str, Tensor], dict[str, str]]:
     data = Path(f).read_bytes() if isinstance(f, (str, os.PathLike)) else f.read()
     if data[:2] == b"PK":
         raise CheckpointError(
-            "this is a zip file, as torch.save writes it",
-            remedy="in torch: safetensors.torch.save_file(state_dict, path)",
+            "this is a zip file, as torch.save writes it, not a safetensors file", remedy="read it with load"
         )
     try:
         entries: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
@@ -225,3 +296,12 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> Tensor:
         raise CheckpointError(f"tensor {name} has the dtype {entry['dtype']}, which does not exist here")
     numpy = _SAFE_NAMES[entry["dtype"]].numpy
     return from_numpy(np.frombuffer(bytearray(entry["data"]), numpy).reshape(entry["shape"]))
+
+
+def __getattr__(name: str) -> Any:
+    """torch.serialization's names for what files may hold."""
+    if name in ("add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals"):
+        from distcompile.torch_format import names
+
+        return getattr(names, name)
+    raise AttributeError(f"module 'distcompile.serialization' has no attribute {name!r}")

@@ -81,15 +81,16 @@ def make_joint(
                 cotangents.add_all(boundary_cotangents(groups[call], cotangents.table, boundaries or {}))
             elif call in cotangents.table and not is_boundary(call):
                 cotangents.add_all(_pull_back(call, cotangents.table[call]))
-    gradients = tuple(i for i, node in enumerate(forward.inputs) if node in cotangents.table)
-    found = [cotangents.table[forward.inputs[i]] for i in gradients]
+    inputs = forward.inputs
+    gradients = tuple(i for i, node in enumerate(inputs) if node in cotangents.table)
+    found = [cotangents.table[inputs[i]] for i in gradients]
     reached = reached_tangents(forward, flows, [forward.outputs[i] for i in tangents], groups)
     return Joint(
         builder.build([*forward.outputs, *found]),
         len(forward.outputs),
         tangents,
         gradients,
-        tuple(reached.get(forward.inputs[i], 0) for i in gradients),
+        tuple(reached.get(inputs[i], 0) for i in gradients),
     )
 
 

@@ -4,7 +4,8 @@ In: a callable and how to compile it. Out: `CompiledFunction`, called as the ori
 A call tries the entries it has, the last used first; an entry whose guards hold runs. Otherwise the call is captured
 and compiled into a new entry; past `config.recompile_limit` entries, calls that fit none run eager, warned once, naming
 the guards that failed. A call that cannot be captured (`GraphBreak`) runs eager, warned once, and is remembered by its
-guards, so that it is not traced again. Under fullgraph=True both raise instead. What is not understood runs eager:
+guards, so that it is not traced again; one that changed Python state is tried once more, for what a first call fills
+(a library's cache) later calls only read. Under fullgraph=True both raise instead. What is not understood runs eager:
 never a wrong result.
 Inside another capture (or a backward that is being traced) the original runs, and is inlined.
 """
@@ -29,7 +30,7 @@ from compiler_core.capture.explain import EntryReport, Explanation
 from compiler_core.capture.guards import Check
 from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy
 from compiler_core.config import config
-from compiler_core.errors import GraphBreak, RecompileLimitError
+from compiler_core.errors import EffectBreak, GraphBreak, RecompileLimitError
 from compiler_core.ops.registry import current_trace
 from compiler_core.pipeline import Request, compile_captured, simplify
 from compiler_core.steps import timed
@@ -62,6 +63,7 @@ class CompiledFunction:
         self._broken: list[Broken] = []
         self._misses: list[str] = []
         self._breaks: dict[str, None] = {}  # texts, in order
+        self._effects: set[str] = set()  # texts of breaks that may have been a first call's
         self._lock = threading.Lock()
         self._name = _name_of(function)
         check_backend(backend)
@@ -159,6 +161,9 @@ class CompiledFunction:
         log.emit("breaks", f"{self._name}: {why}")
         if self._fullgraph:
             raise why
+        if isinstance(why, EffectBreak) and str(why) not in self._effects:
+            self._effects.add(str(why))
+            return self._function(*args, **kwargs)
         self._breaks.setdefault(str(why))
         with contextlib.suppress(GraphBreak):  # then every such call finds that out, before anything is traced
             guards, _ = guard_call(self._function, args, kwargs)

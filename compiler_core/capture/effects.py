@@ -2,7 +2,7 @@
 
 In: a compiled function and the arguments of a call. While `EffectWatch` is entered, the function is traced. Out: where
 lists, dicts, sets, attributes of the user's objects and classes, closure variables, globals, small NumPy arrays or
-generators of random numbers that were there before have changed, they are put back, and GraphBreak is raised: the call
+generators of random numbers that were there before have changed, they are put back, and EffectBreak is raised: the call
 runs eager, and the change happens once, as it must in every call.
 `made` holds the plain instances that the function made, so that results may be built of them.
 Method: shallow copies of what the arguments, the closures and the containers in modules hold, taken before; and of what
@@ -27,7 +27,7 @@ from compiler_core.capture.environment import is_called_by_the_collector, is_use
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.capture.python_state import has_changed, is_users_class, restore, state_of
 from compiler_core.capture.pytree import is_plain_instance
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import EffectBreak, GraphBreak
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
@@ -65,7 +65,7 @@ class EffectWatch:
             return  # the user's exception: what was changed before it stays, as it does eager
         changed = [*self._put_back()]
         if changed and error is None:
-            raise GraphBreak(
+            raise EffectBreak(
                 f"the compiled function changes {', '.join(dict.fromkeys(changed))}, which outlives the call",
                 remedy="return the new value instead, or make the change outside of the compiled function",
             )

@@ -211,13 +211,22 @@ def _accumulate(name: str, value: Any, at: x.Index | None, frame: _Frame) -> Non
     running = frame.scalars[name]
     if isinstance(running, _Best):
         assert at is not None, f"accumulate into {running.kind} {name} without a place"
-        running.offer(value, int(_index(at, frame)))
+        _offer(running, value, _index(at, frame), frame.lanes)
         return
     combine = _COMBINE[frame.kinds[name]]
     if frame.lanes is not None:
         lanes = np.broadcast_to(np.asarray(value), (frame.lanes,))
         value = combine.reduce(lanes, dtype=lanes.dtype)
     frame.scalars[name] = np.asarray(combine(running, value)).astype(np.asarray(value).dtype)[()]
+
+
+def _offer(running: _Best, value: Any, at: Any, lanes: int | None) -> None:
+    """One value with its place; of the lanes of a vector loop, each in order."""
+    if lanes is None:
+        running.offer(value, int(at))
+        return
+    for one, place in zip(np.broadcast_to(value, (lanes,)), np.broadcast_to(at, (lanes,))):
+        running.offer(one, int(place))
 
 
 def _evaluate(expr: x.Expr, frame: _Frame, active: Any) -> Any:

@@ -35,9 +35,9 @@
 In: nothing. Out: the classes. Invariants (`verify.py` checks them):
 - Iterations of a `parallel` loop are independent: any order, any number of threads, the same bits. Locals, Lets and
   Accumulators declared inside it belong to the iteration.
-- A `vector` loop holds only Let, Store and Accumulate (sum, prod, max, min), and its iterations are independent except
-  for Accumulates into scalars declared outside of it, whose order of summation is free. No two iterations store to one
-  address.
+- A `vector` loop holds only Let, Store and Accumulate (argmax_nan excepted), and its iterations are independent except
+  for Accumulates into scalars declared outside of it, whose order of summation is free (argmax and argmin give the
+  first of equal places all the same). No two iterations store to one address.
 - An accumulator is read as `Var` after the loop that fills it, never inside. An argmax one reads as the index (i64).
 - Two Params may name the same memory only if neither is written, or if one is stored once, by `=`, and each load of the
   other is at that store's index and stands before it (aliasing.py).
@@ -262,6 +262,15 @@ class Program:
         from compiler_core.loop_ir.print import print_program
 
         return print_program(self)
+
+
+def slots_of(step: Step) -> list[Slot]:
+    """Everything a step touches."""
+    if isinstance(step, KernelCall):
+        return list(step.slots)
+    if isinstance(step, RoutineCall):
+        return [*(view.slot for view in step.operands), step.result.slot]
+    return []
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -129,8 +129,8 @@ def _check_accumulate(stmt: ir.Accumulate, names: _Names, where: str) -> None:
         raise _fail(where, stmt, f"a place is for argmax and argmin, {stmt.name} is {kind}")
     if stmt.at is not None:
         _check_index(stmt.at, names, stmt, where)
-        if "vector" in names.axes.values():
-            raise _fail(where, stmt, "argmax and argmin do not vectorise")
+        if kind == "argmax_nan" and "vector" in names.axes.values():
+            raise _fail(where, stmt, "argmax_nan does not vectorise")
     elif names.scalars[stmt.name] is not stmt.value.dtype:
         raise _fail(where, stmt, f"{stmt.name} is {names.scalars[stmt.name].short}")
 

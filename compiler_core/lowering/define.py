@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from compiler_core.dtype import bool_
+from compiler_core.dtype import bfloat16, bool_, complex64, complex128, float16, float32, float64
 from compiler_core.errors import LoweringError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.loop_ir import expr as x
@@ -31,7 +31,9 @@ from compiler_core.ops.routine import Routine, Strided
 from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
 
 Index = tuple[IntLike, ...]
+_WIDE = {float16: float64, bfloat16: float64, float32: float64, complex64: complex128}  # what long sums run in
 _MAX_INLINE_OPS = 12
+_SIDE_BY_SIDE = 16  # elements behind a dim from which places along it are sought in lines (schedule/places.py)
 _MAX_PIECES = 8  # of a concatenation that is one expression
 
 
@@ -259,7 +261,8 @@ def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> No
         _reduce_nothing(definer, node, rule.kind)
         return
     value = definer.read(operand, indices_of(axes))
-    if rule.kind.startswith("arg"):  # a place is found along the columns, so its dimension comes last
+    inner = d.domain_numel(axes[dims[-1] + 1 :]) if dims else 1
+    if rule.kind.startswith("arg") and inner < _SIDE_BY_SIDE:  # then a place is found along the columns
         axes = (*kept, *reduced)
     _reduce(definer, node, rule.kind, value, axes, kept)
 
@@ -300,6 +303,17 @@ def _kind(kind: str) -> ReduceKind:
     """Raises KeyError for a kind that loops do not know."""
     kinds: dict[str, ReduceKind] = {k: k for k in get_args(ReduceKind)}
     return kinds[kind]
+
+
+def _define_scan(definer: Definer, node: Call, rule: rules.Scan) -> None:
+    axes = d.make_axes(node.shape)
+    values = tuple(definer.read(arg, indices_of(axes)) for arg in node.args)
+    line, reverse = axes[node.attrs["dim"]], bool(node.attrs.get("reverse", False))
+    carried = values[0].dtype.compute if rule.kind.startswith("arg") else _WIDE.get(node.dtype, node.dtype)
+    values = tuple(cast(value, value.dtype.compute) for value in values)
+    definer.add(
+        d.Scan(node.name, node.dtype, axes, values, rule.kind, line, reverse, carried, note_of(node)), node.meta
+    )
 
 
 def _define_scatter(definer: Definer, node: Call, rule: rules.Scatter) -> None:
@@ -358,6 +372,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     rules.Reduction: _define_reduction,
     rules.IndexedReduction: _define_indexed_reduction,
     rules.Scatter: _define_scatter,
+    rules.Scan: _define_scan,
     Routine: _define_routine,
 }
 

@@ -3,6 +3,7 @@
     Definition := Element   name[axes] = value                       pointwise, gathers, padding, copies
                 | Reduce    name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
                 | Scatter   name = base; name[target(axes)] (=|+=) value
+                | Scan      name[axes] = a step from name's element before, along one axis
                 | Gemm      name = alpha * a @ b, by strides
                 | Library   name = routine(operands), by strides
                 | Assembly  name consists of what `parts` wrote into it
@@ -97,6 +98,28 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """Running values along `line`, one of `axes`; reverse: from its last element. kind: as in rules.Scan.
+
+    values: one expression an operand of the step. carried: the dtype of the running value.
+    """
+
+    name: str
+    dtype: DType
+    axes: Axes
+    values: tuple[x.Expr, ...]
+    kind: str
+    line: Axis
+    reverse: bool
+    carried: DType
+    note: str = ""
+
+    @property
+    def numel(self) -> int:
+        return domain_numel(self.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """A (batched) matrix inside the value `source`: offset and strides in elements."""
 
@@ -165,7 +188,12 @@ class Assembly:
     note: str = ""
 
 
-Definition: TypeAlias = Element | Reduce | Scatter | Gemm | Library | Assembly
+Definition: TypeAlias = Element | Reduce | Scatter | Scan | Gemm | Library | Assembly
+
+
+def seeks_across(reduction: Reduce) -> bool:
+    """Whether places are sought along an axis behind which others come."""
+    return reduction.kind in ("argmax", "argmin") and reduction.axes[-1] in axes_in(reduction.kept)
 
 
 def make_axes(shape: Shape) -> Axes:
@@ -326,6 +354,8 @@ def definition_reads(definition: Definition) -> list[str]:
         return list(dict.fromkeys(view.slot.buffer for view in definition.operands))
     if isinstance(definition, Assembly):
         return list(definition.parts)
+    if isinstance(definition, Scan):
+        return list(dict.fromkeys(load.buffer for value in definition.values for load in loads(value)))
     found = [load.buffer for load in loads(definition.value)]
     if isinstance(definition, Scatter):
         found += [load.buffer for load in loads(definition.base)]

@@ -27,7 +27,7 @@ def inline_reordered(defined: Defined) -> Defined:
     """`defined` after the rewrite."""
     inliner = _Inliner(defined)
     for name, reader in defined.definitions.items():
-        if isinstance(reader, d.Element | d.Reduce):
+        if isinstance(reader, d.Element | d.Reduce | d.Scan):
             inliner.visit(name, reader)
     return replace(defined, definitions=prune(inliner.definitions, defined.outputs))
 
@@ -42,26 +42,35 @@ class _Inliner:
         for definition in defined.definitions.values():
             if isinstance(definition, d.Element | d.Reduce):
                 self.uses.update(_loaded(definition.value))
+            elif isinstance(definition, d.Scan):
+                self.uses.update(name for value in definition.values for name in _loaded(value))
             else:
                 self.stays.update(d.definition_reads(definition))
 
-    def visit(self, name: str, reader: d.Element | d.Reduce) -> None:
-        """Write out what `reader` takes in another order."""
-        domain = d.domain_numel(reader.axes)
+    def visit(self, name: str, reader: d.Element | d.Reduce | d.Scan) -> None:
+        """Write out what `reader` takes in another order; also in its own order, if nothing can share its kernel."""
+        if isinstance(reader, d.Scan):
+            values = tuple(self._rewritten(value, reader.axes, shares=False) for value in reader.values)
+            self.definitions[name] = replace(reader, values=values)
+            return
+        shares = not (isinstance(reader, d.Reduce) and d.seeks_across(reader))
+        self.definitions[name] = replace(reader, value=self._rewritten(reader.value, reader.axes, shares=shares))
+
+    def _rewritten(self, value: x.Expr, axes: d.Axes, *, shares: bool) -> x.Expr:
+        domain = d.domain_numel(axes)
         flat: object = None
-        for load, box in loads_in_boxes(reader.value).items():
+        for load, box in loads_in_boxes(value).items():
             if not isinstance(self.definitions.get(load.buffer), d.Element):
                 continue
-            flat = d.flat_of(reader.axes) if flat is None else flat
-            written = None if load.index == flat else self._written_out(load, box, domain)
+            flat = d.flat_of(axes) if flat is None else flat
+            written = None if load.index == flat and shares else self._written_out(load, box, domain)
             if written is None:
                 continue
-            value = d.replace_load(reader.value, load, written)
-            if _n_parts(value) > _MAX_PARTS:
-                continue
-            self._account(reader.value, value)
-            reader = replace(reader, value=value)
-        self.definitions[name] = reader
+            rewritten = d.replace_load(value, load, written)
+            if _n_parts(rewritten) <= _MAX_PARTS:
+                self._account(value, rewritten)
+                value = rewritten
+        return value
 
     def _written_out(self, load: x.Load, box: Box, domain: int) -> x.Expr | None:
         """What stands behind `load`, which is made in `box` only; None if the load should stay."""

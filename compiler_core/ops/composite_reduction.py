@@ -303,18 +303,7 @@ def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
 
 @numpy_names
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
-    """Running sums along `dim`, by doubling strides: log2(n) shifted additions (Hillis and Steele, 1986)."""
+    """Running sums along `dim`."""
     x = _summable(as_value(input), dtype)
-    shape = shape_of(x)
-    d = normalize_dim(dim, len(shape))
-    zeros = (0,) * len(shape)
-    step = 1
-    if not shape or shape[d] <= 1:
-        return as_new(x)
-    while step < shape[d]:
-        head = (*shape[:d], shape[d] - step, *shape[d + 1 :])
-        shift = (*zeros[:d], step, *zeros[d + 1 :])
-        moved = prims.pad(prims.slice(x, zeros, head, (1,) * len(shape)), shift, zeros, 0.0)
-        x = prims.add(x, moved)
-        step *= 2
-    return x
+    d = normalize_dim(dim, len(x.shape))
+    return prims.cumsum(x, d) if x.shape else as_new(x)

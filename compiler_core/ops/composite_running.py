@@ -1,13 +1,13 @@
 """Running reductions and sums along a dim: cummax, logcumsumexp, cumulative_trapezoid, trapezoid, gradient, diff.
 
 In: values, torch's arguments. Out: values, or (values, indices).
-Running reductions double their stride, log2(n) steps over the whole line (Hillis and Steele, "Data parallel
-algorithms", 1986), so they trace and compile. Of equal elements cummax and cummin name the last, and NaN wins.
+Running values come from the primitives of scans.py, products and logarithms of sums from its linear recurrence. Of
+equal elements cummax and cummin name the last, and NaN wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compiler_core import dtype as dt
@@ -15,31 +15,30 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import Scalar, as_new, as_value, cast, dtype_of, floating, normalize_dim, shape_of
+from compiler_core.ops.broadcasting import (
+    Scalar,
+    as_new,
+    as_value,
+    cast,
+    dtype_of,
+    floating,
+    normalize_dim,
+    shape_of,
+    widened,
+)
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.composite_special import logaddexp
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
+from compiler_core.ops.scans import shifted
 
 
 def _extremum(input: Value, dim: int, *, largest: bool) -> ValuesAndIndices:
     x = F.reshape(input, 1) if not input.shape else as_value(input)
     d = normalize_dim(dim, len(x.shape))
-    fixed, length = prims.detach(x), x.shape[d]
-    place = prims.iota(shape_of(x), d, dt.int64)
-    step = 1
-    while step < length:
-        old, new = F.narrow(fixed, d, 0, length - step), F.narrow(fixed, d, step, length - step)
-        stays = F.lt(new, old) if largest else F.gt(new, old)
-        if dtype_of(x).is_floating_point:
-            stays = F.logical_and(F.logical_or(stays, F.isnan(old)), F.logical_not(F.isnan(new)))
-        kept = F.where(stays, F.narrow(place, d, 0, length - step), F.narrow(place, d, step, length - step))
-        value = F.where(stays, old, new)
-        fixed = F.cat([F.narrow(fixed, d, 0, step), value], d)
-        place = F.cat([F.narrow(place, d, 0, step), kept], d)
-        step *= 2
-    values = prims.gather(x, place, d) if length else x
-    return ValuesAndIndices(F.reshape(values, shape_of(input)), F.reshape(place, shape_of(input)))
+    places = (prims.cummax_places if largest else prims.cummin_places)(prims.detach(x), d)
+    values = prims.gather(x, places, d) if x.shape[d] else x
+    return ValuesAndIndices(F.reshape(values, shape_of(input)), F.reshape(places, shape_of(input)))
 
 
 @numpy_names
@@ -56,14 +55,33 @@ def cummin(input: Value, dim: int) -> ValuesAndIndices:
 
 @numpy_names
 def logcumsumexp(input: Value, dim: int) -> Value:
-    """log(cumsum(exp(input))) along `dim`, without overflow."""
+    """log(cumsum(exp(input))) along `dim`, without overflow: of the distances from the running maximum."""
     if not input.shape:
         return F.reshape(logcumsumexp(F.reshape(input, 1), 0), ())
     x = floating(input)
     d = normalize_dim(dim, len(x.shape))
+    if dtype_of(x).is_complex:
+        return _doubling(x, d, logaddexp)
+    wide = widened(x)
+    if not x.shape[d]:
+        return x
+    peak = cummax(prims.detach(wide), d).values
+    before = shifted(peak, d, towards_end=True)
+    total = prims.linear_scan(F.exp(_distance(before, peak)), F.exp(_distance(wide, peak)), d)
+    return cast(F.add(F.log(total), peak), dtype_of(x))
+
+
+def _distance(x: Value, peak: Value) -> Value:
+    """x - peak, and 0 between equal infinities."""
+    endless = F.logical_and(F.isinf(peak), F.eq(x, peak))
+    return F.where(endless, prims.full_like(x, 0.0), prims.sub(x, peak))
+
+
+def _doubling(x: Value, d: int, combine: Callable[[Value, Value], Value]) -> Value:
+    """Running combinations, log2(n) steps over the whole line (Hillis and Steele, 1986)."""
     length, step = x.shape[d], 1
     while step < length:
-        tail = logaddexp(F.narrow(x, d, step, length - step), F.narrow(x, d, 0, length - step))
+        tail = combine(F.narrow(x, d, step, length - step), F.narrow(x, d, 0, length - step))
         x = F.cat([F.narrow(x, d, 0, step), tail], d)
         step *= 2
     return x
@@ -198,9 +216,6 @@ def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     d = normalize_dim(dim, len(x.shape))
     if not x.shape or x.shape[d] <= 1:
         return prims.cast(x, dtype_of(x))
-    length, step = x.shape[d], 1
-    while step < length:
-        tail = F.mul(F.narrow(x, d, step, length - step), F.narrow(x, d, 0, length - step))
-        x = F.cat([F.narrow(x, d, 0, step), tail], d)
-        step *= 2
-    return x
+    place = prims.iota(shape_of(x), d, dt.int64)
+    is_first = prims.eq(place, prims.full_like(place, 0))
+    return prims.linear_scan(x, prims.where(is_first, x, prims.full_like(x, 0)), d)

@@ -285,6 +285,25 @@ def recurrent_backward(grads: Sequence[Value], out: Value, w: Value, first: Sequ
     return bind(OPS["recurrent_backward"], *grads, out, w, *first, **layer)
 
 
+# ---- scans
+
+
+def cumsum(x: Value, dim: int, reverse: bool = False) -> Value:
+    return bind(OPS["cumsum"], x, dim=dim, reverse=reverse)
+
+
+def linear_scan(a: Value, b: Value, dim: int, reverse: bool = False) -> Value:
+    return bind(OPS["linear_scan"], a, b, dim=dim, reverse=reverse)
+
+
+def cummax_places(x: Value, dim: int) -> Value:
+    return bind(OPS["cummax_places"], x, dim=dim)
+
+
+def cummin_places(x: Value, dim: int) -> Value:
+    return bind(OPS["cummin_places"], x, dim=dim)
+
+
 # ---- attention: see attention.py for what is packed
 
 

@@ -69,6 +69,17 @@ class IndexedReduction:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """out[i] = step(out[i - 1], operands[i]) along attrs["dim"].
+
+    attrs["reverse"], if there: from the last to the first. kind: "sum"; "linear": operand 0 times what came before,
+    plus operand 1; "argmax" and "argmin": the place of the running extreme, the last of equals (i64).
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Expansion:
     """out = expand(*operands, **attrs), written with other ops just before lowering (graph/passes/expand.py).
 
@@ -93,4 +104,4 @@ class Scatter:
     mode: str
 
 
-LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Expansion | Routine
+LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Scan | Expansion | Routine

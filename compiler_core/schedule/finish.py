@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
@@ -18,6 +18,9 @@ from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
 from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, SympyConverter
+
+if TYPE_CHECKING:
+    from compiler_core.schedule.equal import Recipe
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,12 @@ class Slice:
 
 
 Argument: TypeAlias = str | Partial | Slice
+
+
+def slice_of(element: d.Element) -> Slice:
+    """Where an Element that is part of another value lies."""
+    assert element.part is not None, f"{element.name} has memory of its own"
+    return Slice(element.part.target, element.part.offset, element.part.index.bounds[1] + 1)
 
 
 class ParamTable:
@@ -72,10 +81,7 @@ class ParamTable:
         return name
 
     def part(self, element: d.Element) -> str:
-        assert element.part is not None, f"{element.name} has memory of its own"
-        part = element.part
-        span = Slice(part.target, part.offset, part.index.bounds[1] + 1)
-        name = self._get(element.name, span, element.dtype)
+        name = self._get(element.name, slice_of(element), element.dtype)
         self._written.add(name)
         return name
 
@@ -89,9 +95,13 @@ class ParamTable:
 
 
 class KernelTable:
-    """Every distinct kernel made so far, by its text before naming. One table serves all programs of a compilation."""
+    """Every distinct kernel made so far, by its text before naming. One table serves all programs of a compilation.
+
+    recipes: kernels by the text of the group that they were built for.
+    """
 
     def __init__(self) -> None:
+        self.recipes: dict[str, Recipe] = {}
         self._kernels: dict[str, ir.Kernel] = {}
 
     def finish(self, stem: str, body: Sequence[ir.Stmt], params: tuple[ir.Param, ...]) -> ir.Kernel:

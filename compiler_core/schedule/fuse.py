@@ -46,7 +46,8 @@ class Partition:
                     self.readers[self.group_of[source]].add(self.group_of[name])
                     self.sources[self.group_of[name]].add(self.group_of[source])
         self.latest = {k: k for k in self.groups}  # position of the last member
-        self.after: dict[int, int] = {}  # the groups that depend on a group, as a set of bits
+        self.bits = {k: 1 << k for k in self.groups}  # a group as a set of bits: one for each of its members
+        self.after: dict[int, int] = {}  # the groups that depend on a group: of each at least one bit
         for k in reversed(self.groups):
             self.after[k] = 0
             for reader in self.readers[k]:
@@ -55,8 +56,8 @@ class Partition:
     def has_path(self, a: int, b: int, *, indirect: bool) -> bool:
         """Whether group b depends on group a (indirect: through a third group)."""
         if not indirect:
-            return bool(self.after[a] >> b & 1)
-        return any(self.after[reader] >> b & 1 for reader in self.readers[a] if reader != b)
+            return bool(self.after[a] & self.bits[b])
+        return any(self.after[reader] & self.bits[b] for reader in self.readers[a] if reader != b)
 
     def try_merge(self, a: int, b: int) -> Legal | Hazard:
         """Merge b into a if that is legal; b may read from a."""
@@ -89,12 +90,15 @@ class Partition:
             mine[a].discard(b)
         self.latest[a] = max(self.latest[a], self.latest.pop(b))
         self.urgency[a] = min(self.urgency[a], self.urgency.pop(b))
-        either = 1 << a | 1 << b
-        beyond = (self.after[a] | self.after.pop(b)) & ~either
+        self.bits[a] |= self.bits.pop(b)
+        beyond = (self.after[a] | self.after.pop(b)) & ~self.bits[a]
         self.after[a] = beyond
-        for k, after in self.after.items():
-            if after & either:
-                self.after[k] = (after | beyond | 1 << a) & ~(1 << b)
+        todo = [*self.sources[a]]
+        while todo:  # what already reaches all of it is preceded by groups that do, too
+            k = todo.pop()
+            if self.after[k] | beyond != self.after[k]:
+                self.after[k] |= beyond
+                todo += self.sources[k]
 
 
 def fuse(

@@ -14,7 +14,7 @@ run a scalar loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.loop_ir import expr as x
@@ -23,6 +23,7 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
+from compiler_core.schedule.equal import Fingerprint, Recipe
 from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
@@ -56,11 +57,21 @@ def build_kernel(
 
     metas: of every value that is read or stored.
     """
-    plan = plan_stages(infos, shape, stored)
-    space = make_space(infos, plan.levels, shape)
-    builder = _Builder(infos, shape, plan, space, stored, metas)
-    body = builder.build()
-    return built(body, builder.params, [info.definition for info in infos.values()], table)
+    group = Fingerprint(infos, shape, stored, metas)
+    if group.text not in table.recipes:
+        plan = plan_stages(infos, shape, stored)
+        space = make_space(infos, plan.levels, shape)
+        builder = _Builder(infos, shape, plan, space, stored, metas)
+        body = builder.build()
+        made = built(body, builder.params, [info.definition for info in infos.values()], table)
+        table.recipes[group.text] = Recipe.of(made.kernel, made.arguments, group, infos)
+        return made
+    recipe = table.recipes[group.text]
+    return Built(recipe.kernel, recipe.arguments(group, infos), _note(info.definition for info in infos.values()))
+
+
+def _note(definitions: Iterable[d.Definition]) -> str:
+    return "; ".join(definition.note for definition in definitions)
 
 
 def built(
@@ -68,7 +79,7 @@ def built(
 ) -> Built:
     """Close a kernel: canonical names, shared with equal ones."""
     kernel = table.finish(_stem(definitions), body, params.params())
-    return Built(kernel, tuple(params.arguments), "; ".join(definition.note for definition in definitions))
+    return Built(kernel, tuple(params.arguments), _note(definitions))
 
 
 def _stem(definitions: Sequence[d.Definition]) -> str:
@@ -105,6 +116,7 @@ class _Builder:
         self.values: dict[str, x.Expr] = {}  # row members, and full members of the current stage
         self.scratch: dict[str, str] = {}
         self.n_accumulators = 0
+        self.last_places: set[str] = set()
         self.stage = 0
 
     # ---- what a load of another member is
@@ -221,6 +233,8 @@ class _Builder:
         self.n_accumulators += 1
         self.rows.append(ir.Accumulator(name, reduction.accumulate, reduction.kind))
         is_place = reduction.kind.startswith("arg")
+        if reduction.kind == "argmax_nan":
+            self.last_places.add(name)
         return x.Var(name, reduction.dtype if is_place else reduction.accumulate)
 
     def _partial(self, reduction: d.Reduce) -> tuple[str, Affine]:
@@ -258,7 +272,7 @@ class _Builder:
     def _column_loops(self, column: list[ir.Stmt]) -> list[ir.Stmt]:
         nest: tuple[ir.Stmt, ...] = tuple(column)
         for depth, axis in enumerate(reversed(self.space.cols)):
-            kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis) else "serial"
+            kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis, self.last_places) else "serial"
             nest = (_loop(axis, kind, nest),)
         return list(nest)
 
@@ -292,10 +306,13 @@ def _each(axis: Axis, stmt: ir.Stmt) -> ir.Stmt:
     return stmt if axis.extent == 1 else _loop(axis, "vector", (stmt,))
 
 
-def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis) -> bool:
-    """Whether iterations along `axis` may run side by side: no checks, no places, no two stores to one address."""
+def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis, last_places: Collection[str]) -> bool:
+    """Whether iterations along `axis` may run side by side: no checks, no two stores to one address, and no search
+
+    for the last NaN (`last_places`: the accumulators that do).
+    """
     for stmt in body:
-        if isinstance(stmt, ir.Check) or (isinstance(stmt, ir.Accumulate) and stmt.at is not None):
+        if isinstance(stmt, ir.Check) or (isinstance(stmt, ir.Accumulate) and stmt.name in last_places):
             return False
         if isinstance(stmt, ir.Store) and stmt.index.coefficient(axis) == 0:
             return False

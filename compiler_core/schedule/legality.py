@@ -24,7 +24,7 @@ MAX_COLS = 65536  # row-local scratch lives on the stack, and should in the L2 c
 MAX_MEMBERS = 96
 MAX_STREAMS = 16  # arrays read side by side: more than the L1 cache has ways for, and the prefetcher has slots
 Level = Literal["full", "row"]
-HazardKind = Literal["library", "scatter", "shape", "access", "barrier", "cycle", "size", "event"]
+HazardKind = Literal["library", "scatter", "shape", "access", "barrier", "cycle", "size", "event", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Group:
 
 def describe(definition: d.Definition, numel_of: Mapping[str, int]) -> Info:
     """The domain of a definition, and how it reads each of its operands."""
-    if isinstance(definition, d.Gemm | d.Library | d.Assembly):
+    if isinstance(definition, d.Gemm | d.Library | d.Assembly | d.Scan):
         return Info(definition, definition.numel, (), None, definition.numel)
     domain = d.domain_numel(definition.axes)
     flat = d.flat_of(definition.axes)
@@ -159,6 +159,8 @@ def can_fuse(a: Group, b: Group, infos: Mapping[str, Info]) -> Verdict:
             return Hazard("library", f"{name} is a library call")
         if isinstance(definition, d.Scatter):
             return Hazard("scatter", f"{name} writes where its data says")
+        if isinstance(definition, d.Scan):
+            return Hazard("scan", f"{name} goes along its line one element after the other")
     if len(a.members) + len(b.members) > MAX_MEMBERS:
         return Hazard("size", f"more than {MAX_MEMBERS} values in one kernel")
     links = [(infos[name], read) for name in b.members for read in infos[name].reads if read.source in a.members]

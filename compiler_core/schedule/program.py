@@ -26,6 +26,8 @@ from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.memory import Life, plan_memory
+from compiler_core.schedule.places import build_places
+from compiler_core.schedule.scan import build_scan
 from compiler_core.schedule.scatter import build_scatter
 
 Fused = Sequence[tuple[Group, dict[str, Info]]]
@@ -36,7 +38,8 @@ def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
     sizes = {name: meta.numel for name, meta in defined.metas.items()}
     itemsizes = {name: meta.dtype.itemsize for name, meta in defined.metas.items()}
     signals = {k: tuple(defined.outputs[i] for i in places) for k, places in enumerate(graph.signals)}
-    waits = {k: tuple(graph.inputs[i].name for i in places) for k, places in enumerate(graph.waits)}
+    names = [node.name for node in graph.inputs]
+    waits = {k: tuple(names[i] for i in places) for k, places in enumerate(graph.waits)}
     fused = fuse(defined.definitions, sizes, itemsizes, list(signals.values()), enabled=config.fusion)
     needed = _needed_outside(fused, defined.outputs)
     steps: list[ir.Step] = []
@@ -75,6 +78,10 @@ def _steps(
         return
     if isinstance(first, d.Scatter):
         built = build_scatter(first, defined.metas, table)
+    elif isinstance(first, d.Scan):
+        built = build_scan(first, defined.metas, table)
+    elif isinstance(first, d.Reduce) and d.seeks_across(first):
+        built = build_places(first, defined.metas, table)
     else:
         built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)
     slots = tuple(_slot(argument, defined.storage, partials) for argument in built.arguments)
@@ -127,20 +134,12 @@ def _matrix(operand: d.Operand, gemm: d.Gemm, rows: int, columns: int) -> ir.Vie
 # ---- buffers
 
 
-def slots_of(step: ir.Step) -> list[ir.Slot]:
-    """Everything a step touches."""
-    if isinstance(step, ir.KernelCall):
-        return list(step.slots)
-    if isinstance(step, ir.RoutineCall):
-        return [*(view.slot for view in step.operands), step.result.slot]
-    return []
-
-
 def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials: dict[str, Partial]) -> ir.Program:
     inputs = tuple(node.name for node in graph.inputs)
     arrays = {node.name: node.array for node in graph.constants}
-    touched = dict.fromkeys(slot.buffer for step in steps for slot in slots_of(step))
-    temps = [name for name in touched if name not in {*inputs, *arrays, *defined.outputs}]
+    touched = dict.fromkeys(slot.buffer for step in steps for slot in ir.slots_of(step))
+    lasting = {*inputs, *arrays, *defined.outputs}
+    temps = [name for name in touched if name not in lasting]
     lives, homes = share(steps, _lives(steps, temps, defined.metas, partials))
     offsets, arena = plan_memory(lives)
     offsets |= {name: offsets[home] for name, home in homes.items()}
@@ -171,7 +170,7 @@ def _lives(
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for k, step in enumerate(steps):
-        for slot in slots_of(step):
+        for slot in ir.slots_of(step):
             first.setdefault(slot.buffer, k)
             last[slot.buffer] = k
     lives = []

@@ -102,7 +102,7 @@ class Checkpoints:
                 "generators": generators,
                 "parts": {name: dict(bare(part).state_dict()) for name, part in parts.items()},
             }
-            serialization.save(contents, path)
+            serialization.save_safetensors(contents, path)
             for old in self.paths()[self.keep :]:
                 old.unlink()
         except (OSError, CheckpointError) as error:

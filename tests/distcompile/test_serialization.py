@@ -97,7 +97,7 @@ def test_torch_reads_our_files_and_we_read_torchs(tmp_path: Path) -> None:
     assert dc.load_file(tmp_path / "theirs.safetensors")["w"].tolist() == [3.0]
     torch.save({"w": torch.ones(1)}, tmp_path / "old.pt")
     with pytest.raises(CheckpointError, match=r"torch\.save"):
-        dc.load(tmp_path / "old.pt")
+        dc.load_file(tmp_path / "old.pt")
 
 
 def test_a_loaded_tensor_can_be_written_to_and_trained(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_loaded_tensor_can_be_written_to_and_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [object(), {"f": abs}, {(1, 2): 3}, [1 + 2j], {True: 1}])
 def test_objects_that_would_need_code_are_refused_and_leave_no_file(bad: Any, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
-        dc.save(bad, tmp_path / "bad")
+        dc.save(bad, tmp_path / "bad.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -44,6 +44,24 @@ template <class F> static inline void dc_parallel(int64_t n, int64_t least, cons
 template <class C, class T> DC_INLINE C dc_complex(T re, T im) { C z; __real__ z = re; __imag__ z = im; return z; }
 """
 
+_OFFER = """\
+// The place of the first best of a block's values if it beats `best`, which it then becomes; else -1. NaN wins.
+template <class T> static inline int32_t dc_offer_BEST(const T* x, int64_t n, T& best, bool none) {
+  T found = x[0];
+#pragma omp simd reduction(dc_BEST : found)
+  for (int64_t i = 0; i < n; ++i) found = dc_BEST(found, x[i]);
+  if (!(none | (found BEATS best) | ((found != found) & (best == best)))) return -1;
+  best = found;
+  int32_t at = (int32_t)n;
+#pragma omp simd reduction(min : at)
+  for (int32_t i = 0; i < (int32_t)n; ++i) {
+    const int32_t here = (x[i] == found) | ((x[i] != x[i]) & (found != found)) ? i : (int32_t)n;
+    at = here < at ? here : at;
+  }
+  return at;
+}
+"""
+
 # name -> (names needed before it, text)
 HELPERS: dict[str, tuple[tuple[str, ...], str]] = {
     "bits": ((), """\
@@ -127,6 +145,8 @@ template <class T> DC_INLINE T dc_min(T a, T b) { return (a < b) | (a != a) ? a 
 #pragma omp declare reduction(dc_min : float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, \\
     uint64_t : omp_out = dc_min(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 """),
+    "offer_max": (("reduce_max",), _OFFER.replace("BEST", "max").replace("BEATS", ">")),
+    "offer_min": (("reduce_min",), _OFFER.replace("BEST", "min").replace("BEATS", "<")),
     "sign": ((), """\
 template <class T> DC_INLINE T dc_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x; }
 """),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
+from compiler_core.codegen.cpp.shared_call import SharedCalls
 from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import Program, RoutineCall, Slot, View
 from compiler_core.ops.routine import CArray, CCall, Native
@@ -82,9 +83,11 @@ def routine_helpers(natives: Sequence[Native]) -> str:
 
 
 class RoutinePrinter:
-    """Prints the routine calls of one program, which must be asked for in order."""
+    """Prints the routine calls of one program, which must be asked for in order. shared: where equal calls meet."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, shared: SharedCalls | None = None) -> None:
+        self._shared = shared
+        self._dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
         symbols, backs, _ = library_of(program)
         self._places = {name: place for place, name in enumerate(symbols)}
         self._callbacks = count(len(symbols))
@@ -98,11 +101,20 @@ class RoutinePrinter:
         if native is None:
             yield from back
             return
-        operands = tuple(map(_c_array, step.operands))
         plan = f"lib[{next(self._plans)}]" if native.planned else ""
-        result, attrs = _c_array(step.result), dict(step.attrs)
-        failed = str(LIBRARY_FAILED)
-        yield from native.emit(CCall(operands, result, attrs, self._symbol, plan, self._scratch, failed, back))
+        views = (*step.operands, step.result)
+        arrays = tuple(map(_c_array, views))
+
+        def write(arrays: Sequence[CArray]) -> Iterator[str]:
+            *operands, result = arrays
+            attrs, failed = dict(step.attrs), str(LIBRARY_FAILED)
+            return native.emit(CCall(tuple(operands), result, attrs, self._symbol, plan, self._scratch, failed, back))
+
+        typed = all(self._dtypes[view.slot.buffer] is view.layout.dtype for view in views)
+        if self._shared is None or plan or back or not typed:
+            yield from write(arrays)
+        else:
+            yield self._shared.call(step, [array.address for array in arrays], write)
 
     def _symbol(self, name: str) -> str:
         return f"lib[{self._places[name]}]"

@@ -40,6 +40,7 @@ from compiler_core.loop_ir.ir import (
 )
 
 SUM_BLOCK = 16384  # elements
+PLACE_BLOCK = 256  # elements among which argmax first finds the value, then the place
 STACK_LIMIT = 32 * 1024  # bytes; a thread of macOS has a stack of 512 KiB
 PARALLEL_WORK = 32768  # innermost iterations below which starting threads costs more than it saves
 _ARG_KINDS = ("argmax", "argmin", "argmax_nan")
@@ -60,6 +61,7 @@ class KernelPrinter:
     in_parallel: bool = False
     name: str = ""
     parts: list[str] = field(default_factory=list)  # functions of the nests that are shared out
+    in_block: dict[str, str] = field(default_factory=dict)  # argmax -> the place within its block, in such a loop
 
     def __post_init__(self) -> None:
         self.may_share = all(isinstance(stmt, Loop) for stmt in self.kernel.body)
@@ -107,7 +109,8 @@ class KernelPrinter:
             return
         self._enter(loop)
         fed = self._fed_by(loop) if loop.kind == "vector" else []
-        if any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK:
+        long_sum = any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK
+        if long_sum or any(a.kind in _ARG_KINDS for a in fed):
             yield from self._blocked_loop(loop, fed, pad)
             return
         outermost = loop.kind == "parallel" and self.may_share and not self.in_parallel
@@ -184,27 +187,51 @@ class KernelPrinter:
     ) -> Iterator[str]:
         axis = loop.axis
         if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):
-            clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in fed)
+            summed = [a for a in fed if a.kind not in _ARG_KINDS]
+            clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
             yield f"{pad}#pragma omp simd{clauses}"
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or int(loop.extent)}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
         yield f"{pad}}}"
 
     def _blocked_loop(self, loop: Loop, fed: list[Accumulator], pad: str) -> Iterator[str]:
-        """A long vector loop in blocks; the accumulators inside a block hide those outside of the same name."""
+        """A vector loop in blocks; the accumulators inside a block hide those outside of the same name.
+
+        A block's values for an argmax are kept: its best is found when it is complete, and then, if it wins, its place.
+        """
         axis, extent = loop.axis, int(loop.extent)
-        yield f"{pad}for (int64_t {axis}_start = 0; {axis}_start < {extent}; {axis}_start += {SUM_BLOCK}) {{"
-        full = f"{axis}_start + {SUM_BLOCK}"
+        places = {a.name: f"{axis} - {axis}_start" for a in fed if a.kind in _ARG_KINDS}
+        summed = [a for a in fed if a.name not in places]
+        block = PLACE_BLOCK if places else SUM_BLOCK
+        yield f"{pad}for (int64_t {axis}_start = 0; {axis}_start < {extent}; {axis}_start += {block}) {{"
+        full = f"{axis}_start + {block}"
         yield f"{pad}  const int64_t {axis}_stop = {full} < {extent} ? {full} : {extent};"
-        for a in fed:
+        for a in summed:
             yield f"{pad}  {_accumulator_type(a)}* const {a.name}_total = &{a.name};"
         yield f"{pad}  {{"
-        for a in fed:
+        for a in summed:
             yield f"{pad}    {_accumulator_type(a)} {a.name} = {_identity(a)};"
+        for name in places:
+            yield f"{pad}    alignas(64) {_accumulator_type(self.accumulators[name])} {name}_block[{block}];"
+        self.in_block = places
         yield from self._simple_loop(loop, fed, pad + "    ", f"{axis}_start", f"{axis}_stop")
-        for a in fed:
+        self.in_block = {}
+        for a in summed:
             yield f"{pad}    *{a.name}_total = {self._combine(a, f'*{a.name}_total', a.name)};"
+        for stmt in (s for s in loop.body if isinstance(s, Accumulate) and s.name in places):
+            yield from self._offer_block(stmt, axis, pad + "    ")
         yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def _offer_block(self, stmt: Accumulate, axis: str, pad: str) -> Iterator[str]:
+        """The best of a block against the best so far."""
+        name, helper = stmt.name, "offer_min" if self.accumulators[stmt.name].kind == "argmin" else "offer_max"
+        self.used.helpers.add(helper)
+        found = f"dc_{helper}({name}_block, {axis}_stop - {axis}_start, {name}_value, {name} < 0)"
+        assert stmt.at is not None, f"{name} has no place"
+        yield f"{pad}if (const int32_t found = {found}; found >= 0) {{"
+        yield f"{pad}  const int64_t {axis} = {axis}_start + found;"
+        yield f"{pad}  {name} = {self.expr.index.text(stmt.at)};"
         yield f"{pad}}}"
 
     def _fed_by(self, loop: Loop) -> list[Accumulator]:
@@ -229,6 +256,9 @@ class KernelPrinter:
             value = self.expr.convert(value, acc.dtype, float32)
         if stmt.at is None:
             yield f"{pad}{acc.name} = {self._combine(acc, acc.name, value)};"
+            return
+        if acc.name in self.in_block:
+            yield f"{pad}{acc.name}_block[{self.in_block[acc.name]}] = {strip(value)};"
             return
         sign = "<" if acc.kind == "argmin" else ">"
         nan = "value != value" + ("" if acc.kind == "argmax_nan" else f" && {acc.name}_value == {acc.name}_value")

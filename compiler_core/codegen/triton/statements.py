@@ -200,12 +200,27 @@ class SectionPrinter:
         acc = self.accumulators[stmt.name]
         value = self.expr.text(stmt.value)
         if stmt.at is not None:
-            yield from self._offer(acc, value, self.expr.index.text(stmt.at), pad)
+            place = self.expr.index.text(stmt.at)
+            if self.scope.axis:
+                yield from self._best_of_lanes(acc, value, place, pad)
+                value, place = "lanes_best", "lanes_place"
+            yield from self._offer(acc, value, place, pad)
             return
         if self.scope.axis:
             neutral = literal(identity(acc.kind, acc.dtype).item(), acc.dtype)
             value = self._reduced(acc, f"tl.where({self.scope.axis}_mask, {value}, {neutral})")
         yield f"{pad}{acc.name} = {self._combined(acc, value)}"
+
+    def _best_of_lanes(self, acc: Accumulator, value: str, place: str, pad: str) -> Iterator[str]:
+        """The best value of a block, and the first place where it stands."""
+        neutral, mask = literal(identity(acc.kind, acc.dtype).item(), acc.dtype), f"{self.scope.axis}_mask"
+        extreme = Accumulator(acc.name, acc.dtype, "min" if acc.kind == "argmin" else "max")
+        yield f"{pad}lanes = tl.where({mask}, {value}, {neutral})"
+        yield f"{pad}lanes_best = {self._reduced(extreme, 'lanes')}"
+        yield f"{pad}lanes_hit = {mask} & ((lanes == lanes_best) | ((lanes != lanes) & (lanes_best != lanes_best)))"
+        self.helpers.add("lowest")
+        last = literal(2**63 - 1, int64)
+        yield f"{pad}lanes_place = dc_lowest(tl.where(lanes_hit, {literal(0, int64)} + ({place}), {last}))"
 
     def _offer(self, acc: Accumulator, value: str, place: str, pad: str) -> Iterator[str]:
         """argmax, argmin: the first of equal places, and the first NaN; argmax_nan: the last NaN."""

@@ -41,6 +41,7 @@ class Rewriter:
         self.location, self.region = "", 0
         self.depth = 0
         self._uses: Counter[str] | None = None
+        self._tried: Counter[str] = Counter()
 
     def run(self) -> Graph:
         """Visit every node once, operands replaced, and return the new graph."""
@@ -91,10 +92,10 @@ class Rewriter:
 
     def fresh(self, stem: str) -> str:
         """A name that no node of the graph has: deterministic."""
-        name, count = stem, 0
+        name = stem
         while name in self.names:
-            count += 1
-            name = f"{stem}_r{count}"
+            self._tried[stem] += 1
+            name = f"{stem}_r{self._tried[stem]}"
         self.names.add(name)
         return name
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler_core.capture import compile
+from compiler_core.capture import compile, compiled_function
 from compiler_core.capture.effects import LARGEST_CONTAINER
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.creation import ones
@@ -259,3 +259,29 @@ def test_what_was_done_before_the_users_own_exception_stays() -> None:
     with pytest.raises(ValueError, match="mine"):
         compile(function, backend="aot_eager")(ones(2))
     assert HISTORY == [1]
+
+
+def test_a_cache_that_the_first_call_fills_breaks_only_the_first_call() -> None:
+    HISTORY.clear()
+
+    def function(x: Tensor) -> Tensor:
+        if not HISTORY:
+            HISTORY.append(3)
+        return x * HISTORY[0]
+
+    compiled = compile(function, backend="aot_eager")
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(ones(2)).numpy(), [3, 3])
+    assert len(compiled.explain().entries) == 1
+    assert compiled.explain().breaks == ()
+
+
+def test_a_change_of_every_call_is_traced_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = []
+    inner = compiled_function.capture
+    monkeypatch.setattr(compiled_function, "capture", lambda *args: traced.append(1) or inner(*args))
+    counted = compile(count_globally(), backend="aot_eager")
+    for _ in range(4):
+        counted(ones(2))
+    assert len(traced) == 2
+    assert any("outlives the call" in text for text in counted.explain().breaks)

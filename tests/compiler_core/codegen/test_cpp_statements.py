@@ -19,7 +19,7 @@ from native_harness import (
 )
 
 from compiler_core.codegen.cpp.index import CppIndexPrinter
-from compiler_core.codegen.cpp.statements import SUM_BLOCK, KernelPrinter
+from compiler_core.codegen.cpp.statements import PLACE_BLOCK, SUM_BLOCK, KernelPrinter
 from compiler_core.dtype import ALL, DType, bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 from compiler_core.errors import IndexError_
 from compiler_core.loop_ir import expr as x
@@ -89,6 +89,19 @@ def test_max_and_min_propagate_nan_from_every_lane(kind: str, loop: str, tmp_pat
     data = np.where(np.eye(40), np.nan, np.arange(1600).reshape(40, 40)).astype(np.float32)
     got = check(program, [data.ravel()], tmp_path)
     assert np.isnan(got[0]).all()
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", [float32, float64, int32, uint8, bool_, float16], ids=str)
+def test_places_of_long_rows_are_found_block_by_block(kind: str, dtype: DType, tmp_path, rng) -> None:
+    length = 2 * PLACE_BLOCK + 7
+    data = rng.integers(0, 100, (5, length)).astype(dtype.numpy)
+    if dtype.is_floating_point:
+        data[1, 300] = data[1, 5] = data[2, PLACE_BLOCK] = data[2, -1] = np.nan
+        data[3] = np.inf if kind == "argmin" else -np.inf
+    (got,) = check(rows_reduction(dtype, kind, 5, length, "vector"), [data.ravel()], tmp_path)
+    wide = data.astype(np.float32) if dtype is float16 else data
+    np.testing.assert_array_equal(got, getattr(np, kind)(wide, axis=1))
 
 
 @pytest.mark.parametrize("kind", ["argmax", "argmin"])

@@ -57,9 +57,10 @@ def test_a_failed_check_raises_its_message() -> None:
         ("argmin", [np.inf, np.inf], 0),
     ],
 )
-def test_places_prefer_the_first_and_nan(kind: str, values: list[float], place: int) -> None:
+@pytest.mark.parametrize("loop", ["serial", "vector"])
+def test_places_prefer_the_first_and_nan(loop: str, kind: str, values: list[float], place: int) -> None:
     x, y = np.array(values, np.float32), np.zeros(1, np.int64)
-    body = f"  acc a0: f32 {kind}\n  for i0 in {len(values)} serial\n    a0 <- p0[i0] at i0\n  p1[0] = a0"
+    body = f"  acc a0: f32 {kind}\n  for i0 in {len(values)} {loop}\n    a0 <- p0[i0] at i0\n  p1[0] = a0"
     assert run(body, x, y)[1][0] == place == getattr(np, kind)(x)
 
 

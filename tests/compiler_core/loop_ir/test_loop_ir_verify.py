@@ -33,7 +33,7 @@ HEAD = "kernel k(p0: f32[8] in, p1: f32[8] out, p2: f64[8] in, p3: f16[8] in)\n"
         ("  t0 = p0[0]\n  t0 = p0[1]", "declared twice"),
         ("  acc a0: f32 sum\n  for i0 in 8 vector\n    a0 <- p0[i0]\n    p1[i0] = a0", "can be read here"),
         ("  acc a0: f32 sum\n  for i0 in 8 serial\n    a0 <- p0[i0] at i0", "a place is for argmax"),
-        ("  acc a0: f32 argmax\n  for i0 in 8 vector\n    a0 <- p0[i0] at i0", "do not vectorise"),
+        ("  acc a0: f32 argmax_nan\n  for i0 in 8 vector\n    a0 <- p0[i0] at i0", "does not vectorise"),
         ("  t0 = p0[0]\n  for i0 in 8 serial\n    t0 <- p0[i0]", "not an accumulator"),
         ("  acc a0: f64 sum\n  for i0 in 8 serial\n    a0 <- p0[i0]", "a0 is f64"),
         ("  p1[0] = where(p0[0], p0[1], p0[2])", "where takes a bool"),

@@ -1,0 +1,191 @@
+"""Running values along one dim: cumsum, linear_scan, cummax_places, cummin_places.
+
+    cumsum(x)          out[i] = out[i - 1] + x[i]                   reverse: from the last to the first
+    linear_scan(a, b)  out[i] = a[i] * out[i - 1] + b[i], out[0] = b[0]
+    cummax_places(x)   the place, i64, of the last of the greatest of x[0..i]
+    cummin_places(x)   of the least; in both, NaN wins
+
+In: x, a, b: T[...], dim. Out: T[...]. Integers wrap. The 16-bit floats and f32 run in f64 and are rounded once an
+element, as torch's are. Each is one pass, in loops (schedule/scan.py) as in NumPy; eager, linear_scan goes along the
+dim in Python, whole slices at a time. The gradients are scans in the other direction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import DType, int64
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.checks import NUMERIC, ORDERED, check_alike, check_dim, check_dtype
+from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
+from compiler_core.ops.rules import Scan
+
+
+def _running(dtype: np.dtype[Any]) -> Any:
+    """The dtype in which a running value of `dtype` is kept."""
+    narrow = dtype.kind not in "biuc" and dtype.itemsize < 8
+    return np.dtype(np.complex128) if dtype.kind == "c" else np.dtype(np.float64) if narrow else dtype
+
+
+def _turned(x: Array, dim: int, reverse: bool) -> Array:
+    return np.flip(x, dim) if reverse else x
+
+
+# ---- sums
+
+
+def _infer_cumsum(x: TensorMeta, dim: int, reverse: bool) -> TensorMeta:
+    check_dtype("cumsum", x, NUMERIC)
+    check_dim("cumsum", dim, x.ndim)
+    return x
+
+
+def _eager_cumsum(xp: Any, x: Array, dim: int, reverse: bool) -> Array:
+    with np.errstate(all="ignore"):
+        total = xp.cumsum(_turned(x.astype(_running(x.dtype), copy=False), dim, reverse), axis=dim)
+        result: Array = _turned(total, dim, reverse).astype(x.dtype, copy=False)
+    return result
+
+
+def _vjp_cumsum(g: Value, out: Value, x: Value, dim: int, reverse: bool) -> tuple[Value]:
+    return (prims.cumsum(g, dim, not reverse),)
+
+
+CUMSUM = register(
+    Op(
+        "cumsum",
+        infer=_infer_cumsum,
+        eager=_eager_cumsum,
+        vjp=_vjp_cumsum,
+        lower=Scan("sum"),
+        samples=(
+            Sample(((3, 4),), {"dim": 1, "reverse": False}),
+            Sample(((9, 5),), {"dim": 1, "reverse": True}),
+            Sample(((4, 3),), {"dim": 0, "reverse": False}),
+            Sample(((2, 5, 33),), {"dim": 1, "reverse": True}),
+            Sample(((1,),), {"dim": 0, "reverse": False}),
+            Sample(((2, 0),), {"dim": 1, "reverse": False}),
+        ),
+        dtypes=NUMERIC,
+    )
+)
+
+
+# ---- linear recurrences
+
+
+def _infer_linear_scan(a: TensorMeta, b: TensorMeta, dim: int, reverse: bool) -> TensorMeta:
+    check_dtype("linear_scan", a, NUMERIC)
+    check_alike("linear_scan", a, b)
+    check_dim("linear_scan", dim, a.ndim)
+    return b
+
+
+def _eager_linear_scan(xp: Any, a: Array, b: Array, dim: int, reverse: bool) -> Array:
+    wide = _running(b.dtype)
+    factors, terms = (np.moveaxis(_turned(v, dim, reverse), dim, 0).astype(wide, copy=False) for v in (a, b))
+    result = np.empty_like(terms)
+    with np.errstate(all="ignore"):
+        for i in range(len(terms)):
+            result[i] = factors[i] * result[i - 1] + terms[i] if i else terms[i]
+        turned: Array = _turned(np.moveaxis(result, 0, dim), dim, reverse).astype(b.dtype)
+    return turned
+
+
+def shifted(x: Value, dim: int, towards_end: bool) -> Value:
+    """x moved by one along dim, and 0 where nothing came from."""
+    shape = tuple(x.shape)
+    start, low, high = ([0] * len(shape) for _ in range(3))
+    if not shape[dim]:
+        return x
+    start[dim] = 0 if towards_end else 1
+    end = [n - (towards_end and d == dim) for d, n in enumerate(shape)]
+    (low if towards_end else high)[dim] = 1
+    part = prims.slice(x, tuple(start), tuple(end), (1,) * len(shape))
+    return prims.pad(part, tuple(low), tuple(high), 0.0)
+
+
+def _vjp_linear_scan(g: Value, out: Value, a: Value, b: Value, dim: int, reverse: bool) -> tuple[Value, Value]:
+    """Of b: the recurrence backwards, each factor one place on; of a: that times the value before."""
+    factors = prims.conj(shifted(a, dim, towards_end=reverse))
+    to_b = prims.linear_scan(factors, g, dim, not reverse)
+    return prims.mul(to_b, prims.conj(shifted(out, dim, towards_end=not reverse))), to_b
+
+
+LINEAR_SCAN = register(
+    Op(
+        "linear_scan",
+        infer=_infer_linear_scan,
+        eager=_eager_linear_scan,
+        vjp=_vjp_linear_scan,
+        lower=Scan("linear"),
+        samples=(
+            Sample(((3, 4), (3, 4)), {"dim": 1, "reverse": False}),
+            Sample(((5, 3), (5, 3)), {"dim": 0, "reverse": True}),
+            Sample(((2, 4, 33), (2, 4, 33)), {"dim": 1, "reverse": False}),
+            Sample(((3, 1), (3, 1)), {"dim": 1, "reverse": False}),
+            Sample(((2, 0), (2, 0)), {"dim": 1, "reverse": False}),
+        ),
+        dtypes=NUMERIC,
+    )
+)
+
+
+# ---- places of running extremes
+
+
+def _infer_places(name: str) -> Any:
+    def infer(x: TensorMeta, dim: int) -> TensorMeta:
+        check_dtype(name, x, ORDERED)
+        check_dim(name, dim, x.ndim)
+        return x.with_dtype(int64)
+
+    return infer
+
+
+def _eager_places(largest: bool) -> Any:
+    def eager(xp: Any, x: Array, dim: int) -> Array:
+        line = np.moveaxis(x if x.dtype.kind in "biuf" else x.astype(np.float32), dim, 0)
+        with np.errstate(invalid="ignore"):
+            best = (np.maximum if largest else np.minimum).accumulate(line, axis=0)
+            here = (line == best) | (line != line)
+        places = np.arange(len(line)).reshape((-1,) + (1,) * (line.ndim - 1))
+        result: Array = np.moveaxis(np.maximum.accumulate(np.where(here, places, 0), axis=0), 0, dim)
+        return result.astype(np.int64, copy=False)
+
+    return eager
+
+
+def _with_ties(rng: np.random.Generator, dtype: DType) -> list[Array]:
+    values = rng.integers(0, 4, (3, 20)).astype(dtype.numpy)
+    if dtype.is_floating_point:
+        values[1, 4::3] = np.nan
+        values[2, :3] = -np.inf
+    return [values]
+
+
+def _running_places(name: str, kind: str, *, largest: bool) -> Op:
+    return register(
+        Op(
+            name,
+            infer=_infer_places(name),
+            eager=_eager_places(largest),
+            vjp=NotDifferentiable("places do not change with small changes of the values"),
+            lower=Scan(kind),
+            samples=(
+                Sample(((3, 4),), {"dim": 1}),
+                Sample(((6, 20),), {"dim": 0}),
+                Sample(((3, 20),), {"dim": 1}, make=_with_ties),
+                Sample(((3, 20),), {"dim": 0}, make=_with_ties),
+                Sample(((2, 0),), {"dim": 1}),
+            ),
+            dtypes=ORDERED,
+        )
+    )
+
+
+CUMMAX_PLACES = _running_places("cummax_places", "argmax", largest=True)
+CUMMIN_PLACES = _running_places("cummin_places", "argmin", largest=False)

@@ -1,0 +1,146 @@
+"""Groups that do the same work on different values, found before anything is built for them: a deep model's layers.
+
+In: a group's members, its loop shape, which members are stored. Out: a text in which values and axes are numbered in
+order of appearance, and the values in that order. Groups of equal text give the same kernel, with the n-th value of
+the one where the n-th of the other stands: `Recipe` keeps the kernel and says so. Groups that differ in the text may
+still give equal kernels, which `finish.py` finds afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from compiler_core.dtype import DType
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.lowering import definition as d
+from compiler_core.meta import TensorMeta
+from compiler_core.schedule.finish import Argument, Partial, Slice, slice_of
+from compiler_core.schedule.legality import Info, LoopShape
+from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod
+
+
+class Fingerprint:
+    """The text of a group. names: its values, in order of appearance."""
+
+    def __init__(
+        self, infos: Mapping[str, Info], shape: LoopShape, stored: Collection[str], metas: Mapping[str, TensorMeta]
+    ) -> None:
+        self._metas = metas
+        self._values: dict[str, str] = {}
+        self._axes: dict[Axis, str] = {}
+        lines = [repr(shape)]
+        for name, info in infos.items():
+            lines.append(f"{self._value(name)} {name in stored} {self._definition(info.definition)}")
+        self.text = "\n".join(lines)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._values]
+
+    def _definition(self, definition: d.Definition) -> str:
+        """All fields but the name, which numbers the line, and the note."""
+        kept = (field.name for field in fields(definition) if field.name not in ("name", "note"))
+        return f"{type(definition).__name__} {[self._field(getattr(definition, name)) for name in kept]}"
+
+    def _field(self, field: Any) -> str:
+        match field:
+            case tuple():
+                return " ".join(map(self._field, field))
+            case Axis():
+                return f"{self._axis(field)}:{field.extent}"
+            case Affine():
+                return self._index(field)
+            case d.Part(_, _, index):
+                return f"part {self._index(index)}"
+            case DType():
+                return field.short
+            case None | str() | int():
+                return repr(field)
+        return self._expr(field)
+
+    def _value(self, name: str) -> str:
+        if name not in self._values:
+            meta = self._metas[name]
+            self._values[name] = f"v{len(self._values)}"
+            return f"{self._values[name]}:{meta.dtype.short}:{meta.numel}"
+        return self._values[name]
+
+    def _axis(self, axis: Axis) -> str:
+        return self._axes.setdefault(axis, f"d{len(self._axes)}")
+
+    def _index(self, affine: Affine) -> str:
+        return "+".join([*(f"{c}*{self._atom(atom)}" for atom, c in affine.terms.items()), str(affine.const)])
+
+    def _atom(self, atom: Axis | Data | Div | Mod) -> str:
+        match atom:
+            case Axis():
+                return self._axis(atom)
+            case Data():
+                return f"data({self._expr(d.data_value(atom))},{atom.low},{atom.high},{atom.message!r})"
+        return f"({self._index(atom.arg)}){'//' if isinstance(atom, Div) else '%'}{atom.n}"
+
+    def _expr(self, expr: x.Expr) -> str:
+        match expr:
+            case x.Load(buffer, index, dtype):
+                return f"{self._value(buffer)}[{self._index(index)}]{dtype.short}"
+            case x.Call(scalar, args, dtype):
+                return f"{scalar}({','.join(map(self._expr, args))}){dtype.short}"
+            case x.Const(value, dtype):
+                return f"{value!r}{dtype.short}"
+            case x.Cast(arg, dtype):
+                return f"cast({self._expr(arg)}){dtype.short}"
+            case x.Where(cond, then, other):
+                return f"where({self._expr(cond)},{self._expr(then)},{self._expr(other)})"
+            case x.IndexValue(index, dtype):
+                return f"ix({self._index(index)}){dtype.short}"
+            case x.IndexCompare(op, left, right, _):
+                return f"ix{op}({self._index(left)},{self._index(right)})"
+        return repr(expr)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A kernel, and what its params stand for: of each the kind, and the number of the value in the text's order."""
+
+    kernel: ir.Kernel
+    places: tuple[tuple[Argument, int], ...]
+
+    @staticmethod
+    def of(kernel: ir.Kernel, arguments: Sequence[Argument], group: Fingerprint, infos: Mapping[str, Info]) -> Recipe:
+        """From the group that the kernel was built for."""
+        numbers = {name: number for number, name in enumerate(group.names)}
+        written = {_slice(info.definition): name for name, info in infos.items()}
+
+        def value(argument: Argument) -> str:
+            match argument:
+                case Slice():
+                    return written[argument]
+                case Partial(reduction, _, _):
+                    return reduction
+            return argument
+
+        return Recipe(kernel, tuple((argument, numbers[value(argument)]) for argument in arguments))
+
+    def arguments(self, group: Fingerprint, infos: Mapping[str, Info]) -> tuple[Argument, ...]:
+        """What the params stand for in a group of equal text."""
+        names = group.names
+        return tuple(_in_place_of(argument, names[number], infos) for argument, number in self.places)
+
+
+def _in_place_of(argument: Argument, name: str, infos: Mapping[str, Info]) -> Argument:
+    match argument:
+        case Partial():
+            return replace(argument, reduction=name)
+        case Slice():
+            found = _slice(infos[name].definition)
+            assert found is not None, f"{name} has memory of its own"
+            return found
+    return name
+
+
+def _slice(definition: d.Definition) -> Slice | None:
+    """The memory of an Element that is part of another value."""
+    return slice_of(definition) if isinstance(definition, d.Element) and definition.part is not None else None

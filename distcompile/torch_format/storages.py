@@ -1,0 +1,158 @@
+"""The memory that tensors of a file share, and the functions by which a file makes tensors of it.
+
+In: bytes, and what a file says of each tensor: dtype, offset, sizes, strides. Out: Tensors. Two that share a storage
+share memory here too: one is the base, the others are views of it (or handles on its cell), so a write to one is seen
+by the other. Storages of device meta make meta tensors. Sizes that reach beyond their storage raise ShapeError.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.device import Device, check_device
+from compiler_core.dtype import DType
+from compiler_core.ops import prims
+from compiler_core.ops.meta_value import MetaValue
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.strided import as_strided
+from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.views import contiguous_strides
+from distcompile.nn.parameter import Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class StorageType:
+    """torch.FloatStorage and its like. dtype: of the elements; None: bytes."""
+
+    dtype: DType | None
+
+
+class Storage:
+    """data: u8[nbytes], or None on device meta. swapped: whether the bytes of a number stand the other way round."""
+
+    def __init__(self, data: Array | None, nbytes: int, dtype: DType | None, swapped: bool = False) -> None:
+        self.data, self.nbytes_, self.dtype, self.swapped = data, nbytes, dtype, swapped
+        self.bases: dict[DType, Tensor] = {}
+
+    @property
+    def device(self) -> Device:
+        return Device("meta" if self.data is None else "cpu")
+
+    def cpu(self) -> Storage:
+        return self
+
+    def cuda(self, device: Any = None) -> Storage:
+        """Raises DeviceError: there is no GPU."""
+        check_device("cuda")
+        return self
+
+    def to_meta(self) -> Storage:
+        return Storage(None, self.nbytes_, self.dtype)
+
+    def nbytes(self) -> int:
+        return self.nbytes_
+
+    def elements(self, dtype: DType) -> Array:
+        """All of it, as one row of numbers: T[n]."""
+        assert self.data is not None
+        array = self.data[: self.nbytes_ // dtype.itemsize * dtype.itemsize].view(dtype.numpy)
+        return array.byteswap() if self.swapped and dtype.itemsize > 1 else array
+
+    def refresh(self) -> None:
+        """Say that the bytes came in after tensors were made of them."""
+        for base in self.bases.values():
+            base._cell.touch()
+
+
+def tensor_of(storage: Storage, dtype: DType, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """The tensor of these elements of a storage: a leaf."""
+    shape, strides = tuple(map(int, size)), tuple(map(int, stride))
+    count = math.prod(shape)
+    if storage.data is None:
+        return Tensor._wrap(MetaValue(shape, dtype))
+    if count == 0:
+        return Tensor._wrap(np.empty(shape, dtype.numpy))
+    is_whole = count == storage.nbytes_ // dtype.itemsize and offset == 0 and strides == contiguous_strides(shape)
+    base = storage.bases.get(dtype)
+    if base is None:
+        flat = storage.elements(dtype)
+        base = storage.bases[dtype] = Tensor._wrap(flat.reshape(shape) if is_whole else flat)
+    if is_whole and tuple(base.shape) == shape:
+        return base.detach()
+    return as_strided(base, shape, strides, int(offset)).detach()
+
+
+# ---- the functions that a file names
+
+
+def _rebuild_tensor(storage: Storage, storage_offset: int, size: Any, stride: Any) -> Tensor:
+    return tensor_of(storage, storage.dtype or dt.uint8, storage_offset, size, stride)
+
+
+def _rebuild_tensor_v2(
+    storage: Storage,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
+    metadata: Any = None,
+) -> Tensor:
+    tensor: Any = _rebuild_tensor(storage, storage_offset, size, stride)
+    if metadata and metadata.get("conj"):
+        tensor = prims.conj(tensor)
+    if metadata and metadata.get("neg"):
+        tensor = prims.neg(tensor)
+    made: Tensor = tensor.detach().requires_grad_(bool(requires_grad))
+    return made
+
+
+def _rebuild_tensor_v3(
+    storage: Storage,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
+    dtype: DType,
+    metadata: Any = None,
+) -> Tensor:
+    return tensor_of(storage, dtype, storage_offset, size, stride).requires_grad_(bool(requires_grad))
+
+
+def _rebuild_meta_tensor_no_storage(dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Tensor:
+    return Tensor._wrap(MetaValue(tuple(size), dtype)).requires_grad_(bool(requires_grad))
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
+    return Parameter(data, bool(requires_grad))
+
+
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any) -> Parameter:
+    parameter = Parameter(data, bool(requires_grad))
+    parameter.__dict__.update(_attributes(state))
+    return parameter
+
+
+def _rebuild_from_type_v2(func: Any, new_type: Any, args: Any, state: Any) -> Any:
+    made = func(*args)
+    made.__dict__.update(_attributes(state))
+    return made
+
+
+def _attributes(state: Any) -> dict[str, Any]:
+    """What torch says of a tensor's attributes: a dict, or (dict, slots)."""
+    found = state[0] if isinstance(state, tuple) else state
+    return dict(found or {})
+
+
+def is_swapped(byteorder: str) -> bool:
+    """Whether numbers of a file of this byte order ("little", "big") must be turned round here."""
+    return byteorder.strip() != sys.byteorder

@@ -1,0 +1,65 @@
+"""Long entries in parts: the same bits as one function, and no function longer than a part."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from compiler_core.codegen.cpp import entry
+from compiler_core.codegen.cpp.program import Source, print_source
+from compiler_core.codegen.native_backend import _with_symbols
+from compiler_core.config import config
+from compiler_core.dtype import float32
+from compiler_core.graph.ir import Graph, GraphBuilder
+from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import use_trace
+from compiler_core.pipeline import compile_graph
+
+LAYERS, WIDTH = 12, 16
+
+
+def layers() -> Graph:
+    """Equal layers: product, norm, a transposition of a batch of products."""
+    builder = GraphBuilder("layers")
+    x = builder.placeholder("x", TensorMeta((4, WIDTH, WIDTH), float32))
+    weights = [builder.placeholder(f"w{k}", TensorMeta((WIDTH, WIDTH), float32)) for k in range(LAYERS)]
+    with use_trace(builder):
+        for weight in weights:
+            x = F.layer_norm(prims.add(x, prims.tanh(F.linear(x, weight))), (WIDTH,))
+            x = F.softmax(prims.matmul(x, prims.permute(x, dims=(0, 2, 1))), -1)
+    return builder.build([x])
+
+
+def source() -> Source:
+    return print_source(_with_symbols(lower_and_schedule([layers()])))
+
+
+def test_parts_compute_what_one_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((4, WIDTH, WIDTH), dtype=np.float32)]
+    arrays += [rng.standard_normal((WIDTH, WIDTH), dtype=np.float32) for _ in range(LAYERS)]
+    whole = compile_graph(layers())(arrays)
+    monkeypatch.setattr(entry, "ONE_PART", 10)
+    monkeypatch.setattr(entry, "PART_STEPS", 7)
+    assert "_part1" in source().units["main"]
+    with config.patch(cxx_flags="-DIN_PARTS"):  # another artefact
+        in_parts = compile_graph(layers())(arrays)
+    for one, other in zip(whole, in_parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_equal_calls_are_one_function_and_parts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "_part" not in source().units["main"]
+    assert "dc_gemm_0" not in source().units["main"]
+    monkeypatch.setattr(entry, "ONE_PART", 10)
+    monkeypatch.setattr(entry, "PART_STEPS", 7)
+    text = source().units["main"]
+    assert len(re.findall(r"^static .*void dc_gemm_\d+\(", text, re.M)) == 2
+    parts = re.findall(r"^static int32_t run0_layers_part\d+\(.*?^}", text, re.M | re.S)
+    assert len(parts) > LAYERS // 2
+    assert max(part.count("DC_TICK") for part in parts) == 7

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from types import MethodType
 from typing import Any
 
@@ -47,6 +48,18 @@ class CompiledModule(CompiledFunction):
 
     def __delattr__(self, name: str) -> None:
         delattr(self._function, name)
+
+    @property
+    def _orig_mod(self) -> Callable[..., Any]:
+        """The module itself: what code written for torch asks a compiled one for."""
+        return self._function
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """The module's own; keys may also begin with "_orig_mod.", as those of torch's compiled modules do."""
+        bare: Any = OrderedDict((name.removeprefix("_orig_mod."), value) for name, value in state_dict.items())
+        versions = getattr(state_dict, "_metadata", None) or {}
+        bare._metadata = {name.removeprefix("_orig_mod").removeprefix("."): facts for name, facts in versions.items()}
+        return self._module.load_state_dict(bare, strict=strict, assign=assign)
 
     # Python looks these up on the type: the containers' (Sequential, ModuleList)
 

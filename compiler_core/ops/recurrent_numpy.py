@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from compiler_core.ops.quiet import quietly
 from compiler_core.ops.recurrent_plan import NOTHING, Plan, Step
 from compiler_core.ops.registry import Array
 
@@ -31,6 +30,7 @@ def _sigmoid(xp: Any, z: Array) -> None:
     xp.reciprocal(z, z)
 
 
+@quietly
 def forward(xp: Any, plan: Plan, x: Array, w: Array, b: Array, *first: Array) -> Array:
     """The packed result of `recurrent`."""
     out: Array = xp.empty(sum(rows * columns for rows, columns in plan.result), x.dtype)
@@ -40,10 +40,9 @@ def forward(xp: Any, plan: Plan, x: Array, w: Array, b: Array, *first: Array) ->
     for step in plan.steps():
         joined = first[0][before.size : step.size]
         h = xp.concatenate([h[: before.size], joined]) if before.size < step.size else h[: step.size]
-        with np.errstate(all="ignore"):
-            product = xp.matmul(h, transposed)
-            product += b
-            h = _FORWARD[plan.mode](xp, plan, step, before, x[step.rows], product, h, kept, first)
+        product = xp.matmul(h, transposed)
+        product += b
+        h = _FORWARD[plan.mode](xp, plan, step, before, x[step.rows], product, h, kept, first)
         h_all[step.rows] = h
         before = step
     return out
@@ -78,13 +77,18 @@ def _lstm(
     n, (cells, gates) = plan.hidden, kept
     saved = gates[step.rows]
     xp.add(z, x, saved)
-    _sigmoid(xp, saved[:, : 2 * n])
-    xp.tanh(saved[:, 2 * n : 3 * n], saved[:, 2 * n : 3 * n])
-    _sigmoid(xp, saved[:, 3 * n :])
+    cell = xp.tanh(saved[:, 2 * n : 3 * n])
+    _sigmoid(xp, saved)  # of all four at once: they lie densely
+    saved[:, 2 * n : 3 * n] = cell
     c = saved[:, n : 2 * n] * _state_before(xp, cells, first[1], step, before)
-    c += saved[:, :n] * saved[:, 2 * n : 3 * n]
+    c += saved[:, :n] * cell
     cells[step.rows] = c
     return saved[:, 3 * n :] * xp.tanh(c)  # type: ignore[no-any-return]
+
+
+def _quarters(gates: Array, n: int) -> tuple[Array, ...]:
+    """Views of four parts of n columns."""
+    return gates[:, :n], gates[:, n : 2 * n], gates[:, 2 * n : 3 * n], gates[:, 3 * n :]
 
 
 _FORWARD = {"tanh": _tanh, "relu": _relu, "gru": _gru, "lstm": _lstm}
@@ -101,6 +105,7 @@ def _state_before(xp: Any, states: Array, first: Array, step: Step, before: Step
 # ---- backward
 
 
+@quietly
 def backward(xp: Any, plan: Plan, *operands: Array) -> Array:
     """The packed result of `recurrent_backward`."""
     count = len(plan.result)
@@ -124,9 +129,8 @@ def backward(xp: Any, plan: Plan, *operands: Array) -> Array:
         dh = g[0].copy()
         kept = min(done.size, step.size)
         dh[:kept] += back[:kept]
-        with np.errstate(all="ignore"):
-            state = _BACKWARD[plan.mode](xp, plan, step, before, dh, g, blocks, first, carry[: step.size], results)
-            back = xp.matmul(state, w)
+        state = _BACKWARD[plan.mode](xp, plan, step, before, dh, g, blocks, first, carry[: step.size], results)
+        back = xp.matmul(state, w)
         done = step
     return packed
 
@@ -152,8 +156,8 @@ def _gru_backward(
     n = plan.hidden
     dh += carry
     h = _state_before(xp, blocks[0], first[0], step, before)
-    r, z, new, q = np.split(blocks[1][step.rows], 4, -1)
-    gr, gz, gn, gq = np.split(g[1], 4, -1)
+    r, z, new, q = _quarters(blocks[1][step.rows], n)
+    gr, gz, gn, gq = _quarters(g[1], n)
     dn = (dh * (1 - z) + gn) * (1 - new * new)
     dx, dq = to[0][step.rows], to[1][step.rows]
     dq[...] = dn * r + gq
@@ -168,15 +172,18 @@ def _lstm_backward(
     xp: Any, plan: Plan, step: Step, before: Step, dh: Array, g: Any, blocks: Any, first: Any, carry: Array, to: Any
 ) -> Array:
     n = plan.hidden
-    i, f, cell, o = np.split(blocks[2][step.rows], 4, -1)
-    gi, gf, gg, go = np.split(g[2], 4, -1)
+    gates = blocks[2][step.rows]
+    i, f, cell, o = _quarters(gates, n)
+    gi, gf, gg, go = _quarters(g[2], n)
     tanh_c = xp.tanh(blocks[1][step.rows])
     dc = carry + g[1] + dh * o * (1 - tanh_c * tanh_c)
     dz = to[0][step.rows]
-    dz[:, :n] = (dc * cell + gi) * (i * (1 - i))
-    dz[:, n : 2 * n] = (dc * _state_before(xp, blocks[1], first[0], step, before) + gf) * (f * (1 - f))
-    dz[:, 2 * n : 3 * n] = (dc * i + gg) * (1 - cell * cell)
-    dz[:, 3 * n :] = (dh * tanh_c + go) * (o * (1 - o))
+    xp.subtract(1, gates, dz)
+    dz *= gates
+    dz[:, :n] *= dc * cell + gi
+    dz[:, n : 2 * n] *= dc * _state_before(xp, blocks[1], first[0], step, before) + gf
+    xp.multiply(dc * i + gg, 1 - cell * cell, dz[:, 2 * n : 3 * n])
+    dz[:, 3 * n :] *= dh * tanh_c + go
     carry[...] = dc * f
     return dz  # type: ignore[no-any-return]
 

@@ -183,6 +183,55 @@ template <class T> static int64_t batch_norm_backward(const Tuple* t, int64_t gi
 EXPORT dc_batch_norm(void* arrays, double eps, int64_t given) { return BY_DTYPE(batch_norm, eps, given); }
 EXPORT dc_batch_norm_backward(void* arrays, int64_t given) { return BY_DTYPE(batch_norm_backward, given); }
 
+// ---- convolution: windows as columns, and columns added back to where they came from
+
+// columns[N, C * prod(k), prod(out)], x[N, C, D, H, W], i64[19]: C, then sizes, kernel, stride, low, dilation, out
+template <class T, bool back> static int64_t windows(const Tuple* t) {
+  T *columns = at<T>(t, 0), *x = at<T>(t, 1);
+  const int64_t *of = at<int64_t>(t, 2), *size = of + 1, *kernel = of + 4, *stride = of + 7, *low = of + 10;
+  const int64_t *dilation = of + 13, *out = of + 16, planes = t->items[1]->shape[0] * of[0], last = out[2];
+  for (int64_t p = 0; p < planes; ++p, x += size[0] * size[1] * size[2])
+    for (int64_t k = 0; k < kernel[0] * kernel[1] * kernel[2]; ++k) {
+      const int64_t shift0 = k / (kernel[1] * kernel[2]) * dilation[0] - low[0];
+      const int64_t shift1 = k / kernel[2] % kernel[1] * dilation[1] - low[1];
+      const int64_t shift = k % kernel[2] * dilation[2] - low[2], step = stride[2];
+      const int64_t first = shift >= 0 ? 0 : (-shift + step - 1) / step;  // the positions that lie inside
+      const int64_t after = shift >= size[2] ? 0 : (size[2] - shift - 1) / step + 1;
+      const int64_t begin = first < last ? first : last, end = after < begin ? begin : after < last ? after : last;
+      for (int64_t i = 0; i < out[0]; ++i)
+        for (int64_t j = 0; j < out[1]; ++j, columns += last) {
+          const int64_t d = i * stride[0] + shift0, h = j * stride[1] + shift1;
+          const bool inside = d >= 0 && d < size[0] && h >= 0 && h < size[1];
+          if (!inside) {
+            if (!back) for (int64_t w = 0; w < last; ++w) columns[w] = 0;
+            continue;
+          }
+          T* row = x + (d * size[1] + h) * size[2] + shift;
+          if (back) {
+            if (step == 1) {
+#pragma omp simd
+              for (int64_t w = begin; w < end; ++w) row[w] += columns[w];
+            } else {
+              for (int64_t w = begin; w < end; ++w) row[w * step] += columns[w];
+            }
+            continue;
+          }
+          for (int64_t w = 0; w < begin; ++w) columns[w] = 0;
+          if (step == 1) {
+            for (int64_t w = begin; w < end; ++w) columns[w] = row[w];
+          } else {
+            for (int64_t w = begin; w < end; ++w) columns[w] = row[w * step];
+          }
+          for (int64_t w = end; w < last; ++w) columns[w] = 0;
+        }
+    }
+  return 0;
+}
+template <class T> static int64_t columns(const Tuple* t) { return windows<T, false>(t); }
+template <class T> static int64_t columns_back(const Tuple* t) { return windows<T, true>(t); }
+EXPORT dc_columns(void* arrays) { return BY_DTYPE(columns); }
+EXPORT dc_columns_back(void* arrays) { return BY_DTYPE(columns_back); }
+
 // ---- softmax
 
 // x -> out, which may be x: softmax of scale * x. causal: row i of a matrix sees columns 0..i. zero: a row of nothing

@@ -30,6 +30,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "norm_backward": (),
     "batch_norm": (_DOUBLE, _INT),
     "batch_norm_backward": (_INT,),
+    "columns": (),
+    "columns_back": (),
     "dropout": (_DOUBLE, _INT, _INT),
     "dropout_backward": (_DOUBLE,),
     "softmax": (_DOUBLE, _INT, _INT),

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from compiler_core.eager.channels import define_channels
+from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import Kernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas
-from compiler_core.ops import functional  # noqa: F401  declares the composites
+from compiler_core.ops import composite_convolution, functional  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
@@ -265,6 +266,7 @@ def _define_all() -> None:
     _attention(found)
     _classes(found)
     define_channels(found)
+    define_convolution(found)
 
 
 _define_all()

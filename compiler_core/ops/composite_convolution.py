@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from compiler_core.dtype import DType, float64, int64
 from compiler_core.errors import DTypeError, ShapeError
@@ -19,6 +20,7 @@ from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_padding import pad
 from compiler_core.ops.composite_pointwise import add
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 from compiler_core.ops.windows import window_counts
 
 Ints = int | Sequence[int]
@@ -116,10 +118,19 @@ def _conv(
     _check_dtypes(name, x, w, bias)
     kernel, steps, gaps = w.shape[2:], spread("stride", stride, rank), spread("dilation", dilation, rank)
     low, high = _margins(name, padding, kernel, steps, gaps)
+    places = {"stride": steps, "low": low, "high": high, "dilation": gaps, "groups": groups}
+    if dtype_of(x).is_inexact:
+        return unbatched(_convolution(x, w, bias, **places), had_batch)
     wide = _exact(x, dtype_of(x).kind in "iu")
     out = prims.convolution(wide, cast(w, dtype_of(wide)), steps, low, high, gaps, groups)
     out = _narrowed(out, dtype_of(x))
     return unbatched(_with_bias(name, out, bias), had_batch)
+
+
+@whole
+def _convolution(x: Value, weight: Value, bias: Value | None, **places: Any) -> Value:
+    """places: stride, low, high, dilation, one a spatial dim; groups."""
+    return _with_bias(f"conv{len(x.shape) - 2}d", prims.convolution(x, weight, **places), bias)
 
 
 @in_lower

@@ -41,6 +41,14 @@ class Case:
 
 CLASSES, ROWS = np.array([2, 0, -100, 3]), np.array([[1, 4], [1, 0]])
 SEEN = np.tri(3, 5, 1) > 0
+
+
+def places(rank: int, **given: Any) -> dict[str, Any]:
+    """Attributes of a convolution."""
+    ones, zeros = (1,) * rank, (0,) * rank
+    return {"stride": ones, "low": zeros, "high": zeros, "dilation": ones, "groups": 1, **given}
+
+
 KEY, SHIFTS, SPREADS = np.array([5, 6, 1], np.uint64), np.array([0.5, -1.0, 0.0]), np.array([0.5, 1.0, 2.0])
 CASES = (
     Case("linear", ((4, 3), (5, 3), (5,)), {}),
@@ -57,6 +65,12 @@ CASES = (
     Case("batch_norm", ((4, 3, 5), SHIFTS, SPREADS, (3,), None), {"eps": 1e-5}),
     Case("group_norm", ((4, 6, 2, 5), (6,), (6,)), {"groups": 3, "eps": 1e-5}),
     Case("group_norm", ((4, 6), None, (6,)), {"groups": 2, "eps": 1e-5}),
+    Case("convolution", ((2, 3, 7), (4, 3, 3), (4,)), places(1)),
+    Case("convolution", ((3, 4, 6, 5), (6, 2, 3, 2), (6,)), places(2, groups=2, low=(1, 0), high=(1, 2))),
+    Case("convolution", ((2, 3, 9, 8), (2, 3, 2, 3), None), places(2, stride=(2, 3), dilation=(2, 1), low=(3, 4))),
+    Case("convolution", ((2, 3, 4, 4), (5, 3, 1, 1), (5,)), places(2)),
+    Case("convolution", ((2, 2, 4, 5, 6), (3, 2, 2, 3, 2), (3,)), places(3, stride=(1, 2, 1), high=(1, 0, 1))),
+    Case("convolution", ((40, 8, 12, 12), (8, 1, 3, 3), None), places(2, groups=8, low=(1, 1), high=(1, 1))),
     Case("dropout", ((40, 9), KEY), {"p": 0.3, "stream": 4}),
     Case("softmax", ((2, 3, 5),), {"dim": 2}),
     Case("softmax", ((2, 3, 5),), {"dim": 0}),

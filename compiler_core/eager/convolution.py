@@ -1,0 +1,133 @@
+"""Eager definition of convolution, in one to three spatial dims, with groups and a bias.
+
+In: x T[N, C, *n], weight T[O, C/groups, *k], bias T[O] or None, of f32 or all of f64. Out: see ops/whole.py.
+Method: windows are laid out as columns (kernels.h) for as many samples at a time as stay in the cache, and the products
+are the BLAS's (Chellapilla et al. 2006). Columns are laid out again for the gradient of the weight: kept, they would
+take prod(k) times the input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from compiler_core.eager.native import Kernels
+from compiler_core.eager.operands import Grads, alike, define_quietly, dense
+from compiler_core.ops.registry import Array
+from compiler_core.ops.whole import Made
+
+_AT_A_TIME = 1 << 18  # elements of columns
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What follows from shapes and attributes. numbers: for the kernel, three spatial dims each."""
+
+    out: Dims  # the result's spatial dims
+    inner: int  # rows of columns in a group
+    at_a_time: int
+    is_plain: bool  # columns are the input itself
+    numbers: Array
+
+
+@lru_cache(maxsize=1024)
+def geometry(
+    x: Dims, weight: Dims, stride: Dims, low: Dims, high: Dims, dilation: Dims, groups: int
+) -> Geometry | None:
+    """None where the composition has to say what is wrong, or where there are more spatial dims."""
+    rank = len(x) - 2
+    if not 1 <= rank <= 3 or len(weight) != rank + 2 or min(*stride, *dilation, *x, *weight, groups) < 1:
+        return None
+    if x[1] != weight[1] * groups or weight[0] % groups or min(*low, *high) < 0:
+        return None
+    sizes, kernel = x[2:], weight[2:]
+    spans = [n + a + b - d * (k - 1) - 1 for n, a, b, d, k in zip(sizes, low, high, dilation, kernel)]
+    if min(spans) < 0:
+        return None
+    out = tuple(span // s + 1 for span, s in zip(spans, stride))
+    is_plain = math.prod(kernel) == math.prod(stride) == 1 and out == sizes
+    lead = (1,) * (3 - rank)
+    spatial = [*lead, *sizes, *lead, *kernel, *lead, *stride, *((0,) * (3 - rank)), *low, *lead, *dilation, *lead, *out]
+    columns = x[1] * math.prod(kernel) * math.prod(out)
+    count = max(1, _AT_A_TIME // columns)
+    return Geometry(out, math.prod(weight[1:]), count, is_plain, np.array([x[1], *spatial], np.int64))
+
+
+def define_convolution(k: Kernels) -> None:
+    """Define it."""
+    lay_out, add_back = k.named("columns"), k.named("columns_back")
+
+    def pieces(x: Array, groups: int, shape: Geometry) -> Iterator[tuple[int, int, Array]]:
+        """(first sample, the one after the last, their columns T[n, groups, inner, prod(out)]); a buffer is reused."""
+        positions = math.prod(shape.out)
+        if shape.is_plain:
+            yield 0, len(x), x.reshape(len(x), groups, shape.inner, positions)
+            return
+        step = min(shape.at_a_time, len(x))
+        buffer = np.empty((step, groups, shape.inner, positions), x.dtype)
+        for start in range(0, len(x), step):
+            columns = buffer[: min(step, len(x) - start)]
+            lay_out((columns, x[start : start + step], shape.numbers))
+            yield start, start + len(columns), columns
+
+    def convolution(x: Array, weight: Array, bias: Array | None, *, groups: int, **attrs: Any) -> Made:
+        if not alike(x, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
+            return None
+        shape = geometry(x.shape, weight.shape, groups=groups, **attrs)
+        if shape is None:
+            return None
+        channels, positions = weight.shape[0], math.prod(shape.out)
+        matrices = dense(weight).reshape(groups, channels // groups, shape.inner)
+        out = np.empty((len(x), groups, channels // groups, positions), x.dtype)
+        for start, stop, columns in pieces(dense(x), groups, shape):
+            np.matmul(matrices, columns, out[start:stop])
+        out = out.reshape(len(x), channels, positions)
+        if bias is not None:
+            np.add(out, bias[:, None], out)
+        return out.reshape(len(x), channels, *shape.out), ()
+
+    def of_input(g: Array, x: Array, matrices: Array, shape: Geometry) -> Array:
+        """g: T[N, groups, O/groups, prod(out)] -> the gradient of x."""
+        transposed = matrices.swapaxes(1, 2)
+        if shape.is_plain:
+            product: Array = np.matmul(transposed, g)
+            return product.reshape(x.shape)
+        dx = np.zeros(x.shape, x.dtype)
+        for start in range(0, len(x), shape.at_a_time):
+            stop = start + shape.at_a_time
+            add_back((np.matmul(transposed, g[start:stop]), dx[start:stop], shape.numbers))
+        return dx
+
+    def backward(
+        needs: Sequence[bool],
+        g: Array,
+        _: None,
+        kept: Any,
+        x: Array,
+        weight: Array,
+        *__: Any,
+        groups: int,
+        **attrs: Any,
+    ) -> Grads:
+        shape = geometry(x.shape, weight.shape, groups=groups, **attrs)
+        assert shape is not None, "the forward had one"
+        matrices = dense(weight).reshape(groups, -1, shape.inner)
+        rows = dense(g).reshape(len(x), groups, -1, math.prod(shape.out))
+        dx = of_input(rows, x, matrices, shape) if needs[0] else None
+        dw = None
+        if needs[1]:
+            total = np.zeros(matrices.shape, x.dtype)
+            for start, stop, columns in pieces(dense(x), groups, shape):
+                total += np.add.reduce(np.matmul(rows[start:stop], columns.swapaxes(2, 3)), 0)
+            dw = total.reshape(weight.shape)
+        db = np.add.reduce(rows.reshape(len(x), weight.shape[0], -1), (0, 2)) if needs[2] else None
+        return dx, dw, db
+
+    define_quietly("convolution", convolution, backward, reads=(0, 1))

@@ -102,7 +102,7 @@ def define_convolution(k: Kernels) -> None:
         dx = np.zeros(x.shape, x.dtype)
         for start in range(0, len(x), shape.at_a_time):
             stop = start + shape.at_a_time
-            add_back((np.matmul(transposed, g[start:stop]), dx[start:stop], shape.numbers))
+            add_back((dense(np.matmul(transposed, g[start:stop])), dx[start:stop], shape.numbers))
         return dx
 
     def backward(

@@ -1,17 +1,25 @@
 // Row kernels of eager composites: what a chain of NumPy calls would do in many passes, in one or two.
 //
 // In: a tuple of NumPy arrays, dense (C order, aligned), of f32 or all of f64, None where there is none; numbers. Out:
-// the arrays that are written; the number 0, or 1 where an index is out of range. The rules (rules.py) see to shapes.
+// the arrays that are written; 0, 1 where an index is out of range, -1 if one is not dense. The rules (rules.py) see to shapes.
 // A row is what lies along the last dim, or dims. Sums run in lanes, in blocks of BLOCK, whose sums are added in double.
 // Layouts: CPython's tuple and NumPy's array (stable since NumPy 1.7, the same in 2.x), tested when loaded (native.py).
 
 struct Object { int64_t references; void* type; };
 struct Descr { Object head; void* scalar; char kind, type, order, flags; int32_t number; };
-struct Array { Object head; char* data; int32_t ndim; int64_t* shape; int64_t* strides; Object* base; Descr* descr; };
+struct Array {
+  Object head;
+  char* data;
+  int32_t ndim;
+  int64_t *shape, *strides;
+  Object* base;
+  Descr* descr;
+  int32_t flags;
+};
 struct Tuple { Object head; int64_t size; Array* items[1]; };
 
 constexpr int64_t BLOCK = 4096;
-constexpr int32_t FLOAT = 11, DOUBLE = 12;  // NPY_FLOAT, NPY_DOUBLE
+constexpr int32_t FLOAT = 11, DOUBLE = 12, DENSE = 0x101;  // NPY_FLOAT, NPY_DOUBLE; in C order, and aligned
 
 DC_INLINE int64_t numel(const Array* a) {
   int64_t n = 1;
@@ -55,9 +63,17 @@ template <class T> DC_INLINE T max_of(int64_t n, const T* x) {
   return most;
 }
 
+// Whether every array is dense, as all kernels take them to be.
+static bool is_dense(const Tuple* t) {
+  for (int64_t k = 0; k < t->size; ++k)
+    if (at<char>(t, (int)k) && (t->items[k]->flags & DENSE) != DENSE) return false;
+  return true;
+}
+
 #define BY_DTYPE(kernel, ...) \
-  (((const Tuple*)arrays)->items[0]->descr->number == FLOAT ? kernel<float>((const Tuple*)arrays, ##__VA_ARGS__) \
-                                                            : kernel<double>((const Tuple*)arrays, ##__VA_ARGS__))
+  (!is_dense((const Tuple*)arrays) ? -1 \
+   : ((const Tuple*)arrays)->items[0]->descr->number == FLOAT ? kernel<float>((const Tuple*)arrays, ##__VA_ARGS__) \
+                                                              : kernel<double>((const Tuple*)arrays, ##__VA_ARGS__))
 #define EXPORT extern "C" __attribute__((visibility("default"))) int64_t
 
 // ---- layer norm, and RMS norm, which takes no mean
@@ -462,10 +478,11 @@ EXPORT dc_dropout(void* arrays, double scale, int64_t stream, int64_t threshold)
 }
 EXPORT dc_dropout_backward(void* arrays, double scale) { return BY_DTYPE(dropout_backward, scale); }
 
-// Whether arrays lie in memory as this file has it: of one array, its (data, sizes, strides) are what is given.
+// Whether arrays lie in memory as this file has it: of (an array, None, its base) what is known of the array.
 EXPORT dc_is_as_told(void* arrays, int64_t data, int64_t size, int64_t stride, int64_t number) {
   const Tuple* t = (const Tuple*)arrays;
   const Array* a = t->items[0];
-  return t->size == 2 && (int64_t)a->data == data && a->ndim == 2 && a->shape[1] == size && a->strides[0] == stride &&
-         a->descr->number == number && at<float>(t, 1) == nullptr;
+  const bool is_there = (int64_t)a->data == data && a->ndim == 2 && a->shape[1] == size && a->strides[0] == stride;
+  const bool has_flags = (a->flags & DENSE) == 0x100 && (t->items[2]->flags & DENSE) == DENSE;
+  return t->size == 3 && is_there && has_flags && a->descr->number == number && at<float>(t, 1) == nullptr;
 }

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core import log
-from compiler_core.errors import DistCompileError
+from compiler_core.errors import BackendError, DistCompileError
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
@@ -59,8 +59,9 @@ class Kernels:
         function.restype, function.argtypes = _INT, (_POINTER, _INT, _INT, _INT, _INT)
         told = []
         for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-            array = np.zeros((3, 5), dtype)[:, 1:]
-            told.append(function((array, None), array.ctypes.data, 4, 5 * dtype.itemsize, dtype.num))
+            whole = np.zeros((3, 5), dtype)
+            array = whole[:, 1:]
+            told.append(function((array, None, whole), array.ctypes.data, 4, 5 * dtype.itemsize, dtype.num))
         return all(told)
 
     def named(self, name: str) -> Kernel:
@@ -69,7 +70,10 @@ class Kernels:
 
         def kernel(arrays: tuple[Array | None, ...], *numbers: float) -> int:
             first: Any = arrays[0]
-            return (calls if first.size > _LARGE else quick)(arrays, *numbers)
+            status = (calls if first.size > _LARGE else quick)(arrays, *numbers)
+            if status < 0:
+                raise BackendError(f"eager kernel {name} was given an array that is not dense")
+            return status
 
         return kernel
 

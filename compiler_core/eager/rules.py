@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import Kernels, kernels
-from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas
+from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, product
 from compiler_core.ops import composite_convolution, functional  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
@@ -169,7 +169,7 @@ def _attention(k: Kernels) -> None:
             return None
         if math.prod(lead) * q.shape[-2] * key.shape[-2] > _MAX_SCORES:
             return None  # the op `attention` takes them in blocks
-        weights = np.matmul(for_blas(q), for_blas(key).swapaxes(-1, -2))
+        weights = product(for_blas(q), for_blas(key).swapaxes(-1, -2))
         if mask is None:
             forward((weights, weights), scale, causal, 1)
         else:
@@ -179,21 +179,21 @@ def _attention(k: Kernels) -> None:
             else:
                 np.add(weights, mask, weights)
             forward((weights, weights), 1.0, 0, 1)
-        return np.matmul(weights, for_blas(value)), (weights,)
+        return product(weights, for_blas(value)), (weights,)
 
     def attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Grads:  # fmt: skip  # noqa: E501
         weights, g = kept[0], for_blas(g)
-        dv = np.matmul(weights.swapaxes(-1, -2), g) if needs[2] else None
+        dv = product(weights.swapaxes(-1, -2), g) if needs[2] else None
         if not (needs[0] or needs[1] or needs[3]):
             return None, None, dv, None
-        slopes = np.matmul(g, for_blas(value).swapaxes(-1, -2))
+        slopes = product(g, for_blas(value).swapaxes(-1, -2))
         backward((slopes, weights, slopes), 1.0 if needs[3] else scale)
         dm = None
         if needs[3] and mask is not None:
             dm = _gathered(slopes, mask.shape)
             slopes = slopes * slopes.dtype.type(scale)
-        dq = np.matmul(slopes, for_blas(key)) if needs[0] else None
-        dk = np.matmul(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
+        dq = product(slopes, for_blas(key)) if needs[0] else None
+        dk = product(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
         return dq, dk, dv, dm
 
     define_quietly("attention", attention, attention_backward)

@@ -14,7 +14,7 @@ import pytest
 from compiler_core import dtype as dt
 from compiler_core.config import config
 from compiler_core.eager import native, rules
-from compiler_core.errors import AutogradError, IndexError_, OpDefinitionError
+from compiler_core.errors import AutogradError, BackendError, IndexError_, OpDefinitionError
 from compiler_core.ops import functional as F
 from compiler_core.ops.whole import COMPOSITES, define
 from compiler_core.tensor.autograd import grad
@@ -236,6 +236,28 @@ def test_relu_may_overwrite_its_operand() -> None:
     F.sum(hidden * 2.0).backward()
     assert x.grad is not None
     assert x.grad.tolist() == np.where(x.detach().numpy() > 0, 2.0, 0.0).tolist()
+
+
+@needs_compiler
+def test_attention_of_heads_that_lie_behind_positions() -> None:
+    """NumPy lays a product's leading dims out as its operands', and the kernels want them in order."""
+    rng = np.random.default_rng(0)
+    q, k, v = (tensor(rng.normal(size=(5, 3, 2, 4))).permute(2, 1, 0, 3).detach().requires_grad_() for _ in "qkv")
+    attrs = {"causal": True, "scale": 0.5}
+    ours = whole(Case("attention", (), attrs), [q, k, v, None])
+    theirs = COMPOSITES["attention"].compose(q, k, v, None, **attrs)
+    close(ours, theirs, dt.float64)
+    for a, b in zip(grad(weighted(ours), [q, k, v]), grad(weighted(theirs), [q, k, v])):
+        close(a, b, dt.float64)
+
+
+@needs_compiler
+def test_a_kernel_refuses_what_is_not_dense() -> None:
+    library = native.kernels()
+    assert library is not None
+    x = np.zeros((4, 4), np.float32)
+    with pytest.raises(BackendError, match="not dense"):
+        library.named("gelu")((x.T[:2], x[:2].copy()))
 
 
 @needs_compiler

@@ -186,7 +186,11 @@ def _norms() -> dict[str, Row]:
         "normalize": _of(lambda x: F.normalize(x, dim=-1), X),
         "normalize, dim 1 of 3": _of(lambda x: F.normalize(x, dim=1), CUBE),
         "batch_norm, evaluated": _of(
-            lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), IMAGE, normal(64), positive(64), *channels
+            lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach(), w, b),
+            IMAGE,
+            normal(64),
+            positive(64),
+            *channels,
         ),
     }
 

@@ -8,8 +8,8 @@ kernel and the value or partial result behind each of its params.
       [clear this chunk's partial results, once a chunk]
       for each stage: row scalars; for cols (vector): Lets, stores, accumulates; row results
     [partial results added, one pass a reduction]
-Limits: reductions across rows whose result does not move with the innermost axis, but does with another column axis,
-run a scalar loop.
+A reduction across rows whose result moves with an outer column axis, but not with the innermost, is summed along that
+one first.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ class _Builder:
         self.rows: list[ir.Stmt] = []
         self.before: list[ir.Stmt] = []
         self.at_chunk: list[ir.Stmt] = []
+        self.line: list[ir.Stmt] = []  # around the innermost column loop of the stage at hand
+        self.line_tail: list[ir.Stmt] = []
         self.after: list[ir.Stmt] = []
         self.values: dict[str, x.Expr] = {}  # row members, and full members of the current stage
         self.scratch: dict[str, str] = {}
@@ -211,7 +213,7 @@ class _Builder:
     ) -> None:
         """A reduction that this stage's column loop feeds."""
         if is_row_reduction(info, self.shape):
-            accumulator = self._accumulator(reduction)
+            accumulator = self._accumulator(reduction, self.rows)
             at = self.space.col if reduction.kind.startswith("arg") else None
             column.append(ir.Accumulate(accumulator.name, value, at))
             result = cast(accumulator, reduction.dtype)
@@ -221,17 +223,20 @@ class _Builder:
             return
         target, index = self._partial(reduction)
         mode = STORE_MODE[reduction.kind]
-        if d.axes_in(index) & set(self.space.cols):
+        cols, moving = self.space.cols, d.axes_in(index)
+        if cols and cols[-1] in moving:
             column.append(ir.Store(target, index, value, mode))
             return
-        accumulator = self._accumulator(reduction)
+        in_line = not moving.isdisjoint(cols)  # summed along the innermost columns, before the outer ones go on
+        accumulator = self._accumulator(reduction, self.line if in_line else self.rows)
         column.append(ir.Accumulate(accumulator.name, value))
-        tail.append(ir.Store(target, index, accumulator, mode))
+        (self.line_tail if in_line else tail).append(ir.Store(target, index, accumulator, mode))
 
-    def _accumulator(self, reduction: d.Reduce) -> x.Var:
+    def _accumulator(self, reduction: d.Reduce, block: list[ir.Stmt]) -> x.Var:
+        """A new accumulator, declared in `block`."""
         name = f"a{self.n_accumulators}"
         self.n_accumulators += 1
-        self.rows.append(ir.Accumulator(name, reduction.accumulate, reduction.kind))
+        block.append(ir.Accumulator(name, reduction.accumulate, reduction.kind))
         is_place = reduction.kind.startswith("arg")
         if reduction.kind == "argmax_nan":
             self.last_places.add(name)
@@ -271,9 +276,12 @@ class _Builder:
 
     def _column_loops(self, column: list[ir.Stmt]) -> list[ir.Stmt]:
         nest: tuple[ir.Stmt, ...] = tuple(column)
+        line, line_tail, self.line, self.line_tail = self.line, self.line_tail, [], []
         for depth, axis in enumerate(reversed(self.space.cols)):
             kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis, self.last_places) else "serial"
             nest = (_loop(axis, kind, nest),)
+            if depth == 0:
+                nest = (*line, *nest, *line_tail)
         return list(nest)
 
     def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:

@@ -27,6 +27,7 @@ from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.memory import Life, plan_memory
 from compiler_core.schedule.places import build_places
+from compiler_core.schedule.recompute import recompute_cheap
 from compiler_core.schedule.scan import build_scan
 from compiler_core.schedule.scatter import build_scatter
 
@@ -41,6 +42,10 @@ def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
     names = [node.name for node in graph.inputs]
     waits = {k: tuple(names[i] for i in places) for k, places in enumerate(graph.waits)}
     fused = fuse(defined.definitions, sizes, itemsizes, list(signals.values()), enabled=config.fusion)
+    given = [node.name for node in (*graph.inputs, *graph.constants)]
+    fewer = recompute_cheap(defined.definitions, fused, defined.outputs, given) if config.fusion else None
+    if fewer is not None:
+        fused = fuse(fewer, sizes, itemsizes, list(signals.values()), enabled=True)
     needed = _needed_outside(fused, defined.outputs)
     steps: list[ir.Step] = []
     partials: dict[str, Partial] = {}

@@ -2,8 +2,9 @@
 
 In: `Joint`. Out: `Partition`: forward (inputs -> outputs, saved values), backward (saved, inputs it needs, tangents
 -> gradients). Method: minimum cut (Chen et al.'s recomputation as AOTAutograd's min-cut partitioner poses it): a node
-that depends on no tangent becomes an edge in->out whose capacity is the cost of keeping it; what may not be recomputed
-hangs on the source, what the backward reads on the sink; the cut edges are the saved values (costs: `recompute.py`).
+that depends on no tangent becomes an edge in->out whose capacity is the cost of keeping it; an edge from the source to
+it holds the cost of computing it again; what the backward reads hangs on the sink; the nodes whose edges are cut are
+the saved values (costs: `recompute.py`).
 Invariants: no matrix product runs twice, unless its user checkpointed it (`regions.py`); a saved value is never a view
 of something as cheap to save; the backward is in an order in which each gradient is complete as early as its operands
 allow (`emission_order`).
@@ -93,8 +94,8 @@ def _cut(graph: Graph, costs: CostModel, after: set[Node], gradients: Sequence[N
     for node, vertex in place.items():
         made_from_nothing = not isinstance(node, Placeholder) and not node.operands
         network.edge(vertex, vertex + 1, INFINITE if made_from_nothing else costs.keep_cost(node))
-        if not costs.may_recompute(node):
-            network.edge(source, vertex, INFINITE)
+        if again := costs.recompute_cost(node):
+            network.edge(source, vertex, again)
         if node in read_after:
             network.edge(vertex + 1, sink, INFINITE)
         for operand in dict.fromkeys(node.operands):

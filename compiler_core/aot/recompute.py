@@ -1,12 +1,14 @@
 """What it costs to keep a forward value for the backward, and which values may be computed again instead.
 
-In: a joint graph. Out: `CostModel`: `may_recompute(node) -> Yes | No(why)` and `keep_cost(node)` in bytes moved.
+In: a joint graph. Out: `CostModel`: `may_recompute(node) -> Yes | No(why)`, `recompute_cost(node)` and
+`keep_cost(node)`, both in bytes moved.
 The model is memory traffic, as in AOTAutograd's min-cut partitioner (Chen et al. 2016, "Training Deep Nets with
 Sublinear Memory Cost", for the idea; Jain et al. 2020, "Checkmate", for costs of nodes). A value that a kernel writes
-anyway costs its bytes once (it is read back); one that fusion would keep in registers costs them twice. Inputs are
-alive anyway and cost nothing.
-Never computed twice: matrix products, reductions, random bits, gathers, transcendental functions (on a CPU an exp or
-erf costs more than reading the four bytes it makes), and operands of matrix products, which would be written again.
+anyway costs its bytes once (it is read back); one that fusion would keep in registers costs them twice. Besides, it is
+held until the backward: each byte counts as `HELD` bytes moved. Inputs are alive anyway and cost nothing.
+Computing again costs what could have been moved meanwhile: of elementwise functions by their work an element, and if a
+library routine reads the value, the bytes that are written again.
+Never computed twice: matrix products, reductions, random bits, gathers, and functions of which one takes too long.
 What the forward does not need at all is no recomputation: the backward may compute it, whatever it is.
 """
 
@@ -20,6 +22,9 @@ from compiler_core.aot.regions import Regions
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion, IndexedReduction, Movement, Pointwise, Reduction
+
+HELD = 2  # bytes moved that a byte of memory is worth
+CHEAP_WORK = 1  # bytes moved in the time of one cheap operation on an f32 element
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class CostModel:
         self.inner = regions.inner if regions else set()
         self.leaving = regions.leaving if regions else set()
         products = [call for call in graph.calls if is_library(call)]
+        self.results = set(results)  # held by whoever asked for them
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
         self.written = {
@@ -76,19 +82,30 @@ class CostModel:
             return No("a reduction")
         if not isinstance(node.op.lower, Pointwise):
             return No(f"{node.op.name} is not elementwise")
-        if not node.op.cheap:
-            return No(f"{node.op.name} costs more than a read")
-        if node in self.library_operands:
-            return No("written anyway, for a library routine")
+        if not node.op.cheap and (not node.op.work or node.dtype.is_complex):
+            return No(f"{node.op.name} costs many times a read")
         return Yes()
 
+    def recompute_cost(self, node: Node) -> int:
+        """Bytes that could be moved while the backward computes `node` again from its operands."""
+        if not self.may_recompute(node):
+            return INFINITE
+        if node in self.inner or not isinstance(node, Call) or node not in self.in_forward:
+            return 0
+        if is_view(node) or not node.args:
+            return 0
+        again = node.meta.nbytes if node in self.library_operands else 0
+        work = CHEAP_WORK if node.op.cheap else node.op.work
+        return again + node.meta.numel * work * max(node.dtype.itemsize, 4) // 4
+
     def keep_cost(self, node: Node) -> int:
-        """Bytes moved if `node` is kept from forward to backward."""
+        """Bytes moved, or not available to others, if `node` is kept from forward to backward."""
         if isinstance(node, Placeholder):
             return 0
         if node in self.inner:
             return INFINITE
-        moved = node.meta.nbytes * (1 if node in self.written else 2)
+        held = 0 if node in self.results else HELD
+        moved = node.meta.nbytes * (held + (1 if node in self.written else 2))
         return moved + (1 if node in self.in_forward else node.meta.nbytes // 4 + 2)  # of equals, what forward has
 
 

@@ -82,15 +82,22 @@ def _times(g: Value, slope: Value) -> Value:
 NEG = _unary(
     "neg", lambda xp, x: xp.negative(x), lambda g, out, x: (prims.neg(g),), dtypes=SIGNED + COMPLEX, cheap=True
 )
-EXP = _unary("exp", lambda xp, x: xp.exp(x), lambda g, out, x: (_times(g, out),), dtypes=INEXACT)
+EXP = _unary("exp", lambda xp, x: xp.exp(x), lambda g, out, x: (_times(g, out),), dtypes=INEXACT, work=10)
 EXPM1 = _unary(
     "expm1",
     lambda xp, x: xp.expm1(x),
     lambda g, out, x: (_times(g, prims.add(out, prims.full_like(out, 1.0))),),
     dtypes=INEXACT,
+    work=10,
 )
 LOG = _unary(
-    "log", lambda xp, x: xp.log(x), lambda g, out, x: (prims.div(g, prims.conj(x)),), low=0.1, high=4.0, dtypes=INEXACT
+    "log",
+    lambda xp, x: xp.log(x),
+    lambda g, out, x: (prims.div(g, prims.conj(x)),),
+    low=0.1,
+    high=4.0,
+    dtypes=INEXACT,
+    work=10,
 )
 LOG1P = _unary(
     "log1p",
@@ -99,11 +106,18 @@ LOG1P = _unary(
     low=-0.8,
     high=4.0,
     dtypes=INEXACT,
+    work=10,
 )
-SIN = _unary("sin", lambda xp, x: xp.sin(x), lambda g, out, x: (_times(g, prims.cos(x)),), dtypes=INEXACT)
-COS = _unary("cos", lambda xp, x: xp.cos(x), lambda g, out, x: (prims.neg(_times(g, prims.sin(x))),), dtypes=INEXACT)
+SIN = _unary("sin", lambda xp, x: xp.sin(x), lambda g, out, x: (_times(g, prims.cos(x)),), dtypes=INEXACT, work=10)
+COS = _unary(
+    "cos", lambda xp, x: xp.cos(x), lambda g, out, x: (prims.neg(_times(g, prims.sin(x))),), dtypes=INEXACT, work=10
+)
 TANH = _unary(
-    "tanh", lambda xp, x: xp.tanh(x), lambda g, out, x: (_times(g, _one_minus(prims.mul(out, out))),), dtypes=INEXACT
+    "tanh",
+    lambda xp, x: xp.tanh(x),
+    lambda g, out, x: (_times(g, _one_minus(prims.mul(out, out))),),
+    dtypes=INEXACT,
+    work=10,
 )
 SQRT = _unary(
     "sqrt",
@@ -112,6 +126,7 @@ SQRT = _unary(
     low=0.1,
     high=4.0,
     dtypes=INEXACT,
+    work=8,
 )
 RSQRT = _unary(
     "rsqrt",
@@ -120,11 +135,13 @@ RSQRT = _unary(
     low=0.1,
     high=4.0,
     dtypes=INEXACT,
+    work=8,
 )
 ERF = _unary(
     "erf",
     lambda xp, x: erf_array(xp, x),
     lambda g, out, x: (prims.mul(_scale(g, 2.0 / math.sqrt(math.pi)), prims.exp(prims.neg(prims.mul(x, x)))),),
+    work=10,
 )
 ERFC = _unary(
     "erfc",
@@ -139,6 +156,7 @@ SIGMOID = _unary(
     low=-4.0,
     high=4.0,
     dtypes=INEXACT,
+    work=12,
 )
 
 

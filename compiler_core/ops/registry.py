@@ -84,6 +84,7 @@ class Op:
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
+    work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
     only_for_autograd: an identity once gradients are made.
     """
@@ -99,6 +100,7 @@ class Op:
     alias: Alias | None = None
     commutative: bool = False
     cheap: bool = False
+    work: int = 0
     nests: bool = False
     only_for_autograd: bool = False
     doc: str = ""

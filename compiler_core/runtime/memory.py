@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -107,14 +108,34 @@ def _idle_refcount() -> int:
 _IDLE = _idle_refcount()
 
 
+_pools: weakref.WeakSet[OutputPool] = weakref.WeakSet()
+
+
+def release_unused() -> None:
+    """Give back what is kept for the next call: idle outputs of all executables, and this thread's scratch memory.
+
+    Not while another thread runs one.
+    """
+    for pool in _pools:
+        pool.release()
+    for arena in _arenas.levels:
+        if arena is not _arenas.current or len(_arenas.levels) == 1 or arena is _arenas.levels[0]:
+            arena.block, arena.nbytes, arena.address = np.empty(0, np.uint8), 0, 0
+
+
 class OutputPool:
     """Arrays of one shape and dtype, handed out again once nobody else refers to them. Not safe across threads."""
 
-    __slots__ = ("_arrays", "_meta")
+    __slots__ = ("__weakref__", "_arrays", "_meta")
 
     def __init__(self, meta: TensorMeta) -> None:
         self._meta = meta
         self._arrays: list[Array] = []
+        _pools.add(self)
+
+    def release(self) -> None:
+        """Forget the arrays; who holds one keeps it."""
+        self._arrays.clear()
 
     def take(self) -> Array:
         """An array whose contents are arbitrary and to which nobody else refers."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from compiler_core.aot.joint import Joint, make_joint
+from compiler_core.aot.min_cut import INFINITE
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.recompute import CostModel, No
 from compiler_core.graph.interpret import interpret
@@ -135,7 +136,7 @@ def test_what_only_the_backward_needs_is_computed_there() -> None:
 def test_a_saved_view_is_saved_as_what_it_shows() -> None:
     text = """
     graph g(%x: f32[8, 4] input 'x') {
-      %t: f32[8, 4] = tanh(%x)
+      %t: f32[8, 4] = atan(%x)
       %p: f32[4, 8] = permute(%t) dims=(1, 0)
       %q: f32[4, 8] = mul(%p, %p)
       return %q
@@ -180,8 +181,34 @@ def test_the_reasons_to_keep_are_told() -> None:
     model = CostModel(graph, graph.outputs)
     reasons = {node.name: model.may_recompute(node) for node in graph.nodes}
     assert reasons["x"] == No("an input")
-    assert reasons["t"] == No("tanh costs more than a read")
     assert reasons["h"] == No("matmul is not elementwise")
-    assert reasons["s"] == No("written anyway, for a library routine")
-    assert reasons["e"]
-    assert reasons["two"]
+    assert all(reasons[name] for name in ("t", "s", "e", "two"))
+
+
+def test_costs_weigh_bytes_against_work() -> None:
+    graph = parse_graph(MLP)
+    model = CostModel(graph, graph.outputs)
+    nodes = {node.name: node for node in graph.nodes}
+    numel = 8 * 32
+    assert model.recompute_cost(nodes["t"]) == 10 * numel
+    assert model.recompute_cost(nodes["s"]) == numel + 4 * numel  # written again, for the product
+    assert model.recompute_cost(nodes["e"]) == 0
+    assert model.recompute_cost(nodes["h"]) >= INFINITE
+    assert model.keep_cost(nodes["s"]) < model.keep_cost(nodes["t"])
+    assert model.keep_cost(nodes["y"]) < 2 * nodes["y"].meta.nbytes  # a result is held anyway
+
+
+def test_a_gelu_keeps_its_product_and_neither_itself_nor_its_tanh() -> None:
+    text = """
+    graph g(%x: f32[64, 16] input 'x', %w: f32[16, 32] parameter 'w', %v: f32[32, 16] parameter 'v') {
+      %h: f32[64, 32] = matmul(%x, %w)
+      %c: f32[64, 32] = mul(%h, %h)
+      %i: f32[64, 32] = mul(%c, %h)
+      %t: f32[64, 32] = tanh(%i)
+      %g: f32[64, 32] = mul(%h, %t)
+      %y: f32[64, 16] = matmul(%g, %v)
+      return %y
+    }
+    """
+    parts = partition(joint_of(parse_graph(text)))
+    assert [parts.forward.outputs[i].name for i in parts.saved] == ["matmul"]

@@ -276,6 +276,8 @@ def _products() -> dict[str, Row]:
         "attention, 256": _of(_attention, *[normal(4, 8, 256, 64)] * 3),
         "causal attention, 256": _of(_causal, *[normal(4, 8, 256, 64)] * 3),
         "causal attention, 1024": _of(_causal, *[normal(1, 8, 1024, 64)] * 3),
+        "causal attention, 4096": _of(_causal, *[normal(1, 2, 4096, 64)] * 3),
+        "causal attention written out, 512": _of(_written_out, *[normal(1, 8, 512, 64)] * 3),
         "MLP": Row(None, (normal(256, 512),), layers=_mlp),
         "MLP of bf16": Row(None, (normal(256, 512),), layers=_mlp, dtype="bfloat16"),
         "cdist": _of(torch.cdist, normal(256, 64), normal(256, 64)),
@@ -288,6 +290,12 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
 
 def _causal(q: Any, k: Any, v: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _written_out(q: Any, k: Any, v: Any) -> Any:
+    scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+    hidden = torch.triu(torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool), 1)
+    return torch.softmax(scores.masked_fill(hidden, float("-inf")), -1) @ v
 
 
 def _mlp() -> Any:

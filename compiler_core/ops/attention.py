@@ -2,9 +2,10 @@
 
 In: q f[B, H, L, E], k f[B, K, S, E], v f[B, K, S, V], H a multiple of K; perhaps a mask of the scores' shape
 [B, H, L, S], added or (bool) True where a key is seen. attrs: scale; causal: query i sees keys 0..i; learned: whether a
-mask that is added takes a gradient. Out: one packed array f[*]: softmax(q k^T scale + mask) v as f[B, L, H, V], heads
-inside, where the next product wants them; and the logarithm of each softmax's denominator, f[B, H, L].
-A query that sees nothing, or only scores of -inf, gives 0, as torch's attention on the CPU does.
+mask that is added takes a gradient; strict: see below. Out: one packed array f[*]: softmax(q k^T scale + mask) v as
+f[B, L, H, V], heads inside, where the next product wants them; the logarithm of each softmax's denominator, f[B, H, L].
+A query that sees nothing, or only scores of -inf, gives 0, as torch's attention on the CPU does; if strict, NaN, as a
+softmax that is written out, and so do its gradients.
 
 `attention_backward` takes the cotangents of both parts, the packed result and the operands, computes the weights again
 from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed. Only what is
@@ -39,19 +40,28 @@ from compiler_core.ops.routine import Native, Routine, register_routine
 # ---- attention
 
 
-def _infer(*operands: TensorMeta, scale: float, causal: bool, learned: bool) -> TensorMeta:
+def _infer(*operands: TensorMeta, scale: float, causal: bool, learned: bool, strict: bool) -> TensorMeta:
     plan = check("attention", operands, causal)
     return operands[0].with_shape(packed_shape((), plan.result))
 
 
-def _eager(xp: Any, *operands: Array, scale: float, causal: bool, learned: bool) -> Array:
+def _eager(xp: Any, *operands: Array, scale: float, causal: bool, learned: bool, strict: bool) -> Array:
     plan = Plan.of([meta_of(x) for x in operands], causal)
-    return attention_numpy.forward(xp, plan, *operands, scale=scale)
+    return attention_numpy.forward(xp, plan, *operands, scale=scale, strict=strict)
 
 
 def _vjp(
-    g: Value, out: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, learned: bool
-) -> tuple[Value | None, ...]:
+    g: Value,
+    out: Value,
+    q: Value,
+    k: Value,
+    v: Value,
+    *mask: Value,
+    scale: float,
+    causal: bool,
+    learned: bool,
+    **_: Any,
+) -> tuple[Value | None, ...]:  # fmt: skip
     plan = composed.plan_of(q, k, v, causal)
     g_out, g_lse = unpack(g, plan.result)
     operands = (g_out, g_lse, out, q, k, v, *mask)
@@ -112,9 +122,9 @@ def _shapes(plan: Plan, kind: str) -> tuple[Shape, ...]:
 
 def _sample(plan: Plan, kind: str, first: bool) -> Sample:
     """kind: "none", "added" or "test"; first: of the forward."""
-    shapes, attrs = _shapes(plan, kind), {"scale": 0.4, "causal": plan.causal}
+    shapes, attrs = _shapes(plan, kind), dict[str, Any](scale=0.4, causal=plan.causal)
     if first:
-        attrs["learned"] = kind == "added"
+        attrs |= {"learned": kind == "added", "strict": plan.queries == 290}
     else:
         shapes = (*plan.result, packed_shape((), plan.result), *shapes)
     make = partial(_draw, shapes=shapes, keys=plan.keys, test=kind == "test")
@@ -138,7 +148,7 @@ _CASES: tuple[tuple[Plan, str], ...] = (
 # ---- registration
 
 
-def _flops(*metas: TensorMeta, scale: float, causal: bool, learned: bool = False) -> int:
+def _flops(*metas: TensorMeta, scale: float, causal: bool, **_: Any) -> int:
     is_forward = metas[0].ndim == 4 and metas[2].ndim == 4
     plan = Plan.of(metas if is_forward else metas[3:], causal)
     return plan.flops if is_forward else 5 * plan.flops // 2
@@ -173,5 +183,5 @@ ATTENTION_BACKWARD = register(
         dtypes=DTYPES,
     )
 )
-# the same, which takes no `learned`
+# the same, which take no `learned`
 COMPOSED: dict[Op, Callable[..., Value]] = {ATTENTION: composed.forward, ATTENTION_BACKWARD: composed.backward}

@@ -65,7 +65,7 @@ def scores_of(plan: Plan, q: Value, k: Value, mask: tuple[Value, ...], scale: fl
     return prims.where(below_diagonal(plan.scores, 0), scores, hidden) if plan.causal else scores
 
 
-def forward(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool) -> Value:
+def forward(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, strict: bool) -> Value:
     """The packed result of `attention`."""
     plan = plan_of(q, k, v, causal)
     scores = scores_of(plan, q, k, mask, scale)
@@ -73,7 +73,7 @@ def forward(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bo
     nothing = prims.eq(peak, prims.full_like(peak, -math.inf))
     weights = prims.exp(prims.sub(scores, _along(prims.where(nothing, prims.full_like(peak, 0), peak), plan.scores)))
     total = prims.sum(weights, (3,))
-    safe = prims.where(nothing, prims.full_like(peak, 1), total)
+    safe = prims.where(nothing, prims.full_like(peak, math.nan if strict else 1), total)
     weights = prims.div(weights, _along(safe, plan.scores))
     out = prims.matmul(weights, _repeated(plan, v))
     return pack_flat(heads_in(out), prims.add(peak, prims.log(safe)))

@@ -210,11 +210,11 @@ static void dc_softmax(T* scores, int64_t seen, T* greatest, T* sum, T* factors)
   for (int i = 0; i < W; ++i) sum[i] = total[i];
 }
 
-// Queries i0 .. i0 + DC_QUERIES of one head; out: the first of their rows.
+// Queries i0 .. i0 + DC_QUERIES of one head; out: the first of their rows. empty: what one that sees nothing gives.
 template <class A, class T>
 static void dc_attend(const dc_sizes& n, dc_operand<T> q, dc_operand<T> k, dc_operand<T> v,
-                      dc_operand<typename A::M> mask, T scale, int64_t b, int64_t h, int64_t i0, T* out, T* lse,
-                      T* at) {
+                      dc_operand<typename A::M> mask, T scale, T empty, int64_t b, int64_t h, int64_t i0, T* out,
+                      T* lse, T* at) {
   enum { W = A::W, R = A::R, EP = A::EP, EVP = A::EVP };
   const int64_t count = dc_at_most(n.queries - i0, DC_QUERIES), padded = dc_whole(count, W);
   const int64_t key_head = h / (n.heads / n.key_heads);
@@ -251,8 +251,8 @@ static void dc_attend(const dc_sizes& n, dc_operand<T> q, dc_operand<T> k, dc_op
         dc_product<T, 2, 1, EVP, W, W, 2>(values + e, scores, seen, results + (c * EVP + e) * W, factors);
     }
   }
-  for (int64_t i = 0; i < count; ++i) lse[i] = greatest[i] + dc_logarithm(sum[i]);
-  for (int64_t i = 0; i < padded; ++i) sum[i] = sum[i] == 0 ? (T)0 : 1 / sum[i];
+  for (int64_t i = 0; i < count; ++i) lse[i] = greatest[i] + dc_logarithm(sum[i]) + (sum[i] == 0 ? empty : (T)0);
+  for (int64_t i = 0; i < padded; ++i) sum[i] = sum[i] == 0 ? empty : 1 / sum[i];
   for (int64_t c = 0; c < padded / W; ++c)
     dc_store_panel<A, EVP>(results + c * EVP * W, sum + c * W, dc_at_most(count - c * W, W), (int64_t)A::EV, rows,
                            out + c * W * n.heads * A::EV, n.heads * A::EV);
@@ -270,12 +270,12 @@ static void dc_share_out(int64_t items, int64_t places, char* scratch, int64_t s
 // out: [batch, queries, heads, EV]. lse: [batch, heads, queries].
 template <class A, class T>
 static void dc_attention(const dc_sizes& n, dc_operand<T> q, dc_operand<T> k, dc_operand<T> v,
-                         dc_operand<typename A::M> mask, T scale, T* out, T* lse, char* scratch, int64_t share,
+                         dc_operand<typename A::M> mask, T scale, T empty, T* out, T* lse, char* scratch, int64_t share,
                          int64_t places) {
   const int64_t blocks = (n.queries + DC_QUERIES - 1) / DC_QUERIES, items = n.batch * n.heads * blocks;
   dc_share_out(items, places, scratch, share, [&](int64_t item, char* memory) {
     const int64_t h = item % n.heads, b = item / n.heads % n.batch, i0 = item / n.heads / n.batch * DC_QUERIES;
-    dc_attend<A>(n, q, k, v, mask, scale, b, h, i0, out + ((b * n.queries + i0) * n.heads + h) * A::EV,
+    dc_attend<A>(n, q, k, v, mask, scale, empty, b, h, i0, out + ((b * n.queries + i0) * n.heads + h) * A::EV,
                  lse + (b * n.heads + h) * n.queries + i0, (T*)memory);
   });
 }

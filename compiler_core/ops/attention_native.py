@@ -115,11 +115,12 @@ def _emit_forward(call: CCall) -> Iterator[str]:
     layouts = [array.layout for array in call.operands]
     plan, ctype = _plan(layouts, call.attrs, 0), _ctype(q)
     operands = ", ".join([*map(_of, (q, k, v)), _mask(mask, q), f"({ctype}){call.attrs['scale']!r}"])
+    nan, strict = '__builtin_nan("")', call.attrs["strict"]
     results = ", ".join(_addresses(call.result, plan.result))
     share, places = _forward_share(layouts, call.attrs), _forward_places(layouts, call.attrs)
     yield from _begin(plan, mask, ctype)
     yield f"    dc_attention<A>(n, {operands},"
-    yield f"      {results}, {call.scratch}, {share}, {places});"
+    yield f"      ({ctype}){nan if strict else 0}, {results}, {call.scratch}, {share}, {places});"
     yield "  }"
 
 

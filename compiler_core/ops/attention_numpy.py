@@ -45,7 +45,7 @@ def _scores(
     return scores  # type: ignore[no-any-return]
 
 
-def forward(xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, scale: float) -> Array:
+def forward(xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, scale: float, strict: bool) -> Array:
     """The packed result of `attention`."""
     out = xp.empty(plan.result[0], q.dtype)
     lse = xp.empty(plan.result[1], q.dtype)
@@ -57,9 +57,10 @@ def forward(xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, sca
             weights = xp.exp(scores, out=scores)
             total = weights.sum(-1, keepdims=True)
             found = xp.matmul(_grouped(plan, weights), v[:, :, None, :seen]).reshape(*plan.scores[:2], -1, v.shape[-1])
-            found /= xp.where(total == 0, q.dtype.type(1), total)
+            found /= total if strict else xp.where(total == 0, q.dtype.type(1), total)
             out[:, rows] = found.swapaxes(1, 2)
-            lse[:, :, rows] = (peak + xp.log(total))[..., 0]
+            logarithms = peak + xp.log(total)
+            lse[:, :, rows] = (xp.where(total == 0, np.nan, logarithms) if strict else logarithms)[..., 0]
     return xp.concatenate([out.reshape(-1), lse.reshape(-1)])  # type: ignore[no-any-return]
 
 

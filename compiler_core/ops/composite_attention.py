@@ -140,7 +140,7 @@ def _attended(
     if mask is not None:
         operands.append(_four(broadcast_to(mask, (*of.outer, plan.queries, plan.keys)), of.batch, of.heads))
     wide = [x if dtype_of(x) is dt.bool_ else cast(x, dtype.compute) for x in operands]
-    packed = prims.attention(*wide, scale=scale, causal=causal, learned=learned)
+    packed = prims.attention(*wide, scale=scale, causal=causal, learned=learned, strict=False)
     out = permute(unpack(packed, plan.result)[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
     return cast(reshape(out, (*of.outer, plan.queries, plan.value_width)), dtype)
 

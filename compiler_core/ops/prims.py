@@ -307,8 +307,8 @@ def cummin_places(x: Value, dim: int) -> Value:
 # ---- attention: see attention.py for what is packed
 
 
-def attention(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, learned: bool) -> Value:
-    return bind(OPS["attention"], q, k, v, *mask, scale=float(scale), causal=causal, learned=learned)
+def attention(q: Value, k: Value, v: Value, *mask: Value, **how: Any) -> Value:
+    return bind(OPS["attention"], q, k, v, *mask, **how)
 
 
 def attention_backward(*operands: Value, scale: float, causal: bool) -> Value:

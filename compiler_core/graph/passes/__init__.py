@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
+from compiler_core.graph.passes.attention import RecogniseAttention
 from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.cse import Cse
@@ -21,7 +22,7 @@ from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.rewrite import Pass
 from compiler_core.graph.verify import verify
 
-SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), Dce(), Rename())
+SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), RecogniseAttention(), Dce(), Rename())
 SIMPLIFY_JOINT: tuple[Pass, ...] = (
     Dce(),
     *(Fold(after_autograd=True), Canonicalise(after_autograd=True), Cse()),
@@ -53,6 +54,7 @@ __all__ = [
     "Expand",
     "Fold",
     "Pass",
+    "RecogniseAttention",
     "Rename",
     "run_passes",
 ]

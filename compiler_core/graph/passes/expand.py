@@ -57,7 +57,7 @@ def _expanded(rewriter: Rewriter, call: Call) -> Node | None:
 def _composed(rewriter: Rewriter, call: Call) -> Node | None:
     if call.op not in COMPOSED:
         return None
-    attrs = {name: call.attrs[name] for name in ("scale", "causal")}
+    attrs = {name: value for name, value in call.attrs.items() if name != "learned"}
     return _written(rewriter, call, COMPOSED[call.op], attrs)
 
 

@@ -233,3 +233,115 @@ def test_threads_take_blocks_of_queries_and_give_the_same_bits() -> None:
             found.append(outcome(dc, attention, arrays))
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# ---- attention that is written out
+
+
+def nano_gpt(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """As nanoGPT's slow path: a buffer says which keys are seen."""
+    scores = (q @ k.transpose(-2, -1)) * (1.0 / k.size(-1) ** 0.5)
+    scores = scores.masked_fill(mask[: q.shape[-2], : k.shape[-2]] == 0, float("-inf"))
+    return F.softmax(scores, dim=-1) @ v
+
+
+def made_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = q @ k.transpose(-2, -1) / 2.0
+    scores = scores.masked_fill(dc.ones(q.shape[-2], k.shape[-2]).tril() == 0, float("-inf"))
+    return dc.softmax(scores, dim=-1) @ v
+
+
+def upper_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    hidden = dc.triu(dc.ones(q.shape[-2], k.shape[-2], dtype=dc.bool), 1)
+    return dc.where(hidden, float("-inf"), q @ k.transpose(-2, -1)).softmax(-1) @ v
+
+
+def band_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    seen = dc.tril(dc.ones(q.shape[-2], k.shape[-2], dtype=dc.bool), 2)
+    return dc.where(seen, q @ k.transpose(-2, -1), float("-inf")).softmax(-1) @ v
+
+
+def added_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return F.softmax((q * 0.3) @ k.transpose(-2, -1) + mask, dim=-1) @ v
+
+
+def no_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return F.softmax(0.25 * q @ k.mT, dim=-1) @ v
+
+
+def kept_weights(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    weights = F.softmax(q @ k.mT, dim=-1)
+    return dc.cat([weights @ v, weights], -1)
+
+
+def kept_scores(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = q @ k.mT
+    return F.softmax(scores, dim=-1) @ v + scores.sum()
+
+
+def with_dropout(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return F.dropout(F.softmax(q @ k.mT, dim=-1), 0.5) @ v
+
+
+def over_rows(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return F.softmax(q @ k.mT, dim=-2) @ v
+
+
+def half_of_large(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return dc.where(mask == 0, -1e9, q @ k.mT).softmax(-1) @ v
+
+
+RECOGNISED = {nano_gpt: "test", made_mask: "causal", upper_mask: "causal", band_mask: "test", added_mask: "added",
+              no_mask: "none"}  # fmt: skip
+LEFT = (kept_weights, kept_scores, with_dropout, over_rows, half_of_large)
+
+
+def written_operands(shape: tuple[int, ...] = (2, 3, 8, 4)) -> list[Any]:
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal(shape) for _ in range(3)]
+    return [*arrays, np.tri(shape[-2])]
+
+
+def captured(function: Callable[..., Any], arrays: list[Any]) -> tuple[Graph, Any]:
+    seen: list[Graph] = []
+
+    def backend(graph: Graph, examples: Any) -> Any:
+        seen.append(graph)
+        return lambda *given: interpret(graph, given)
+
+    result = dc.compile(function, backend=backend, fullgraph=True)(*map(dc.tensor, arrays))
+    return seen[0], result.numpy()
+
+
+@pytest.mark.parametrize("function", RECOGNISED, ids=lambda f: f.__name__)
+def test_attention_that_is_written_out_becomes_the_op(function: Callable[..., Any]) -> None:
+    for arrays in (written_operands(), written_operands((5, 8, 4))):
+        graph, found = captured(function, arrays)
+        (call,) = (c for c in graph.calls if c.op.name == "attention")
+        kind = "causal" if call.attrs["causal"] else "none"
+        if len(call.args) == 4:
+            kind = "test" if call.args[3].dtype is bool_ else "added"
+        assert kind == RECOGNISED[function]
+        assert "exp" not in {c.op.name for c in graph.calls}
+        assert_alike([found], [function(*map(dc.tensor, arrays)).numpy()])
+    learned = function is added_mask
+    expected = outcome(dc, function, arrays, learned=learned)
+    assert_alike(outcome(dc, dc.compile(function, fullgraph=True), arrays, learned=learned), expected)
+
+
+@pytest.mark.parametrize("function", LEFT, ids=lambda f: f.__name__)
+def test_what_is_not_attention_alone_stays(function: Callable[..., Any]) -> None:
+    graph, _ = captured(function, written_operands())
+    assert "attention" not in {call.op.name for call in graph.calls}
+
+
+def test_a_written_out_query_that_sees_nothing_stays_nan() -> None:
+    arrays = written_operands()
+    arrays[3][3] = 0
+    for backend in ("aot_eager", "codegen"):
+        found = outcome(dc, dc.compile(nano_gpt, backend=backend), arrays, learned=False)
+        expected = outcome(dc, nano_gpt, arrays, learned=False)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-9, atol=1e-9)
+        assert np.isnan(found[0][:, :, 3]).all()
+        assert np.isnan(expected[3]).all()
+        assert np.isnan(found[3]).all()

@@ -5,6 +5,7 @@ In: anything. Out: nothing, or an AssertionError; a name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from compiler_core.tensor.tensor import Tensor
@@ -14,6 +15,13 @@ def _assert(condition: Any, message: str) -> None:
     """`assert condition, message`."""
     if not condition:
         raise AssertionError(message)
+
+
+def _check(cond: Any, message: Callable[[], str] | str | None = None) -> None:
+    """Raises a RuntimeError with `message`, or what it returns, unless `cond`."""
+    if not cond:
+        text = message() if callable(message) else message
+        raise RuntimeError(text or "Expected cond to be True, but got False.")
 
 
 def typename(obj: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 _SUBMODULES = """
 _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions errors fft
 func futures fx hub jit library linalg masked multiprocessing nn optim parity random serialization signal special
-storage testing utils version
+storage testing utils version types
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -27,7 +27,7 @@ absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
 """
 
 _CREATION = """
-arange empty empty_like eye from_numpy full full_like linspace ones ones_like tensor zeros
+arange empty empty_like eye frombuffer from_numpy full full_like linspace ones ones_like tensor zeros
 zeros_like
 """
 
@@ -101,7 +101,7 @@ _OTHERS = {
     ),
     "distcompile.storage": "UntypedStorage",
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
-    "distcompile.asking": "_assert typename",
+    "distcompile.asking": "_assert _check typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",
     "math": "inf nan pi e",

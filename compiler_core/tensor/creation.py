@@ -174,6 +174,24 @@ def from_numpy(array: Array) -> Tensor:
     return leaf(array)
 
 
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A 1-d Tensor of what a buffer (bytes, bytearray, memoryview) holds now: a copy, where torch shares the memory.
+
+    count: how many elements, -1 for all that are left. offset: bytes to leave out at the start.
+    Raises: ShapeError if the buffer is empty, or holds no such elements.
+    """
+    size, each = memoryview(buffer).nbytes, dtype.itemsize
+    if offset < 0 or offset >= size:
+        raise ShapeError("offset lies outside of the buffer", expected=f"0 <= offset < {size}", got=str(offset))
+    if count == 0 or count < -1 or (count > 0 and offset + count * each > size):
+        raise ShapeError(f"the buffer has not that many elements after byte {offset}",
+                         expected=f"-1, or 1 <= count <= {(size - offset) // each}", got=str(count))  # fmt: skip
+    if count < 0 and (size - offset) % each:
+        raise ShapeError("the buffer is no whole number of elements", expected=f"a multiple of {each} bytes",
+                         got=f"{size - offset} bytes after byte {offset}")  # fmt: skip
+    return leaf(np.frombuffer(buffer, dtype.numpy, count, offset).copy(), requires_grad)
+
+
 # ---- filled
 
 

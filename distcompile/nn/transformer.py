@@ -24,7 +24,7 @@ from distcompile.nn.normalization import LayerNorm
 Activation = Callable[[Tensor], Tensor]
 
 
-def _activation(activation: str | Activation) -> Activation:
+def _get_activation_fn(activation: str | Activation) -> Activation:
     if not isinstance(activation, str):
         return activation
     if activation not in ("relu", "gelu"):
@@ -54,7 +54,7 @@ class _Layer(Module):
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, device=device, dtype=dtype)
         self.norm_first = norm_first
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))

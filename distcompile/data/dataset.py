@@ -76,6 +76,48 @@ class ConcatDataset(Dataset[T_co]):
         return cast(T_co, self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)])
 
 
+class StackDataset(Dataset[Any]):
+    """Sample i is sample i of each data set: as a tuple; of those given by name, as a dict. All have one length."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ArgumentError("Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/"
+                                "output, but both types are given.")  # fmt: skip
+        self.datasets: Any = args or kwargs
+        lengths = {size_of(d) for d in self._each()}
+        if not lengths:
+            raise ArgumentError("At least one dataset should be passed")
+        if len(lengths) > 1:
+            raise ArgumentError("Size mismatch between datasets", got=str(sorted(lengths)))
+        (self._length,) = lengths
+
+    def _each(self) -> list[Any]:
+        return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
+
+    def _joined(self, samples: Iterable[Any]) -> Any:
+        return dict(zip(self.datasets, samples, strict=True)) if isinstance(self.datasets, dict) else tuple(samples)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._joined(d[index] for d in self._each())
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        """The samples at `indices`; each data set is asked once, if it can be."""
+        columns = [_samples(d, indices) for d in self._each()]
+        return [self._joined(row) for row in zip(*columns, strict=True)]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def _samples(dataset: Any, indices: list[Any]) -> list[Any]:
+    if not callable(getattr(dataset, "__getitems__", None)):
+        return [dataset[i] for i in indices]
+    found = list(dataset.__getitems__(indices))
+    if len(found) != len(indices):
+        raise ArgumentError("Nested dataset's output size mismatch.", expected=str(len(indices)), got=str(len(found)))
+    return found
+
+
 class ChainDataset(IterableDataset[T_co]):
     """The samples of several streams, one after the other."""
 

@@ -1,55 +1,33 @@
-"""DataLoader: batches of a data set, in a sampler's order, optionally fetched ahead by threads.
+"""DataLoader: batches of a data set, in a sampler's order, optionally fetched ahead by worker processes.
 
 In: a data set, how to sample and how to collate. Out: an iterable of batches.
 
-`num_workers=0` fetches in the caller. `num_workers=n` fetches in n threads of this process (not processes: nothing is
-pickled, and NumPy and file reads release the GIL); batches come out in the sampler's order all the same, and an error
-is raised where its batch would have come. Random transforms draw from a seed of their batch: equal for any n > 0.
-An iterable data set is read by one thread, as one stream.
-Limits: Python-heavy `__getitem__`s do not run in parallel; `pin_memory`, `multiprocessing_context` have no effect.
+`num_workers=0` fetches in the caller; `num_workers=n` in n processes (`workers.py`, `worker.py`): batches come out in
+the sampler's order all the same, an error is raised where its batch would have come, with the worker's traceback.
+Workers are forked unless `multiprocessing_context` says otherwise: then data set and functions are pickled. Each
+worker has a stream (IterableDataset) of its own to read: share it out by `get_worker_info`.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import threading
-from collections import deque
+import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from compiler_core.log import warn_once
-from compiler_core.tensor.creation import from_numpy
-from compiler_core.tensor.random import Generator, default_generator
+from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import randint
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
+from distcompile.data.fetch import Recipe
 from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-from distcompile.errors import ArgumentError, DataLoaderError
+from distcompile.data.worker import WorkerInfo, get_worker_info
+from distcompile.data.workers import Pass, Workers, context_of
+from distcompile.errors import ArgumentError
 
-Fetch = Callable[[], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """Which worker thread runs this. seed: the loader generator's seed plus id."""
-
-    id: int
-    num_workers: int
-    seed: int
-    dataset: Any
-
-
-_worker = threading.local()
-
-
-def get_worker_info() -> WorkerInfo | None:
-    """In a worker thread of a DataLoader on a map-style data set: which one. Elsewhere None."""
-    return getattr(_worker, "info", None)
+__all__ = ["DataLoader", "WorkerInfo", "get_worker_info"]
+_FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 
 
 class DataLoader:
@@ -80,9 +58,16 @@ class DataLoader:
             raise ArgumentError("num_workers and timeout should be non-negative", got=f"{num_workers}, {timeout}")
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
             raise ArgumentError("prefetch_factor and persistent_workers need num_workers > 0")
-        if pin_memory or multiprocessing_context is not None:
-            warn_once("data.loader", "DataLoader: pin_memory and multiprocessing_context have no effect (CPU, threads)")
+        if num_workers == 0 and timeout:
+            raise ArgumentError("timeout needs num_workers > 0")
+        if prefetch_factor is not None and prefetch_factor <= 0:
+            raise ArgumentError("prefetch_factor should be above zero", got=str(prefetch_factor))
+        if pin_memory:
+            warn_once("data.loader", "'pin_memory' argument is set as true but no accelerator is found, then device "
+                      "pinned memory won't be used.")  # fmt: skip
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
+        self.multiprocessing_context = multiprocessing_context
+        self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.worker_init_fn, self.generator, self.drop_last = worker_init_fn, generator, drop_last
         self._is_iterable = isinstance(dataset, IterableDataset)
@@ -94,6 +79,33 @@ class DataLoader:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
         batched = batch_size is not None or batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
+        self.persistent_workers = persistent_workers
+        self._workers: Workers | None = None
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and getattr(self, "_is_made", False):
+            raise ArgumentError(f"{name} attribute should not be set after DataLoader is initialized")
+        super().__setattr__(name, value)
+
+    @property
+    def multiprocessing_context(self) -> Any:
+        """How workers are started: a context of multiprocessing, or None."""
+        return self._context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, asked: Any) -> None:
+        if asked is not None and self.num_workers == 0:
+            raise ArgumentError("multiprocessing_context can only be used with num_workers > 0")
+        if isinstance(asked, str) and asked not in multiprocessing.get_all_start_methods():
+            raise ArgumentError("multiprocessing_context option should specify a valid start method",
+                                expected=str(multiprocessing.get_all_start_methods()), got=repr(asked))  # fmt: skip
+        if asked is not None and not isinstance(asked, (str, multiprocessing.context.BaseContext)):
+            raise TypeError(f"multiprocessing_context should be a context or a start method, got {asked!r}")
+        self._context = None if asked is None else context_of(asked)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_workers": None}
 
     def _check_sampling(
         self, batch_size: int | None, shuffle: bool, sampler: object, batch_sampler: object, drop_last: bool
@@ -124,104 +136,34 @@ class DataLoader:
         return size_of(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._is_iterable:
-            batches = self._stream()
-            return _ahead_of_stream(batches, self) if self.num_workers else batches
-        fetches = self._fetches()
-        return _ahead(fetches, self) if self.num_workers else (fetch() for fetch in fetches)
-
-    def _fetches(self) -> Iterator[Fetch]:
-        """One function a batch, in order; each can be called in any thread."""
-        if self.batch_sampler is None:
-            for index in self.sampler:
-                yield functools.partial(self._sample, index)
-            return
-        for indices in self.batch_sampler:
-            yield functools.partial(self._batch, indices)
-
-    def _sample(self, index: Any) -> Any:
-        return self.collate_fn(self.dataset[index])
-
-    def _batch(self, indices: list[Any]) -> Any:
-        return self.collate_fn(self._samples(indices))
-
-    def _samples(self, indices: list[Any]) -> Any:
-        if hasattr(self.dataset, "__getitems__"):
-            return self.dataset.__getitems__(indices)
-        return [self.dataset[index] for index in indices]
-
-    def _stream(self) -> Iterator[Any]:
-        samples = iter(self.dataset)
-        if self.batch_size is None:
-            yield from map(self.collate_fn, samples)
-            return
-        while batch := list(itertools.islice(samples, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield self.collate_fn(batch)
+        batched = self.batch_size is not None or self.batch_sampler is not None
+        recipe = Recipe(self.dataset, self._is_iterable, batched, self.batch_size, self.drop_last, self.collate_fn)
+        seed = _epoch_seed(self.generator)
+        entries = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if self.num_workers == 0:
+            return _here(recipe, entries)
+        workers = self._workers
+        if workers is None or not workers.is_open:
+            context = context_of(self.multiprocessing_context)
+            workers = Workers(context, self.num_workers, recipe, self.worker_init_fn, seed)
+        self._workers = workers if self.persistent_workers else None
+        return Pass(workers, iter(entries), self.prefetch_factor, self.in_order, self.timeout, self.persistent_workers)
 
 
-def _ahead(fetches: Iterator[Fetch], loader: DataLoader) -> Iterator[Any]:
-    """Run `fetches` in worker threads, a few batches ahead, and give their results in order."""
-    seed = _epoch_seed(loader)
-    ids = itertools.count()
-
-    def start_worker() -> None:
-        worker_id = next(ids)
-        _worker.info = WorkerInfo(worker_id, loader.num_workers, seed + worker_id, loader.dataset)
-        if loader.worker_init_fn is not None:
-            loader.worker_init_fn(worker_id)
-
-    pool = ThreadPoolExecutor(loader.num_workers, "DataLoader", start_worker)
-    tasks = (functools.partial(_seeded, seed + number, fetch) for number, fetch in enumerate(fetches))
-    pending: deque[Future[Any]] = deque()
-    try:
-        for task in itertools.islice(tasks, loader.num_workers * loader.prefetch_factor):
-            pending.append(pool.submit(task))
-        while pending:
-            batch = _result(pending.popleft(), loader)
-            for task in itertools.islice(tasks, 1):
-                pending.append(pool.submit(task))
-            yield batch
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+def _here(recipe: Recipe, entries: Iterable[Any]) -> Iterator[Any]:
+    """Batches fetched in this process."""
+    fetch = recipe.fetcher()
+    for entry in entries:
+        try:
+            batch = fetch(entry)
+        except StopIteration:
+            if recipe.is_stream:
+                return
+            raise
+        yield batch
 
 
-def _epoch_seed(loader: DataLoader) -> int:
+def _epoch_seed(generator: Generator | None) -> int:
     """A new seed at every pass, drawn from the loader's generator or the default one, as in torch."""
-    high, low = randint(0, 1 << 31, (2,), generator=loader.generator, device="cpu").numpy().tolist()
+    high, low = randint(0, 1 << 31, (2,), generator=generator, device="cpu").numpy().tolist()
     return int(high) << 31 | int(low)
-
-
-def _seeded(seed: int, fetch: Fetch) -> Any:
-    """Run `fetch` with this thread's default generator at the start of `seed`.
-
-    The seed belongs to the batch, not to the thread: its random transforms do not depend on which thread takes it.
-    """
-    state = np.array((seed, 0), np.uint64).view(np.uint8)
-    default_generator.set_state(from_numpy(state))
-    return fetch()
-
-
-def _result(future: Future[Any], loader: DataLoader) -> Any:
-    try:
-        return future.result(loader.timeout or None)
-    except TimeoutError as error:
-        if future.done():
-            raise  # the data set's own
-        raise DataLoaderError(f"DataLoader timed out after {loader.timeout} seconds") from error
-
-
-def _ahead_of_stream(batches: Iterator[Any], loader: DataLoader) -> Iterator[Any]:
-    """Read a stream in one thread, a few batches ahead."""
-    end, seed = object(), _epoch_seed(loader)
-    pool = ThreadPoolExecutor(1, "DataLoader")
-    following = functools.partial(next, batches, end)
-    pending: deque[Future[Any]] = deque([pool.submit(_seeded, seed, following)])
-    try:
-        for _ in range(loader.prefetch_factor - 1):
-            pending.append(pool.submit(following))
-        while (batch := _result(pending.popleft(), loader)) is not end:
-            pending.append(pool.submit(following))
-            yield batch
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)

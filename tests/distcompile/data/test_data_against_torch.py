@@ -76,3 +76,18 @@ def test_random_split_is_a_partition_of_torchs_sizes(lengths: list[Any]) -> None
     a, b = ours.random_split(range(10), lengths), theirs.random_split(range(10), lengths)
     assert [len(s) for s in a] == [len(s) for s in b]
     assert sorted(i for s in a for i in s) == list(range(10))
+
+
+def test_stacked_data_sets_equal_torchs() -> None:
+    results = []
+    for data in (ours, theirs):
+        row, named = data.StackDataset([1, 2, 3], Squares(3)), data.StackDataset(a=[1, 2, 3], b=Squares(3))
+        results.append(
+            [row[1], named[2], len(row), row.__getitems__([0, 2]), plain(list(data.DataLoader(named, batch_size=2)))]
+        )
+        for wrong in (lambda d=data: d.StackDataset(), lambda d=data: d.StackDataset([1], [1, 2])):
+            with pytest.raises(ValueError, match="dataset"):
+                wrong()
+        with pytest.raises(ValueError, match="both types"):
+            data.StackDataset([1], a=[1])
+    assert results[0] == results[1]

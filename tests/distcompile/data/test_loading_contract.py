@@ -1,14 +1,13 @@
-"""Samplers, data sets and loaders by their invariants: partitions, permutations, order, threads, named errors."""
+"""Samplers, data sets and loaders by their invariants: partitions, permutations, order, named errors."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from datasets_for_tests import Noisy, Squares, Stream
+from datasets_for_tests import Squares, Stream
 
 import distcompile as dc
 import distcompile.utils.data as ours
@@ -50,7 +49,7 @@ def test_an_impossible_rank_is_refused() -> None:
         ours.DistributedSampler(range(4), num_replicas=2, rank=2)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_streams_are_read_once_in_order(workers: int, batch_size: int | None) -> None:
     got = list(ours.DataLoader(Stream(), batch_size, num_workers=workers))
@@ -91,60 +90,6 @@ def test_random_samplers_draw_what_they_say() -> None:
     assert weighted.count(0) == 0
     assert weighted.count(2) / 8000 == pytest.approx(0.75, abs=0.02)
     assert sorted(ours.WeightedRandomSampler([0.0, 1.0, 3.0], 2, replacement=False)) == [1, 2]
-
-
-def test_worker_threads_know_who_they_are_and_errors_come_with_their_batch() -> None:
-    seen, started = set(), []
-
-    class Watching(Squares):
-        def __getitem__(self, i: int) -> int:
-            info = ours.get_worker_info()
-            assert info is not None
-            seen.add((info.id, info.num_workers, threading.current_thread().name[:10]))
-            if i == 5:
-                raise ValueError("sample five")
-            return i
-
-    loader = ours.DataLoader(Watching(8), 2, num_workers=2, worker_init_fn=started.append)
-    got = []
-    with pytest.raises(ValueError, match="sample five"):
-        got.extend(batch.tolist() for batch in loader)
-    assert got == [[0, 1], [2, 3]]
-    assert {s[1:] for s in seen} == {(2, "DataLoader")}
-    assert set(started) <= {0, 1}
-    assert ours.get_worker_info() is None
-
-
-@pytest.mark.parametrize("dataset", [Noisy(12), None])
-def test_random_transforms_depend_on_the_seed_and_the_pass_not_on_the_threads(dataset: Any) -> None:
-    class NoisyStream(ours.IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            return (i + dc.rand(()) for i in range(12))
-
-    def passes(workers: int) -> list[Any]:
-        dc.manual_seed(5)
-        loader = ours.DataLoader(dataset or NoisyStream(), 3, num_workers=workers)
-        return [[batch.tolist() for batch in loader] for _ in range(2)]
-
-    first, second = passes(1)
-    assert first != second
-    assert [first, second] == passes(3) == passes(2)
-    assert [[int(x) for x in batch] for batch in first] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
-
-
-def test_a_slow_batch_times_out_by_name() -> None:
-    release = threading.Event()
-
-    class Stuck(Squares):
-        def __getitem__(self, i: int) -> int:
-            release.wait(20)
-            return i
-
-    try:
-        with pytest.raises(DataLoaderError, match="timed out"):
-            next(iter(ours.DataLoader(Stuck(4), 2, num_workers=1, timeout=0.05)))
-    finally:
-        release.set()
 
 
 @pytest.mark.parametrize(

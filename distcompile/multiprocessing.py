@@ -1,15 +1,198 @@
-"""torch.multiprocessing.spawn: not offered, for ranks are started by MPI; says how.
+"""torch.multiprocessing's names: Python's multiprocessing, and `spawn`, which runs a function in several processes.
 
-In: a script that starts its own ranks. Out: LaunchError with the command that starts them.
+In: a function of (number of the process, *args). Out: its processes, ended; or, if one fails, the others ended and an
+error with the failed one's traceback. Tensors go to other processes as copies: nothing is shared, so
+`Tensor.share_memory_` is refused, and the sharing strategies are names. Processes that are started here are no ranks:
+ranks come from MPI, and `init_process_group` says so where a script takes them for some (`environment.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+import ctypes
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from multiprocessing import *  # noqa: F403  # all of Python's names are torch's too
+from pathlib import Path
+from typing import Any
 
-from distcompile.distributed.environment import command
-from distcompile.distributed.errors import LaunchError
+from distcompile.distributed.environment import MPI_PREFIXES
+from distcompile.errors import ArgumentError
+
+__all__ = [
+    *multiprocessing.__all__,
+    "ProcessContext",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "SpawnContext",
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "set_sharing_strategy",
+    "spawn",
+    "start_processes",
+]
+
+GRACE_S = 30.0  # how long the others may take to end after one has failed
+_STRATEGIES = {"file_descriptor", "file_system"}
+_strategy = ["file_descriptor"]
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessException(RuntimeError):
+    """A process failed. error_index: its number. error_pid: its id."""
+
+    def __init__(self, msg: str, error_index: int, pid: int) -> None:
+        super().__init__(msg)
+        self.msg, self.error_index, self.error_pid = msg, error_index, pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.msg, self.error_index, self.error_pid)
+
+
+class ProcessRaisedException(ProcessException):
+    """A process failed with an error: the text holds its traceback."""
+
+
+class ProcessExitedException(ProcessException):
+    """A process ended on its own, or by a signal. exit_code: below zero, the signal."""
+
+    def __init__(
+        self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
+    ) -> None:
+        super().__init__(msg, error_index, error_pid)
+        self.exit_code, self.signal_name = exit_code, signal_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.msg, self.error_index, self.error_pid, self.exit_code, self.signal_name)
+
+
+def _run(fn: Callable[..., Any], number: int, args: tuple[Any, ...], said: str, parent: int) -> None:
+    """The process: call, and leave the traceback of an error in the file `said`."""
+    _end_with(parent)
+    for name in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
+        del os.environ[name]  # this is not the rank that started it
+    try:
+        fn(number, *args)
+    except KeyboardInterrupt:
+        pass  # the parent hears it too
+    except Exception:  # noqa: BLE001  # the parent raises it
+        Path(said).write_bytes(pickle.dumps(traceback.format_exc()))
+        sys.exit(1)
+
+
+def _end_with(parent: int) -> None:
+    """Have this process interrupted when its parent is gone (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class ProcessContext:
+    """Processes under way. join() waits for them."""
+
+    def __init__(self, processes: list[Any], error_files: list[str]) -> None:
+        self.processes, self.error_files = processes, error_files
+        self.sentinels = {process.sentinel: index for index, process in enumerate(processes)}
+
+    def pids(self) -> list[int]:
+        """The ids of the processes."""
+        return [int(process.pid) for process in self.processes]
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Wait for one more to end; True when all have. timeout, grace_period: seconds.
+
+        Raises: ProcessRaisedException or ProcessExitedException if one failed: the others are ended then.
+        """
+        if not self.sentinels:
+            return True
+        ready: Iterable[Any] = multiprocessing.connection.wait(list(self.sentinels), timeout)
+        failed = None
+        for sentinel in ready:
+            index = self.sentinels.pop(sentinel)
+            self.processes[index].join()
+            if self.processes[index].exitcode != 0:
+                failed = index
+                break
+        if failed is None:
+            if not self.sentinels:
+                self._forget()
+            return not self.sentinels
+        self._end_others(GRACE_S if grace_period is None else grace_period)
+        raise self._error(failed)
+
+    def _end_others(self, grace_s: float) -> None:
+        for process in self.processes:
+            if process.is_alive():
+                process.terminate()
+        end = time.monotonic() + grace_s
+        for process in self.processes:
+            process.join(max(0.0, end - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def _error(self, index: int) -> ProcessException:
+        process, said = self.processes[index], Path(self.error_files[index])
+        text = pickle.loads(said.read_bytes()) if said.exists() and said.stat().st_size else ""
+        self._forget()
+        pid, code = int(process.pid), int(process.exitcode)
+        if text:
+            message = f"\n\n-- Process {index} terminated with the following error:\n{text}"
+            return ProcessRaisedException(message, index, pid)
+        if code < 0:
+            name = signal.Signals(-code).name
+            return ProcessExitedException(f"process {index} terminated with signal {name}", index, pid, code, name)
+        return ProcessExitedException(f"process {index} terminated with exit code {code}", index, pid, code)
+
+    def _forget(self) -> None:
+        for said in self.error_files:
+            Path(said).unlink(missing_ok=True)
+
+
+SpawnContext = ProcessContext
+
+
+def start_processes(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+    numa_options: object = None,
+) -> ProcessContext | None:
+    """Call fn(i, *args) in `nprocs` processes, i from 0. join: wait for all, else give the ProcessContext.
+
+    Raises: ProcessRaisedException with the traceback of the first that fails, ProcessExitedException for one that ends
+    otherwise; ArgumentError for an unknown start method.
+    """
+    if start_method not in multiprocessing.get_all_start_methods():
+        raise ArgumentError(f"no such start method: {start_method!r}",
+                            expected=", ".join(multiprocessing.get_all_start_methods()))  # fmt: skip
+    context: Any = multiprocessing.get_context(start_method)
+    processes, files = [], []
+    for number in range(nprocs):
+        handle, said = tempfile.mkstemp(prefix="distcompile-spawn-", suffix=".pickle")
+        os.close(handle)
+        process = context.Process(target=_run, args=(fn, number, args, said, os.getpid()), daemon=daemon)
+        process.start()
+        processes.append(process)
+        files.append(said)
+    started = ProcessContext(processes, files)
+    if not join:
+        return started
+    while not started.join():
+        pass
+    return None
 
 
 def spawn(
@@ -19,10 +202,22 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = "spawn",
-) -> NoReturn:
-    """Always raises LaunchError: call `fn(rank, *args)` in a script that distcompile-run starts on `nprocs` ranks."""
-    raise LaunchError(
-        f"ranks are started by MPI, not by spawn({getattr(fn, '__name__', fn)}, nprocs={nprocs})",
-        remedy=f"call the function with distcompile.distributed.get_rank() in its place, and start the script with: "
-        f"{command(nprocs)}",
-    )
+) -> ProcessContext | None:
+    """`start_processes`, with fresh interpreters."""
+    return start_processes(fn, args, nprocs, join, daemon, start_method)
+
+
+def get_all_sharing_strategies() -> set[str]:
+    """torch's names of ways to share memory. Tensors are copied here, in any."""
+    return set(_STRATEGIES)
+
+
+def get_sharing_strategy() -> str:
+    """The one that was set."""
+    return _strategy[0]
+
+
+def set_sharing_strategy(new_strategy: str) -> None:
+    """Take note of a way to share memory. Raises AssertionError for an unknown one, as torch."""
+    assert new_strategy in _STRATEGIES, f"unknown sharing strategy {new_strategy!r}"
+    _strategy[0] = new_strategy

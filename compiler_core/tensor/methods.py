@@ -287,8 +287,16 @@ def _clamp_max(self: Tensor, max: Any) -> Tensor:
 
 
 def _pin_memory(self: Tensor) -> Tensor:
-    """This tensor: there is nothing to pin it for, or to share it with."""
+    """This tensor: there is nothing to pin it for."""
     return self
+
+
+def _share_memory(self: Tensor) -> Tensor:
+    """Not offered: what another process writes would not be seen here. Raises DeviceError."""
+    raise DeviceError(
+        "share_memory_() is not offered: other processes get copies of tensors",
+        remedy="send results back (a Queue, a Pipe), or train with DistributedDataParallel",
+    )
 
 
 class Methods:
@@ -344,7 +352,7 @@ class Methods:
     layout = property(lambda self: strided)
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
-    cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _pin_memory
+    cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _share_memory
     is_signed, is_nonzero = _is_signed, _is_nonzero
     clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
     nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")

@@ -2,17 +2,18 @@
 
 In: an object in the worker. Out: the same in the loader's process. The object is pickled with its arrays apart
 (protocol 5). Arrays of together more than `LARGE` bytes lie in an anonymous memory file (memfd) whose descriptor goes
-through the socket: one copy, nothing to clean up after a process that was killed. Elsewhere than on Linux they go
+through the socket: nothing to clean up after a process that was killed. Elsewhere than on Linux they go
 through the pipe.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 from multiprocessing import reduction
 from typing import Any
+
+import numpy as np
 
 LARGE = 1 << 16  # bytes
 _ALIGNMENT = 64
@@ -67,10 +68,14 @@ def _send_memory(connection: Any, views: list[memoryview], sizes: list[int]) -> 
 
 
 def _receive_memory(connection: Any, sizes: list[int]) -> list[memoryview]:
+    """The buffers, copied out: a mapping would keep a descriptor open for as long as the batch lives."""
     handle = reduction.recv_handle(connection)
     begins, end = _places(sizes)
+    whole = np.empty(end, np.uint8).data
     try:
-        whole = memoryview(mmap.mmap(handle, end))
+        read = 0
+        while read < end:
+            read += os.preadv(handle, [whole[read:]], read)
     finally:
         os.close(handle)
     return [whole[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]

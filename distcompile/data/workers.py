@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import time
 import weakref
@@ -33,7 +34,7 @@ class Workers:
         self.pipes: list[Any] = []
         self.processes: list[Any] = []
         self.epoch = -1
-        self._stop = weakref.finalize(self, _stop, self.pipes, self.processes)
+        self._stop = weakref.finalize(self, _stop, os.getpid(), self.pipes, self.processes)
         forks = context.get_start_method() == "fork"
         for worker_id in range(count):
             ours, theirs = context.Pipe(duplex=True)
@@ -93,7 +94,9 @@ class Workers:
         )
 
 
-def _stop(pipes: list[Any], processes: list[Any]) -> None:
+def _stop(owner: int, pipes: list[Any], processes: list[Any]) -> None:
+    if os.getpid() != owner:  # a copy of the loader in a process that was forked
+        return
     for pipe in pipes:
         with contextlib.suppress(OSError, ValueError):
             pipe.send(None)

@@ -28,6 +28,8 @@ OTHER_VARIABLES = (
     ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
     ("Slurm", "SLURM_NTASKS", "SLURM_PROCID"),
 )
+# how the variables begin by which a launcher's process finds its world
+MPI_PREFIXES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "MPI_LOCAL")
 SCHEMES = ("env", "tcp", "file")
 
 

@@ -1,152 +1,279 @@
 """torch.utils._pytree's names: nested containers as a flat list of leaves, and back; functions over all leaves.
 
-In: trees of list, tuple, named tuple, dict, OrderedDict, defaultdict, deque and registered types; all else is a leaf,
-None too. Out: leaves, from left to right (dicts in their order), and a `TreeSpec` that compares by value.
+In: trees of list, tuple, Size, named tuple, dict, OrderedDict, defaultdict, deque and registered types; all else is a
+leaf, None too. Out: leaves, from left to right (dicts in their order), paths of keys, and a `TreeSpec` that compares
+by value. What stands beside a tree (`tree_map` of several) must have its containers, dicts in any order, and may be
+deeper. `_pytree_specs.py` holds the shapes and their JSON.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import dataclasses
+import functools
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterable, Iterator
+from types import UnionType
 from typing import Any
 
+from compiler_core.tensor.tensor import Size
 from distcompile.errors import ArgumentError
+from distcompile.utils._pytree_specs import (
+    NODES,
+    Context,
+    DumpableContext,
+    FlattenFn,
+    FlattenKeysFn,
+    FromDumpableContextFn,
+    GetAttrKey,
+    KeyEntry,
+    LeafSpec,
+    MappingKey,
+    Node,
+    PyTree,
+    SequenceKey,
+    ToDumpableContextFn,
+    TreeSpec,
+    UnflattenFn,
+    is_namedtuple,
+    is_namedtuple_class,
+    is_namedtuple_instance,
+    is_structseq,
+    is_structseq_class,
+    is_structseq_instance,
+    node_type,
+    treespec_dict,
+    treespec_dumps,
+    treespec_leaf,
+    treespec_list,
+    treespec_loads,
+    treespec_pprint,
+    treespec_tuple,
+)
 
-__all__ = [
-    "MappingKey",
-    "TreeSpec",
-    "register_pytree_node",
-    "tree_all",
-    "tree_any",
-    "tree_flatten",
-    "tree_leaves",
-    "tree_map",
-    "tree_map_",
-    "tree_map_only",
-    "tree_structure",
-    "tree_unflatten",
-]
-
+PyTreeSpec = TreeSpec
 IsLeaf = Callable[[Any], bool]
-Flatten = Callable[[Any], tuple[list[Any], Any]]
-Unflatten = Callable[[Iterable[Any], Any], Any]
+KeyPath = tuple[Any, ...]
+__all__ = [
+    "Context", "DumpableContext", "FlattenFn", "FromDumpableContextFn", "GetAttrKey", "KeyEntry", "KeyPath",
+    "LeafSpec", "MappingKey", "PyTree", "PyTreeSpec", "SequenceKey", "ToDumpableContextFn", "TreeSpec", "UnflattenFn",
+    "is_namedtuple", "is_namedtuple_class", "is_namedtuple_instance", "is_structseq", "is_structseq_class",
+    "is_structseq_instance", "key_get", "keystr", "register_constant", "register_dataclass", "register_pytree_node",
+    "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path", "tree_is_leaf",
+    "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
+    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dict", "treespec_dumps", "treespec_leaf",
+    "treespec_list", "treespec_loads", "treespec_pprint", "treespec_tuple",
+]  # fmt: skip
+SUPPORTED_NODES = NODES
 
 
-def _keyed(tree: Any) -> tuple[list[Any], Any]:
-    return list(tree.values()), list(tree)
+# ---- the containers
 
 
-_NODES: dict[type, tuple[Flatten, Unflatten]] = {
-    list: (lambda t: (list(t), None), lambda values, _: list(values)),
-    tuple: (lambda t: (list(t), None), lambda values, _: tuple(values)),
-    deque: (lambda t: (list(t), t.maxlen), lambda values, maxlen: deque(values, maxlen)),
-    dict: (_keyed, lambda values, keys: dict(zip(keys, values, strict=True))),
-    OrderedDict: (_keyed, lambda values, keys: OrderedDict(zip(keys, values, strict=True))),
-    defaultdict: (
-        lambda t: (list(t.values()), (t.default_factory, list(t))),
-        lambda values, context: defaultdict(context[0], zip(context[1], values, strict=True)),
-    ),
-}
+def _list_flatten(d: Any) -> tuple[list[Any], Context]:
+    return list(d), None
 
 
-@dataclass(frozen=True)
-class TreeSpec:
-    """A container's shape. type: None for a leaf. context: its keys, or what else builds it again."""
-
-    type: Any
-    context: Any
-    children_specs: tuple[TreeSpec, ...]
-
-    @property
-    def num_leaves(self) -> int:
-        return 1 if self.type is None else sum(child.num_leaves for child in self.children_specs)
-
-    def is_leaf(self) -> bool:
-        return self.type is None
+def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[KeyEntry, Any]], Context]:
+    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
 
 
-_LEAF = TreeSpec(None, None, ())
+def _dict_flatten(d: Any) -> tuple[list[Any], Context]:
+    return list(d.values()), list(d)
 
 
-@dataclass(frozen=True)
-class MappingKey:
-    """Where in a mapping a child stands."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-    def get(self, mapping: Any) -> Any:
-        """The child."""
-        return mapping[self.key]
+def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[KeyEntry, Any]], Context]:
+    return [(MappingKey(k), v) for k, v in d.items()], list(d)
 
 
-def _dict_flatten(d: Any) -> tuple[list[Any], list[Any]]:
-    """(values, keys) of a mapping."""
-    return _keyed(d)
-
-
-def _dict_unflatten(values: Iterable[Any], context: list[Any]) -> dict[Any, Any]:
-    """The dict of these values and keys."""
+def _dict_unflatten(values: Iterable[Any], context: Context) -> dict[Any, Any]:
     return dict(zip(context, values, strict=True))
 
 
-def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[MappingKey, Any]], list[Any]]:
-    """([(key, value)], keys) of a mapping."""
-    values, keys = _keyed(d)
-    return [(MappingKey(key), value) for key, value in zip(keys, values, strict=True)], keys
+def _defaultdict_dump(context: Context) -> Any:
+    factory, keys = context
+    return {
+        "default_factory_module": factory.__module__ if factory else None,
+        "default_factory_name": factory.__qualname__ if factory else None,
+        "dict_context": keys,
+    }
 
 
-def register_pytree_node(cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **names: Any) -> None:
-    """Make a class a container: flatten_fn gives (children, context), unflatten_fn(children, context) the object."""
-    if cls in _NODES:
+def _defaultdict_load(said: Any) -> Context:
+    import importlib
+
+    module, name = said["default_factory_module"], said["default_factory_name"]
+    return [getattr(importlib.import_module(module), name) if module else None, said["dict_context"]]
+
+
+def _add(cls: type, flatten: FlattenFn, unflatten: UnflattenFn, with_keys: FlattenKeysFn | None, **rest: Any) -> None:
+    name = rest.pop("name", f"{cls.__module__}.{cls.__qualname__}")
+    NODES[cls] = Node(cls, flatten, unflatten, with_keys, name, **rest)
+
+
+_add(list, _list_flatten, lambda values, _: list(values), _list_flatten_with_keys)
+_add(tuple, _list_flatten, lambda values, _: tuple(values), _list_flatten_with_keys)
+_add(Size, _list_flatten, lambda values, _: Size(values), _list_flatten_with_keys, name="torch.Size")
+_add(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys)
+_add(OrderedDict, _dict_flatten, lambda v, c: OrderedDict(zip(c, v, strict=True)), _dict_flatten_with_keys)
+_add(
+    defaultdict,
+    lambda d: (list(d.values()), [d.default_factory, list(d)]),
+    lambda values, context: defaultdict(context[0], zip(context[1], values, strict=True)),
+    lambda d: (_dict_flatten_with_keys(d)[0], [d.default_factory, list(d)]),
+    dump=_defaultdict_dump,
+    load=_defaultdict_load,
+)
+_add(
+    deque,
+    lambda d: (list(d), d.maxlen),
+    lambda values, maxlen: deque(values, maxlen),
+    lambda d: (_list_flatten_with_keys(d)[0], d.maxlen),
+)
+
+
+def register_pytree_node(
+    cls: type,
+    flatten_fn: FlattenFn,
+    unflatten_fn: UnflattenFn,
+    *,
+    serialized_type_name: str | None = None,
+    to_dumpable_context: ToDumpableContextFn | None = None,
+    from_dumpable_context: FromDumpableContextFn | None = None,
+    flatten_with_keys_fn: FlattenKeysFn | None = None,
+) -> None:
+    """Make a class a container: flatten_fn gives (children, context), unflatten_fn(children, context) the object.
+
+    Raises: ArgumentError for a class that is one.
+    """
+    if cls in NODES:
         raise ArgumentError(f"{cls} is already registered as pytree node.")
-    _NODES[cls] = (flatten_fn, unflatten_fn)
+    if (to_dumpable_context is None) ^ (from_dumpable_context is None):
+        raise ArgumentError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or registered.")
+    NODES[cls] = Node(
+        cls,
+        flatten_fn,
+        unflatten_fn,
+        flatten_with_keys_fn,
+        serialized_type_name,
+        to_dumpable_context,
+        from_dumpable_context,
+    )
 
 
-def _node(tree: Any) -> tuple[Any, list[Any], Any] | None:
+_register_pytree_node = _private_register_pytree_node = register_pytree_node
+
+
+def _deregister_pytree_node(cls: type) -> None:
+    """Make a class a leaf again."""
+    del NODES[cls]
+
+
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: list[str] | None = None,
+    drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """Make a data class a container of its fields. Raises ArgumentError for what is none, or lacks such a field."""
+    if not dataclasses.is_dataclass(cls):
+        raise ArgumentError(f"register_dataclass() can only be used with dataclasses, got {cls}")
+    own = [f.name for f in dataclasses.fields(cls) if f.init]
+    names = own if field_names is None else list(field_names)
+    kept = [name for name in names if name not in (drop_field_names or [])]
+    if not set(kept) <= set(own):
+        raise ArgumentError(f"{cls} has no fields {sorted(set(kept) - set(own))}")
+
+    def flatten_with_keys(obj: Any) -> tuple[list[tuple[KeyEntry, Any]], Context]:
+        present = [name for name in kept if getattr(obj, name) is not None]
+        rest = [name for name in kept if name not in present]  # None: not a leaf
+        return [(GetAttrKey(name), getattr(obj, name)) for name in present], [present, rest]
+
+    def flatten(obj: Any) -> tuple[list[Any], Context]:
+        pairs, context = flatten_with_keys(obj)
+        return [value for _, value in pairs], context
+
+    def unflatten(values: Iterable[Any], context: Context) -> Any:
+        return cls(**dict(zip(context[0], values, strict=True)), **dict.fromkeys(context[1]))
+
+    register_pytree_node(
+        cls, flatten, unflatten, serialized_type_name=serialized_type_name, flatten_with_keys_fn=flatten_with_keys
+    )
+
+
+def register_constant(cls: type) -> None:
+    """Make a class a container without leaves: an object of it is part of the tree's shape. It must compare by value.
+
+    Raises: TypeError for one that compares by identity.
+    """
+    if getattr(cls, "__eq__") is object.__eq__:  # noqa: B009
+        raise TypeError(f"register_constant(cls) expects `cls` to have a non-default `__eq__` implementation: {cls}")
+    register_pytree_node(cls, lambda x: ([], x), lambda _, context: context, flatten_with_keys_fn=lambda x: ([], x))
+
+
+# ---- to leaves and back
+
+
+def _children(tree: Any, is_leaf: IsLeaf | None) -> tuple[Any, list[Any], Context] | None:
     """(type, children, context), or None for a leaf."""
-    kind = type(tree)
-    if isinstance(tree, tuple) and hasattr(kind, "_fields") and kind not in _NODES:
-        return kind, list(tree), None
-    if kind not in _NODES:
+    if is_leaf is not None and is_leaf(tree):
         return None
-    children, context = _NODES[kind][0](tree)
+    kind = node_type(tree)
+    if kind is None:
+        return None
+    if kind is namedtuple:
+        return kind, list(tree), type(tree)
+    children, context = NODES[kind].flatten(tree)
     return kind, list(children), context
+
+
+def tree_is_leaf(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether it is a leaf."""
+    return node_type(tree) is None or (is_leaf is not None and is_leaf(tree))
+
+
+def _is_leaf(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    return tree_is_leaf(tree, is_leaf)
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
     """(leaves, spec). is_leaf: stops at what it is true of."""
-    found = None if is_leaf is not None and is_leaf(tree) else _node(tree)
+    leaves: list[Any] = []
+    return leaves, _flatten_into(tree, leaves, is_leaf)
+
+
+def _flatten_into(tree: Any, leaves: list[Any], is_leaf: IsLeaf | None) -> TreeSpec:
+    found = _children(tree, is_leaf)
     if found is None:
-        return [tree], _LEAF
+        leaves.append(tree)
+        return treespec_leaf()
     kind, children, context = found
-    pairs = [tree_flatten(child, is_leaf) for child in children]
-    return [leaf for leaves, _ in pairs for leaf in leaves], TreeSpec(kind, context, tuple(spec for _, spec in pairs))
+    return TreeSpec(kind, context, [_flatten_into(child, leaves, is_leaf) for child in children])
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
     """The tree of this spec with these leaves. Raises ArgumentError for another number of them."""
-    given = list(leaves)
-    if len(given) != treespec.num_leaves:
-        raise ArgumentError("tree_unflatten: leaves do not fit the spec", expected=str(treespec.num_leaves),
-                            got=str(len(given)))  # fmt: skip
-    if treespec.is_leaf():
-        return given[0]
-    children, start = [], 0
-    for child in treespec.children_specs:
-        children.append(tree_unflatten(given[start : start + child.num_leaves], child))
-        start += child.num_leaves
-    if treespec.type in _NODES:
-        return _NODES[treespec.type][1](children, treespec.context)
-    return treespec.type(*children)  # a named tuple
+    return treespec.unflatten(leaves)
+
+
+def tree_iter(tree: Any, is_leaf: IsLeaf | None = None) -> Iterator[Any]:
+    """The leaves, one by one."""
+    found = _children(tree, is_leaf)
+    if found is None:
+        yield tree
+        return
+    for child in found[1]:
+        yield from tree_iter(child, is_leaf)
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """The leaves alone."""
-    return tree_flatten(tree, is_leaf)[0]
+    return list(tree_iter(tree, is_leaf))
+
+
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of a call's arguments."""
+    return [leaf for value in (*args, *kwargs.values()) for leaf in tree_iter(value)]
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeSpec:
@@ -154,36 +281,129 @@ def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeSpec:
     return tree_flatten(tree, is_leaf)[1]
 
 
+# ---- with paths
+
+
+def tree_flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
+    """((path, leaf) of each, spec). Raises ArgumentError for a registered class without flatten_with_keys_fn."""
+    return list(_with_paths((), tree, is_leaf)), tree_structure(tree, is_leaf)
+
+
+def _with_paths(path: KeyPath, tree: Any, is_leaf: IsLeaf | None) -> Iterator[tuple[KeyPath, Any]]:
+    found = _children(tree, is_leaf)
+    if found is None:
+        yield path, tree
+        return
+    kind, children, _ = found
+    if kind is namedtuple:
+        keys: list[Any] = [GetAttrKey(name) for name in type(tree)._fields]
+    else:
+        with_keys = NODES[kind].flatten_with_keys
+        if with_keys is None:
+            raise ArgumentError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
+                                "flatten_with_keys_fn argument to register_pytree_node.")  # fmt: skip
+        keys = [key for key, _ in with_keys(tree)[0]]
+    for key, child in zip(keys, children, strict=True):
+        yield from _with_paths((*path, key), child, is_leaf)
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[KeyPath, Any]]:
+    """(path, leaf) of each."""
+    return list(_with_paths((), tree, is_leaf))
+
+
+def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """`tree_map` of func(path, leaf, ...)."""
+    pairs, spec = tree_flatten_with_path(tree, is_leaf)
+    columns = [spec.flatten_up_to(rest) for rest in rests]
+    return spec.unflatten(func(path, leaf, *more) for (path, leaf), *more in zip(pairs, *columns, strict=True))
+
+
+def keystr(kp: KeyPath) -> str:
+    """A path as text: "['a'][0].x"."""
+    return "".join(map(str, kp))
+
+
+def key_get(obj: Any, kp: KeyPath) -> Any:
+    """What stands at a path."""
+    return functools.reduce(lambda at, key: key.get(at), kp, obj)
+
+
+# ---- functions over the leaves
+
+
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """A tree of func(leaf, ...), the other leaves those at the same place of `rests`, which have tree's structure."""
+    """A tree of func(leaf, ...), the others what stands at the same place of `rests`. Raises ArgumentError."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    others = []
-    for rest in rests:
-        more, shape = tree_flatten(rest, is_leaf)
-        if shape != spec:
-            raise ArgumentError("tree_map: trees differ", expected=str(spec), got=str(shape))
-        others.append(more)
-    return tree_unflatten([func(*row) for row in zip(leaves, *others, strict=True)], spec)
+    return spec.unflatten(map(func, leaves, *[spec.flatten_up_to(rest) for rest in rests]))
 
 
 def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
     """Call func at every leaf, for its effect; gives the tree back."""
-    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    leaves, spec = tree_flatten(tree, is_leaf)
+    for _ in map(func, leaves, *[spec.flatten_up_to(rest) for rest in rests]):
+        pass
     return tree
 
 
-def tree_map_only(type_or_types: Any, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None) -> Any:
+def map_only(type_or_types_or_pred: Any, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """A decorator: the function at values of a type (a type, several, or a predicate), others stay."""
+    hit = _predicate(type_or_types_or_pred)
+    return lambda func: lambda x: func(x) if hit(x) else x
+
+
+def _predicate(types: Any) -> Callable[[Any], bool]:
+    if isinstance(types, (type, tuple, UnionType)):
+        return lambda x: isinstance(x, types)
+    if not callable(types):
+        raise TypeError("Argument must be a type, a tuple of types, or a callable.")
+    found: Callable[[Any], bool] = types
+    return found
+
+
+def tree_map_only(
+    type_or_types_or_pred: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None
+) -> Any:
     """`tree_map` at the leaves of a type (a type, several, or a predicate); the others stay."""
-    is_type = isinstance(type_or_types, (type, tuple))
-    hit = (lambda leaf: isinstance(leaf, type_or_types)) if is_type else type_or_types
-    return tree_map(lambda leaf: func(leaf) if hit(leaf) else leaf, tree, is_leaf=is_leaf)
+    return tree_map(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
+
+
+def tree_map_only_(
+    type_or_types_or_pred: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None
+) -> Any:
+    """`tree_map_` at the leaves of a type."""
+    return tree_map_(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
 def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf | None = None) -> bool:
     """Whether it holds of every leaf."""
-    return all(map(pred, tree_leaves(tree, is_leaf)))
+    return all(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf | None = None) -> bool:
     """Whether it holds of some leaf."""
-    return any(map(pred, tree_leaves(tree, is_leaf)))
+    return any(map(pred, tree_iter(tree, is_leaf)))
+
+
+def tree_all_only(types: Any, /, pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether it holds of every leaf of these types."""
+    return all(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, types))
+
+
+def tree_any_only(types: Any, /, pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether it holds of some leaf of these types."""
+    return any(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, types))
+
+
+def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: IsLeaf | None = None) -> list[Any] | None:
+    """The leaves of `tree` for each leaf of a deeper spec, repeated where `tree` ends; None if they do not fit."""
+    found = _children(tree, is_leaf)
+    if found is None:
+        return [tree] * treespec.num_leaves
+    if treespec.is_leaf():
+        return None
+    kind, children, context = found
+    if (kind, context, len(children)) != (treespec.type, treespec.context, treespec.num_children):
+        return None
+    parts = [_broadcast_to_and_flatten(c, s, is_leaf) for c, s in zip(children, treespec.children_specs, strict=True)]
+    return None if any(part is None for part in parts) else [leaf for part in parts for leaf in part or ()]

@@ -152,12 +152,19 @@ def test_a_rank_that_never_comes_ends_the_start_in_time(tmp_path: Path) -> None:
     assert any(f"gave up after {seconds}" in said for seconds in ("1.", "2.", "3.", "4.")), said
 
 
+def rank_by_spawn(number: int) -> None:
+    import distcompile.distributed as dist
+
+    dist.init_process_group("gloo", rank=number, world_size=2)
+
+
 def test_a_script_that_spawns_its_ranks_is_told_how_to_start_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from distcompile import multiprocessing
 
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    with pytest.raises(LaunchError, match=r"(?s)spawn\(print, nprocs=4\).*distcompile-run -n 4 train\.py"):
-        multiprocessing.spawn(print, nprocs=4)
+    monkeypatch.setenv("PMI_SIZE", "2")  # of the rank that spawns: not of what it spawns
+    monkeypatch.setenv("PMI_RANK", "0")
+    with pytest.raises(multiprocessing.ProcessRaisedException, match=r"(?s)LaunchError.*distcompile-run -n 2"):
+        multiprocessing.spawn(rank_by_spawn, nprocs=2)
 
 
 def test_torchs_longer_paths_lead_to_the_same_classes() -> None:

@@ -225,9 +225,9 @@ def test_trees_are_flattened_as_torchs(tree: Any) -> None:
 
 def test_trees_that_do_not_fit_are_named_errors() -> None:
     tree = dc.utils._pytree
-    with pytest.raises(ArgumentError, match="do not fit the spec"):
+    with pytest.raises(ArgumentError, match="`leaves` has length 1"):
         tree.tree_unflatten([1], tree.tree_structure([1, 2]))
-    with pytest.raises(ArgumentError, match="trees differ"):
+    with pytest.raises(ArgumentError, match="type mismatch"):
         tree.tree_map(max, [1], (1,))
     with pytest.raises(ArgumentError, match="already registered"):
         tree.register_pytree_node(list, lambda t: (t, None), lambda v, _: list(v))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -27,7 +28,8 @@ LIMIT_S = 60
 
 
 def workers_alive() -> int:
-    """How many workers this process has."""
+    """How many workers this process has, but for those of loaders that nothing refers to."""
+    gc.collect()
     return sum(process.name.startswith("DataLoader worker") for process in multiprocessing.active_children())
 
 

@@ -118,9 +118,9 @@ def release_unused() -> None:
     """
     for pool in _pools:
         pool.release()
-    for arena in _arenas.levels:
-        if arena is not _arenas.current or len(_arenas.levels) == 1 or arena is _arenas.levels[0]:
-            arena.block, arena.nbytes, arena.address = np.empty(0, np.uint8), 0, 0
+    if _arenas.current is _arenas.levels[0]:  # else a call is under way, and this is one of its events
+        _arenas.levels = [_Arena()]
+        _arenas.current = _arenas.levels[0]
 
 
 class OutputPool:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
 
 from compiler_core.dtype import ALL, float32
 from compiler_core.meta import TensorMeta
-from compiler_core.runtime.memory import ALIGNMENT, MAX_ARRAYS_PER_POOL, OutputPool, aligned_empty, arena_address
+from compiler_core.runtime.memory import (
+    ALIGNMENT,
+    MAX_ARRAYS_PER_POOL,
+    OutputPool,
+    aligned_empty,
+    arena_address,
+    release_unused,
+)
 
 META = TensorMeta((4, 5), float32)
 
@@ -81,3 +90,17 @@ def test_views_of_views_refer_to_the_pools_array() -> None:
     array = aligned_empty(META)
     for view in (array[1:], array.T[2], array.reshape(-1)[3:], array.view(np.int32), np.asarray(array.T)[0]):
         assert view.base is array
+
+
+def test_what_is_kept_for_reuse_can_be_given_back() -> None:
+    pool = OutputPool(TensorMeta((8,), float32))
+    held = pool.take()
+    held[...] = 1.0
+    idle = weakref.ref(pool.take())
+    arena_address(1 << 20)
+    release_unused()
+    gc.collect()
+    assert idle() is None
+    assert np.all(held == 1.0)
+    assert pool.take() is not held
+    assert arena_address(64) % 64 == 0

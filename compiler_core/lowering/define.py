@@ -9,11 +9,14 @@ index, becomes an Element.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from compiler_core.dtype import bfloat16, bool_, complex64, complex128, float16, float32, float64
+from compiler_core.dtype import DType, bfloat16, bool_, complex64, complex128, float16, float32, float64
 from compiler_core.errors import LoweringError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.loop_ir import expr as x
@@ -32,6 +35,9 @@ from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_a
 
 Index = tuple[IntLike, ...]
 _WIDE = {float16: float64, bfloat16: float64, float32: float64, complex64: complex128}  # what long sums run in
+# places of a window up to which its reduction is one expression, so that results lie side by side
+_MAX_WINDOW = 16
+_COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 _MAX_INLINE_OPS = 12
 _SIDE_BY_SIDE = 16  # elements behind a dim from which places along it are sought in lines (schedule/places.py)
 _MAX_PIECES = 8  # of a concatenation that is one expression
@@ -277,9 +283,37 @@ def _define_indexed_reduction(definer: Definer, node: Call, rule: rules.IndexedR
     reduced = d.make_axes((*node.shape, *extents))[len(kept) :]
     index = indices_of((*kept, *reduced))
     value = rule.emit(definer._emitter, index, definer.readers(node), metas, **node.attrs)
+    if rule.kind in _COMBINE and math.prod(extents) <= _MAX_WINDOW:
+        definer.add_element(node, cast(_written_out(rule.kind, value, reduced, node.dtype.compute), node.dtype), kept)
+        return
     outer = len(kept) - rule.inner(**node.attrs)
     axes = (*kept[:outer], *reduced, *kept[outer:])
     _reduce(definer, node, rule.kind, tighten(value), axes, kept)
+
+
+def _written_out(kind: str, value: x.Expr, reduced: d.Axes, accumulate: DType) -> x.Expr:
+    """The reduction of `value` over a few places as one expression, in their order."""
+    terms = []
+    for place in itertools.product(*(range(axis.extent) for axis in reduced)):
+        table = {axis: as_affine(k) for axis, k in zip(reduced, place)}
+        terms.append(cast(tighten(resolve(d.substitute(value, table, {}))), accumulate))
+    return functools.reduce(lambda left, right: call(_COMBINE[kind], (left, right)), terms)
+
+
+def resolve(value: x.Expr) -> x.Expr:
+    """`value` with the index tests decided that the ranges of the axes decide."""
+    e = Emitter()
+    match value:
+        case x.IndexCompare(op, left, right, _):
+            return e.compare(op, left, right)
+        case x.Where(cond, then, other):
+            return e.where(resolve(cond), resolve(then), resolve(other))
+        case x.Call(scalar, args, dtype):
+            return x.Call(scalar, tuple(map(resolve, args)), dtype)
+        case x.Cast(arg, dtype):
+            return x.Cast(resolve(arg), dtype)
+        case _:
+            return value
 
 
 def _reduce_nothing(definer: Definer, node: Call, kind: str) -> None:

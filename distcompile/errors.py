@@ -79,3 +79,7 @@ class BatchTypeError(DataLoaderError, TypeError):
 
 class NotSupportedError(DistCompileError, NotImplementedError):
     """A name that torch has and that distcompile does not offer yet."""
+
+
+class NoGPUError(NotSupportedError, AssertionError):
+    """Something of a GPU was asked for. An AssertionError too, as torch raises without CUDA."""

@@ -11,7 +11,6 @@ import pytest
 import distcompile as dc
 from distcompile.as_torch.stand_ins.kinds import Kind, RefusedError
 from distcompile.as_torch.table import STAND_INS
-from distcompile.hub import load_state_dict_from_url
 
 
 def of_kind(kind: Kind) -> list[str]:
@@ -81,7 +80,6 @@ TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch._C._get_tracing_state": lambda state: state() is None and not dc.jit.is_tracing(),
     "torch._dynamo.utils.is_compile_supported": lambda asked: asked("cpu") and not asked("cuda"),
     "torch.onnx.symbolic_helper.parse_args": lambda decorator: decorator("v", "i")(len) is len,
-    "torch.utils.model_zoo.load_url": lambda load: load is load_state_dict_from_url,
     "torch.utils.model_zoo.tqdm": _progress,
     "torch.autograd.graph.save_on_cpu": _saves_on_the_cpu,
     "torch.nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE": lambda size: size == 128,

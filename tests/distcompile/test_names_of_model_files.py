@@ -16,7 +16,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import AutogradError, GraphBreak
-from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
+from distcompile.errors import ArgumentError, CheckpointError, NoGPUError, NotSupportedError
 from distcompile.nn.modules import FILES
 from distcompile.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -273,8 +273,46 @@ def test_weights_of_a_url_are_kept_and_checked(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="another hash"):
         dc.hub.load_state_dict_from_url(other.as_uri(), folder, check_hash=True)
     assert sorted(p.name for p in Path(folder).iterdir()) == [named.name]
-    with pytest.raises(NotSupportedError, match=r"model\.pth is not a safetensors file"):
-        dc.hub.load_state_dict_from_url("https://example.org/model.pth")
+    torch.save({"weight": torch.ones(2)}, source / "model.pth")
+    state = dc.utils.model_zoo.load_url((source / "model.pth").as_uri(), folder)
+    assert state["weight"].tolist() == [1.0, 1.0]
+
+
+def test_models_of_a_local_folder(tmp_path: Path) -> None:
+    (tmp_path / "hubconf.py").write_text(
+        "import distcompile.nn as nn\n\n\ndef tiny(width=2):\n    'A layer.'\n    return nn.Linear(width, 1)\n"
+    )
+    folder = str(tmp_path)
+    assert dc.hub.list(folder, source="local") == ["tiny"]
+    assert dc.hub.help(folder, "tiny", source="local") == "A layer."
+    assert dc.hub.load(folder, "tiny", width=3, source="local", trust_repo=True).in_features == 3
+    with pytest.raises(NotSupportedError, match="source='local'"):
+        dc.hub.load("pytorch/vision", "resnet18")
+    for wrong in ({"source": "cellar"}, {"source": "local", "model": "huge"}):
+        with pytest.raises(ValueError, match=r"Unknown source|Cannot find callable"):
+            dc.hub.load(folder, **{"model": "tiny", **wrong})
+
+
+def test_without_a_gpu_cuda_and_accelerator_answer_as_torchs() -> None:
+    for t in (dc, torch):
+        assert t.cuda.memory_allocated() == t.cuda.max_memory_allocated() == t.cuda.max_memory_reserved() == 0
+        assert t.cuda.get_arch_list() == t.cuda.get_rng_state_all() == []
+        assert not t.cuda.memory_stats()
+        with t.cuda.stream(None):
+            assert not isinstance(3, (t.cuda.Stream, t.cuda.Event, t.cuda.CUDAGraph))
+        for made in (t.cuda.Stream, t.cuda.Event, t.cuda.CUDAGraph, t.accelerator.synchronize):
+            with pytest.raises(RuntimeError):
+                made()
+        for refused in (t.cuda.current_device, t.cuda.synchronize, t.cuda.get_device_name, t.cuda.get_rng_state):
+            with pytest.raises(AssertionError):
+                refused()
+        with pytest.raises(TypeError, match="not available"):
+            t.cuda.FloatTensor(2)
+        assert not isinstance(t.ones(1), t.cuda.FloatTensor)
+    with pytest.raises(NoGPUError, match="cuda"):
+        dc.cuda.set_rng_state_all([dc.ones(1)])
+    with pytest.raises(NoGPUError, match="StreamContext"):
+        dc.cuda.stream("one")
 
 
 def test_the_folder_of_weights_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, nothing_is_one, true
 
-_NO_GPU = "there is no GPU here: torch.cuda.is_available() is False"
 _FLEX = "flex_attention is not here; scaled_dot_product_attention takes a mask"
 
 
@@ -19,7 +18,6 @@ def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Abstract
 
 
 NAMES: dict[str, StandIn] = {
-    **listed("torch.cuda", "CUDAGraph Stream StreamContext Event graph ExternalStream", nothing_is_one(_NO_GPU)),
     **listed("torch.nn.attention.flex_attention", "BlockMask AuxRequest AuxOutput", nothing_is_one(_FLEX)),
     **listed(
         "torch.nn.attention.flex_attention",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from distcompile import hub
 from distcompile.as_torch.stand_ins.kinds import Kind, StandIn, error, listed, nothing_is_one, record, true
 
 _OPERATORS = "operators of shared objects need torch's dispatcher"
@@ -85,6 +84,5 @@ NAMES: dict[str, StandIn] = {
         "convert prepare prepare_qat quantize fuse_modules default_observer",
         error(_QUANTIZATION),
     ),
-    "torch.utils.model_zoo.load_url": true("hub.load_state_dict_from_url", hub.load_state_dict_from_url),
     "torch.utils.model_zoo.tqdm": StandIn(Kind.TRUE, "tqdm's progress bar, or a plain iterator", lambda _: _progress()),
 }

@@ -42,6 +42,9 @@ class SequentialSampler(Sampler[int]):
         return size_of(self.data_source)
 
 
+LOT = 1024  # draws at once
+
+
 class RandomSampler(Sampler[int]):
     """A new permutation at every pass; or, with replacement, `num_samples` independent draws."""
 
@@ -68,7 +71,7 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, left = size_of(self.data_source), self.num_samples
         if self.replacement:
-            yield from cast("list[int]", randint(0, n, (left,), generator=self.generator, device="cpu").tolist())
+            yield from _draws(n, left, self.generator)
             return
         while left > 0:
             order = cast("list[int]", randperm(n, generator=self.generator, device="cpu").tolist())
@@ -77,6 +80,19 @@ class RandomSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return self.num_samples
+
+
+def _draws(n: int, count: int, generator: Generator | None) -> Iterator[int]:
+    """`count` independent numbers below n, in lots: people ask for more than they will take (10**10).
+
+    Without a generator they come from one of their own, so that what is drawn between lots changes nothing.
+    """
+    if generator is None:
+        generator = Generator().manual_seed(int(randint(0, 2**32, (1,), device="cpu").item()))
+    while count > 0:
+        lot = min(count, LOT)
+        yield from cast("list[int]", randint(0, n, (lot,), generator=generator, device="cpu").tolist())
+        count -= lot
 
 
 class SubsetRandomSampler(Sampler[int]):

@@ -85,6 +85,8 @@ def test_random_samplers_draw_what_they_say() -> None:
     dc.manual_seed(0)
     assert sorted(ours.RandomSampler(range(5), num_samples=12))[:2] == [0, 0]
     assert len(list(ours.RandomSampler(range(5), replacement=True, num_samples=9))) == 9
+    some = iter(ours.RandomSampler(range(5), replacement=True, num_samples=10**10))  # as many as are taken
+    assert {next(some) for _ in range(2000)} == set(range(5))
     assert sorted(ours.SubsetRandomSampler([4, 9, 2])) == [2, 4, 9]
     weighted = list(ours.WeightedRandomSampler([0.0, 1.0, 3.0], 8000))
     assert weighted.count(0) == 0

@@ -243,10 +243,11 @@ def test_switches_of_attention_and_cudnn_are_contexts() -> None:
 
 
 PATHS = """
-backends.cudnn backends.cuda cuda.amp amp utils.checkpoint utils._pytree utils.data.distributed utils.data.sampler utils.data.dataset utils.data.dataloader nn.parallel nn.init
+backends.cudnn backends.cuda cuda.amp amp utils.checkpoint utils._pytree utils.data.distributed nn.parallel nn.init
 nn.functional nn.attention nn.utils.rnn nn.utils.parametrize nn.parameter nn.utils.stateless nn.modules.utils
 nn.modules.batchnorm optim.lr_scheduler optim.swa_utils jit fx func compiler _dynamo accelerator multiprocessing
-distributed fft linalg special hub jit.annotations
+distributed fft linalg special hub jit.annotations utils.data.sampler
+utils.data.dataset utils.data.dataloader
 """
 
 

@@ -1,0 +1,65 @@
+"""transformers, as files from its wheel, under --as-torch: GPT-2, BERT, Llama and T5 train, and equal torch.
+
+Small configurations, random weights of torch's, handed over by save_pretrained and from_pretrained (safetensors). Each
+runs eager and compiled (in one graph); loss, logits, every gradient, five steps of AdamW and greedy decoding compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from libraries import installed
+from scripts import run
+
+DECODERS = ("gpt2", "llama")
+SCRIPT = str(Path(__file__).with_name("transformers_models.py"))
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+Found = dict[str, np.ndarray]
+
+
+def results(folder: Path, *models: str) -> dict[str, Found]:
+    """MODEL:SIDE -> what was found."""
+    pytest.importorskip("torch")
+    pytest.importorskip("distcompile.distributions.constraints")  # transformers imports it
+    site = installed(
+        without_dependencies=("transformers==5.23.0",),
+        with_dependencies=("huggingface_hub>=1.31", "tokenizers>=0.23.1", "safetensors>=0.8", "regex", "pyyaml", "tqdm",
+                           "packaging", "typer"),
+    )  # fmt: skip
+    run(SCRIPT, str(folder), "torch", *models, folders=(site,))
+    for side in ("eager", "compiled"):
+        run("-m", "distcompile.as_torch", SCRIPT, str(folder), side, *models, folders=(site,))
+    return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
+
+
+def equal(ours: Found, torchs: Found) -> None:
+    assert torchs["losses"][-1] < torchs["losses"][0] - 0.1
+    assert ours["loss"] == pytest.approx(torchs["loss"], rel=2e-6)
+    for key in set(ours) - {"loss", "said"}:
+        scale = max(1.0, float(np.abs(torchs[key]).max())) if key in ("logits", "losses") else 1.0
+        np.testing.assert_allclose(ours[key], torchs[key], rtol=1e-4, atol=3e-6 * scale, err_msg=key)
+    assert sum(float(np.abs(torchs[key]).sum()) for key in ours if key.startswith("g.")) > 1
+    if "said" in ours:
+        assert torchs["said"].shape == (2, 10)
+        np.testing.assert_array_equal(ours["said"], torchs["said"])
+
+
+def check(found: dict[str, Found], model: str) -> None:
+    eager, compiled, torchs = (found[f"{model}:{side}"] for side in ("eager", "compiled", "torch"))
+    assert set(eager) == set(torchs) == set(compiled) | ({"said"} if model in DECODERS else set())
+    equal(eager, torchs)
+    equal(compiled, torchs)
+
+
+def test_gpt2_equals_torch(tmp_path: Path) -> None:
+    check(results(tmp_path, "gpt2"), "gpt2")
+
+
+@pytest.mark.long
+def test_bert_llama_and_t5_equal_torch(tmp_path: Path) -> None:
+    found = results(tmp_path, "bert", "llama", "t5")
+    for model in ("bert", "llama", "t5"):
+        check(found, model)

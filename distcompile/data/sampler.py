@@ -88,7 +88,7 @@ def _draws(n: int, count: int, generator: Generator | None) -> Iterator[int]:
     Without a generator they come from one of their own, so that what is drawn between lots changes nothing.
     """
     if generator is None:
-        generator = Generator().manual_seed(int(randint(0, 2**32, (1,), device="cpu").item()))
+        generator = Generator().manual_seed(cast("int", randint(0, 2**32, (1,), device="cpu").item()))
     while count > 0:
         lot = min(count, LOT)
         yield from cast("list[int]", randint(0, n, (lot,), generator=generator, device="cpu").tolist())

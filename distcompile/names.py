@@ -68,6 +68,10 @@ _OTHERS = {
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
     "compiler_core.tensor.selection": "nonzero argwhere:nonzero where unique bincount multinomial",
+    "compiler_core.tensor.rejection_draws": (
+        "poisson binomial _standard_gamma:standard_gamma _standard_gamma_grad:standard_gamma_grad "
+        "_sample_dirichlet:sample_dirichlet"
+    ),
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.printing": "set_printoptions",
     "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",

@@ -1,11 +1,112 @@
-"""torch.distributions, in part: what policies and variational models use. Others of its names are AttributeErrors.
+"""torch.distributions: all its distributions, with constraints, transforms and divergences.
 
 In: parameters, as Tensors or numbers that broadcast. Out: draws, log densities, entropies, divergences, as Tensors with
 gradients. Draws come from distcompile's generator, so their numbers are not torch's.
 """
 
-from distcompile.distributions.distribution import Distribution, Independent
-from distcompile.distributions.divergence import kl_divergence
-from distcompile.distributions.families import Bernoulli, Categorical, Normal, Uniform
+from distcompile.distributions import constraints, transforms
+from distcompile.distributions.categorical import (
+    Bernoulli,
+    Categorical,
+    ContinuousBernoulli,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+)
+from distcompile.distributions.composed import (
+    GeneralizedPareto,
+    Independent,
+    Kumaraswamy,
+    LogisticNormal,
+    LogNormal,
+    MixtureSameFamily,
+    Pareto,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+    TransformedDistribution,
+    Weibull,
+)
+from distcompile.distributions.constraint_registry import biject_to, transform_to
+from distcompile.distributions.counts import Binomial, Geometric, Multinomial, NegativeBinomial, Poisson
+from distcompile.distributions.distribution import Distribution, ExponentialFamily
+from distcompile.distributions.divergence import kl_divergence, register_kl
+from distcompile.distributions.gammas import (
+    Beta,
+    Chi2,
+    Dirichlet,
+    Exponential,
+    FisherSnedecor,
+    Gamma,
+    InverseGamma,
+)
+from distcompile.distributions.location_scale import (
+    Cauchy,
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
+    Laplace,
+    Normal,
+    StudentT,
+    Uniform,
+    VonMises,
+)
+from distcompile.distributions.multivariate import (
+    LKJCholesky,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Wishart,
+)
+from distcompile.distributions.transforms import *  # noqa: F403
+from distcompile.distributions.transforms import __all__ as _transforms
 
-__all__ = ["Bernoulli", "Categorical", "Distribution", "Independent", "Normal", "Uniform", "kl_divergence"]
+__all__ = [
+    "Bernoulli",
+    "Beta",
+    "Binomial",
+    "Categorical",
+    "Cauchy",
+    "Chi2",
+    "ContinuousBernoulli",
+    "Dirichlet",
+    "Distribution",
+    "Exponential",
+    "ExponentialFamily",
+    "FisherSnedecor",
+    "Gamma",
+    "GeneralizedPareto",
+    "Geometric",
+    "Gumbel",
+    "HalfCauchy",
+    "HalfNormal",
+    "Independent",
+    "InverseGamma",
+    "Kumaraswamy",
+    "LKJCholesky",
+    "Laplace",
+    "LogNormal",
+    "LogisticNormal",
+    "LowRankMultivariateNormal",
+    "MixtureSameFamily",
+    "Multinomial",
+    "MultivariateNormal",
+    "NegativeBinomial",
+    "Normal",
+    "OneHotCategorical",
+    "OneHotCategoricalStraightThrough",
+    "Pareto",
+    "Poisson",
+    "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
+    "StudentT",
+    "TransformedDistribution",
+    "Uniform",
+    "VonMises",
+    "Weibull",
+    "Wishart",
+    "biject_to",
+    "constraints",
+    "kl_divergence",
+    "register_kl",
+    "transform_to",
+    "transforms",
+]
+__all__ += _transforms

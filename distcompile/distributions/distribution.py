@@ -1,113 +1,236 @@
-"""What every distribution has: batch and event shapes, draws, log density, moments; and Independent.
+"""What every distribution has: shapes, checked parameters, draws, log density, moments.
 
-In: parameters that have one shape, the batch shape. Out: `sample(s)` and `rsample(s)` of shape s + batch + event,
-`log_prob` and `entropy` of the batch shape. Values of parameters are checked where they are known: not while tracing.
+In: parameters that broadcast to one batch shape. Out: `sample(s)` and `rsample(s)` of shape s + batch + event,
+`log_prob` and `entropy` of the batch shape. Parameters and values are checked where they are known: not while tracing.
+A subclass names its parameters in `arg_constraints`; attributes of these names are what `expand` expands.
 """
 
+# mypy: disable-error-code="no-any-return, attr-defined"
+# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import distcompile as dc
 from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.tensor import Size, Tensor
+from distcompile.distributions import constraints
 from distcompile.errors import ArgumentError, NotSupportedError
 
-Shape = tuple[int, ...]
+Shape = Sequence[int]
+Constraint = constraints.Constraint
+EULER = 0.57721566490153286060
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class Distribution:
     """A distribution over events of `event_shape`, one for each place of `batch_shape`."""
 
     has_rsample = False
+    has_enumerate_support = False
+    _validate_args = __debug__
+    arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    support: Any = constraints.dependent
 
-    def __init__(self, batch_shape: Sequence[int] = (), event_shape: Sequence[int] = ()) -> None:
-        self.batch_shape, self.event_shape = dc.Size(batch_shape), dc.Size(event_shape)
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether distributions that are not told check their parameters and values."""
+        if value not in (True, False):
+            raise ArgumentError("validate_args is a bool", got=repr(value))
+        Distribution._validate_args = value
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> dc.Tensor:
+    def __init__(self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: bool | None = None) -> None:
+        self.batch_shape, self.event_shape = Size(batch_shape), Size(event_shape)
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args and current_trace() is None:
+            for name, constraint in self.arg_constraints.items():
+                if name in self.__dict__ and not constraints.is_dependent(constraint):
+                    self._check_argument(name, constraint)
+
+    def _check_argument(self, name: str, constraint: Constraint) -> None:
+        value = self.__dict__[name]
+        if not bool(constraint.check(value).all()):
+            raise ArgumentError(
+                f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
+                f"{type(self).__name__} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+            )
+
+    def _validate_sample(self, value: Any) -> None:
+        """Raise ArgumentError (a ValueError) for a value of another shape, or outside the support."""
+        if not self._validate_args or current_trace() is not None:
+            return
+        if not isinstance(value, Tensor):
+            raise ArgumentError("The value argument to log_prob must be a Tensor")
+        shape, whole = tuple(value.shape), (*self.batch_shape, *self.event_shape)
+        if shape[len(shape) - len(self.event_shape) :] != tuple(self.event_shape):
+            raise ArgumentError("The right-most size of value must match event_shape", got=f"{shape} vs {whole}")
+        for i, j in zip(reversed(shape), reversed(whole)):
+            if i != 1 and j != 1 and i != j:
+                raise ArgumentError(
+                    "Value is not broadcastable with batch_shape+event_shape", got=f"{shape} vs {whole}"
+                )
+        if not constraints.is_dependent(self.support) and not bool(self.support.check(value).all()):
+            raise ArgumentError(
+                f"Expected value argument ({type(value).__name__} of shape {shape}) to be within the support "
+                f"({self.support!r}) of the distribution {self!r}, but found invalid values:\n{value}"
+            )
+
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
+        """The same distribution, its parameters expanded to a larger batch shape."""
+        new = self._expanded(batch_shape)
+        for name, constraint in self.arg_constraints.items():
+            if isinstance(self.__dict__.get(name), Tensor):
+                value = self.__dict__[name]
+                event = tuple(value.shape)[value.ndim - constraint.event_dim :]
+                new.__dict__[name] = value.expand((*batch_shape, *event))
+        return new
+
+    def _expanded(self, batch_shape: Shape) -> Self:
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.batch_shape = Size(batch_shape)
+        return new
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         """A draw without a gradient, of shape sample_shape + batch_shape + event_shape."""
         with dc.no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> dc.Tensor:
+    def sample_n(self, n: int) -> Tensor:
+        """n draws."""
+        return self.sample((n,))
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """A draw whose gradient reaches the parameters. Raises NotSupportedError (a NotImplementedError) without."""
         raise NotSupportedError(f"{type(self).__name__} has no draws with a gradient", remedy="sample()")
 
-    def log_prob(self, value: dc.Tensor) -> dc.Tensor:
+    def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density, or probability, of `value`."""
         raise NotImplementedError
 
-    def entropy(self) -> dc.Tensor:
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of at most `value`."""
+        raise NotImplementedError
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The value below which the probability is `value`."""
+        raise NotImplementedError
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values of a discrete distribution: T[count, batch, event]; expand=False: batch dims of size 1."""
+        raise NotImplementedError
+
+    def entropy(self) -> Tensor:
         """The mean of -log_prob."""
         raise NotImplementedError
 
+    def perplexity(self) -> Tensor:
+        """exp(entropy)."""
+        return self.entropy().exp()
+
     @property
-    def mean(self) -> dc.Tensor:
+    def mean(self) -> Tensor:
         """The mean."""
         raise NotImplementedError
 
     @property
-    def variance(self) -> dc.Tensor:
+    def mode(self) -> Tensor:
+        """The most probable value."""
+        raise NotImplementedError(f"{type(self)} does not implement mode")
+
+    @property
+    def variance(self) -> Tensor:
         """The variance."""
         raise NotImplementedError
 
     @property
-    def stddev(self) -> dc.Tensor:
+    def stddev(self) -> Tensor:
         """The root of the variance."""
         return self.variance.sqrt()
 
-    def _extended(self, sample_shape: Sequence[int]) -> Shape:
-        return (*sample_shape, *self.batch_shape, *self.event_shape)
+    def _extended_shape(self, sample_shape: Shape = ()) -> Size:
+        return Size((*sample_shape, *self.batch_shape, *self.event_shape))
+
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        """values T[count] of each place of the batch."""
+        shaped = values.view((-1, *(1,) * len(self.batch_shape)))
+        return shaped.expand((-1, *self.batch_shape)) if expand else shaped
+
+    def __repr__(self) -> str:
+        names = [name for name in self.arg_constraints if name in self.__dict__]
+        shown = [f"{n}: {v if v.numel() == 1 else tuple(v.shape)}" for n in names for v in (self.__dict__[n],)]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def parameters(*values: Any) -> list[dc.Tensor]:
-    """Numbers and Tensors as Tensors of one shape."""
-    tensors = [value for value in values if isinstance(value, dc.Tensor)]
-    made = [v if isinstance(v, dc.Tensor) else dc.tensor(float(v), dtype=tensors[0].dtype if tensors else None)
-            for v in values]  # fmt: skip
+class ExponentialFamily(Distribution):
+    """A distribution of the exponential family."""
+
+
+def parameters(*values: Any) -> list[Tensor]:
+    """Numbers and Tensors as Tensors of one shape, numbers in the first Tensor's dtype."""
+    if not all(isinstance(value, Tensor | int | float) for value in values):
+        raise ArgumentError("Input arguments must all be instances of Number, torch.Tensor or objects implementing "
+                            "__torch_function__.")  # fmt: skip
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    dtype = tensors[0].dtype if tensors else dc.get_default_dtype()
+    made = [v if isinstance(v, Tensor) else dc.tensor(float(v), dtype=dtype) for v in values]
     return list(dc.broadcast_tensors(*made))
 
 
-def require(holds: dc.Tensor, message: str) -> None:
-    """Raise ArgumentError (a ValueError) unless all of it holds; nothing while tracing."""
-    if current_trace() is None and not bool(holds.all()):
-        raise ArgumentError(message)
+def tiny(tensor: Tensor) -> float:
+    """The smallest normal number of a tensor's dtype."""
+    return float(dc.finfo(tensor.dtype).tiny)
 
 
-class Independent(Distribution):
-    """`base` with its last `reinterpreted_batch_ndims` batch dims taken for event dims."""
+def uniforms(shape: Shape, like: Tensor) -> Tensor:
+    """Uniform draws away from 0 by the smallest number, in a tensor's dtype."""
+    return dc.rand(tuple(shape), dtype=like.dtype).clamp(min=tiny(like))
 
-    def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int) -> None:
-        shape, count = tuple(base_distribution.batch_shape), reinterpreted_batch_ndims
-        if count > len(shape):
-            raise ArgumentError("Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape)",
-                                got=f"{count} of {shape}")  # fmt: skip
-        keep = len(shape) - count
-        super().__init__(shape[:keep], shape[keep:] + tuple(base_distribution.event_shape))
-        self.base_dist, self.reinterpreted_batch_ndims = base_distribution, count
-        self.has_rsample = base_distribution.has_rsample
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> dc.Tensor:
-        return self.base_dist.sample(sample_shape)
+def sum_rightmost(value: Tensor, count: int) -> Tensor:
+    """`value` summed over its last `count` dims."""
+    return value.sum(tuple(range(-count, 0))) if count else value
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> dc.Tensor:
-        return self.base_dist.rsample(sample_shape)
 
-    def log_prob(self, value: dc.Tensor) -> dc.Tensor:
-        return self.summed(self.base_dist.log_prob(value))
+def require_one(probs: Any, logits: Any) -> None:
+    """Raise ArgumentError (a ValueError) unless one of two is given."""
+    if (probs is None) == (logits is None):
+        raise ArgumentError("Either `probs` or `logits` must be specified, but not both.")
 
-    def entropy(self) -> dc.Tensor:
-        return self.summed(self.base_dist.entropy())
+
+def away_from_ends(probs: Tensor) -> Tensor:
+    """Away from 0 and 1 by the dtype's epsilon."""
+    eps = dc.finfo(probs.dtype).eps
+    return probs.clamp(eps, 1 - eps)
+
+
+class ProbsOrLogits(Distribution):
+    """`probs` and `logits` of what happens or does not, of which one was given; the other is computed."""
+
+    def _take(self, probs: Any, logits: Any, *others: Any) -> list[Tensor]:
+        """Keep the one that is given, broadcast with `others`; gives those, broadcast."""
+        require_one(probs, logits)
+        name, value = ("probs", probs) if probs is not None else ("logits", logits)
+        *broadcast, self.__dict__[name] = parameters(*others, value)
+        return broadcast
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "probs" and "logits" in self.__dict__:
+            return self.__dict__["logits"].sigmoid()
+        if name == "logits" and "probs" in self.__dict__:
+            inner = away_from_ends(self.__dict__["probs"])
+            return inner.log() - (-inner).log1p()
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
-    def mean(self) -> dc.Tensor:
-        return self.base_dist.mean
+    def _parameter(self) -> Tensor:
+        value: Any = self.__dict__.get("probs", self.__dict__.get("logits"))
+        return value
 
     @property
-    def variance(self) -> dc.Tensor:
-        return self.base_dist.variance
-
-    def summed(self, value: dc.Tensor) -> dc.Tensor:
-        """f[..., batch dims of base] summed over those that are event dims here."""
-        count = self.reinterpreted_batch_ndims
-        return value.sum(tuple(range(-count, 0))) if count else value
+    def param_shape(self) -> Size:
+        """The shape of the parameter that was given."""
+        return self._parameter.shape

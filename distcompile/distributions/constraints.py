@@ -1,0 +1,239 @@
+"""Where parameters and draws may lie: torch.distributions.constraints.
+
+In: a Tensor. Out: `check` says, for each event, whether it lies there. `event_dim`: how many of its last dims are one
+event. A dependent constraint depends on other parameters and cannot be checked without them.
+"""
+
+# mypy: disable-error-code="no-any-return, attr-defined"
+# Methods that are loaded late, as lgamma, are not known to type checkers.
+from __future__ import annotations
+
+from typing import Any
+
+import distcompile as dc
+from compiler_core.tensor.tensor import Tensor
+
+
+class Constraint:
+    """A set of values. is_discrete: of separate points."""
+
+    is_discrete = False
+    event_dim = 0
+
+    def check(self, value: Tensor) -> Tensor:
+        """bool[batch]: whether each event of `value` lies here."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.__class__.__name__[1:] + "()"
+
+
+class _Dependent(Constraint):
+    def __init__(self, *, is_discrete: bool = False, event_dim: int = 0) -> None:
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def check(self, value: Tensor) -> Tensor:
+        raise ValueError("Cannot determine validity of dependent constraint")
+
+
+def is_dependent(constraint: object) -> bool:
+    """Whether a constraint can only be checked with other parameters."""
+    return isinstance(constraint, _Dependent)
+
+
+class dependent_property(property, _Dependent):
+    """A property that computes a constraint from an object's parameters; on the class, a dependent constraint."""
+
+    def __init__(self, fn: Any = None, *, is_discrete: bool = False, event_dim: int = 0) -> None:
+        property.__init__(self, fn)
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, fn: Any) -> dependent_property:
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+class _Bounded(Constraint):
+    """Real numbers (or whole ones) between two bounds; strict: the bound itself is outside."""
+
+    def __init__(self, low: Any = None, high: Any = None, *, strict_low: bool = False, strict_high: bool = False,
+                 whole: bool = False, name: str = "") -> None:  # fmt: skip
+        self.low, self.high, self.strict_low, self.strict_high = low, high, strict_low, strict_high
+        self.lower_bound, self.upper_bound = low, high
+        self.is_discrete, self.name = whole, name
+
+    def check(self, value: Tensor) -> Tensor:
+        fits = value == value
+        if self.low is not None:
+            fits = fits & ((value > self.low) if self.strict_low else (value >= self.low))
+        if self.high is not None:
+            fits = fits & ((value < self.high) if self.strict_high else (value <= self.high))
+        return fits & (value % 1 == 0) if self.is_discrete else fits
+
+    def __repr__(self) -> str:
+        bounds = [f"{side}={bound}" for side, bound in (("lower_bound", self.low), ("upper_bound", self.high))
+                  if bound is not None]  # fmt: skip
+        return f"{self.name}({', '.join(bounds)})"
+
+
+class _Boolean(Constraint):
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value == 0) | (value == 1)
+
+
+class _OneHot(Constraint):
+    is_discrete, event_dim = True, 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
+
+
+class _Simplex(Constraint):
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
+
+
+class _Multinomial(Constraint):
+    is_discrete, event_dim = True, 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
+
+
+class _LowerTriangular(Constraint):
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value.tril() == value).flatten(-2).all(-1)
+
+
+class _LowerCholesky(_LowerTriangular):
+    def check(self, value: Tensor) -> Tensor:
+        return super().check(value) & (value.diagonal(0, -2, -1) > 0).all(-1)
+
+
+class _CorrCholesky(_LowerCholesky):
+    def check(self, value: Tensor) -> Tensor:
+        tolerance = dc.finfo(value.dtype).eps * value.shape[-1] * 10
+        return super().check(value) & ((value.square().sum(-1).sqrt() - 1).abs() <= tolerance).all(-1)
+
+
+class _Square(Constraint):
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        return dc.full(tuple(value.shape[:-2]), value.shape[-2] == value.shape[-1], dtype=dc.bool)
+
+
+class _Symmetric(_Square):
+    def check(self, value: Tensor) -> Tensor:
+        return super().check(value) & dc.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
+
+
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value: Tensor) -> Tensor:
+        return super().check(value) & (dc.linalg.eigvalsh(value) >= 0).all(-1)
+
+
+class _PositiveDefinite(_Symmetric):
+    def check(self, value: Tensor) -> Tensor:
+        return super().check(value) & (dc.linalg.cholesky_ex(value).info == 0)
+
+
+class independent(Constraint):
+    """`base_constraint` for each element of events with that many dims more."""
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
+        self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+
+    def check(self, value: Tensor) -> Tensor:
+        fits = self.base_constraint.check(value)
+        if fits.ndim < self.reinterpreted_batch_ndims:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim}, got {value.ndim}")
+        return (
+            fits.flatten(fits.ndim - self.reinterpreted_batch_ndims).all(-1) if self.reinterpreted_batch_ndims else fits
+        )
+
+    def __repr__(self) -> str:
+        return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
+
+
+class _Joined(Constraint):
+    """Constraints of parts of a tensor along `dim`. parts: (constraint, length); length 0: one slice, stacked."""
+
+    def __init__(self, parts: list[tuple[Constraint, int]], dim: int) -> None:
+        self.parts, self.dim = parts, dim
+        self.is_discrete = any(part.is_discrete for part, _ in parts)
+        self.event_dim = max(part.event_dim for part, _ in parts)
+
+    def check(self, value: Tensor) -> Tensor:
+        checked, start = [], 0
+        for part, length in self.parts:
+            piece = value.narrow(self.dim, start, length or 1)
+            checked.append(part.check(piece if length else piece.squeeze(self.dim)))
+            start += length or 1
+        if all(length for _, length in self.parts):
+            return dc.cat(checked, self.dim)
+        return dc.stack(checked, self.dim)
+
+
+def cat(cseq: Any, dim: int = 0, lengths: Any = None) -> Constraint:
+    """The constraints of parts that are joined along `dim`."""
+    parts = list(cseq)
+    return _Joined(list(zip(parts, lengths or [1] * len(parts))), dim)
+
+
+def stack(cseq: Any, dim: int = 0) -> Constraint:
+    """The constraints of slices that are stacked along `dim`."""
+    return _Joined([(part, 0) for part in cseq], dim)
+
+
+def greater_than(lower_bound: Any) -> Constraint:
+    """Above the bound."""
+    return _Bounded(lower_bound, strict_low=True, name="GreaterThan")
+
+
+def greater_than_eq(lower_bound: Any) -> Constraint:
+    """At least the bound."""
+    return _Bounded(lower_bound, name="GreaterThanEq")
+
+
+def less_than(upper_bound: Any) -> Constraint:
+    """Below the bound."""
+    return _Bounded(high=upper_bound, strict_high=True, name="LessThan")
+
+
+def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Between the bounds, these included."""
+    return _Bounded(lower_bound, upper_bound, name="Interval")
+
+
+def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Between the bounds, the upper one excluded."""
+    return _Bounded(lower_bound, upper_bound, strict_high=True, name="HalfOpenInterval")
+
+
+def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Whole numbers between the bounds."""
+    return _Bounded(lower_bound, upper_bound, whole=True, name="IntegerInterval")
+
+
+multinomial = _Multinomial
+dependent = _Dependent()
+boolean, one_hot, simplex = _Boolean(), _OneHot(), _Simplex()
+nonnegative_integer = _Bounded(0, whole=True, name="IntegerGreaterThan")
+positive_integer = _Bounded(1, whole=True, name="IntegerGreaterThan")
+real, real_vector = _Bounded(name="Real"), independent(_Bounded(name="Real"), 1)
+positive, nonnegative = greater_than(0.0), greater_than_eq(0.0)
+unit_interval = interval(0.0, 1.0)
+lower_triangular, lower_cholesky, corr_cholesky = _LowerTriangular(), _LowerCholesky(), _CorrCholesky()
+square, symmetric = _Square(), _Symmetric()
+positive_semidefinite, positive_definite = _PositiveSemidefinite(), _PositiveDefinite()

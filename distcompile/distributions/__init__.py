@@ -5,6 +5,7 @@ gradients. Draws come from distcompile's generator, so their numbers are not tor
 """
 
 from distcompile.distributions import constraints, transforms
+from distcompile.distributions.by_inverse import GeneralizedPareto, Kumaraswamy, Pareto, Weibull
 from distcompile.distributions.categorical import (
     Bernoulli,
     Categorical,
@@ -13,17 +14,13 @@ from distcompile.distributions.categorical import (
     OneHotCategoricalStraightThrough,
 )
 from distcompile.distributions.composed import (
-    GeneralizedPareto,
     Independent,
-    Kumaraswamy,
     LogisticNormal,
     LogNormal,
     MixtureSameFamily,
-    Pareto,
     RelaxedBernoulli,
     RelaxedOneHotCategorical,
     TransformedDistribution,
-    Weibull,
 )
 from distcompile.distributions.constraint_registry import biject_to, transform_to
 from distcompile.distributions.counts import Binomial, Geometric, Multinomial, NegativeBinomial, Poisson

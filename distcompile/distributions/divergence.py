@@ -16,8 +16,8 @@ from typing import Any
 import distcompile as dc
 import distcompile.nn.functional as F
 from compiler_core.tensor.tensor import Tensor
+from distcompile.distributions import by_inverse, composed, counts, multivariate
 from distcompile.distributions import categorical as cat
-from distcompile.distributions import composed, counts, multivariate
 from distcompile.distributions import gammas as gm
 from distcompile.distributions import location_scale as ls
 from distcompile.distributions.composed import Independent
@@ -61,7 +61,7 @@ def _log_mean(p: Any) -> Tensor:
             return p.concentration.digamma() - p.rate.log()
         case gm.Exponential():
             return -EULER - p.rate.log()
-        case composed.Pareto():
+        case by_inverse.Pareto():
             return p.scale.log() + p.alpha.reciprocal()
         case _:
             return _log_over(p.low, p.high)
@@ -101,7 +101,7 @@ def _ends(p: Any) -> tuple[Any, Any]:
             return 0.0, 1.0
         case gm.Gamma() | gm.Exponential():
             return 0.0, math.inf
-        case composed.Pareto():
+        case by_inverse.Pareto():
             return p.scale, math.inf
         case ls.Uniform():
             return p.low, p.high
@@ -150,7 +150,7 @@ def _pareto(p: Any, q: Any) -> Tensor:
 
 _LOG_Q: dict[type, Callable[[Any, Any], Tensor]] = {
     ls.Normal: _normal, gm.Exponential: _exponential, gm.Gamma: _gamma, gm.Beta: _beta, ls.Uniform: _uniform,
-    cat.ContinuousBernoulli: _continuous_bernoulli, ls.Gumbel: _gumbel, composed.Pareto: _pareto,
+    cat.ContinuousBernoulli: _continuous_bernoulli, ls.Gumbel: _gumbel, by_inverse.Pareto: _pareto,
 }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def _infinite(p: Distribution, q: Distribution) -> Tensor:
 
 _KINDS: dict[str, type] = {
     "beta": gm.Beta, "cb": cat.ContinuousBernoulli, "exponential": gm.Exponential, "gamma": gm.Gamma,
-    "gumbel": ls.Gumbel, "laplace": ls.Laplace, "normal": ls.Normal, "pareto": composed.Pareto, "uniform": ls.Uniform,
+    "gumbel": ls.Gumbel, "laplace": ls.Laplace, "normal": ls.Normal, "pareto": by_inverse.Pareto, "uniform": ls.Uniform,
 }  # fmt: skip
 _PAIRS = """
 beta: beta cb pareto exponential gamma normal uniform

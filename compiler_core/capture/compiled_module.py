@@ -102,5 +102,16 @@ def _rebuild(module: Callable[..., Any], backend: Any, fullgraph: bool) -> Compi
 
 
 OWN = frozenset(
-    {"_function", "_backend_choice", "_fullgraph", "_entries", "_broken", "_misses", "_breaks", "_lock", "_name"}
+    {
+        "_function",
+        "_backend_choice",
+        "_fullgraph",
+        "_entries",
+        "_broken",
+        "_misses",
+        "_breaks",
+        "_effects",
+        "_lock",
+        "_name",
+    }
 )  # the attributes that are not the module's

@@ -67,7 +67,6 @@ ABSENT = {
     **{f"utils.data.{n}": PIPES for n in DATA_PIPES.split()},
     "optim.swap_in_optimizer_params_and_state": "for tools that move parameters between devices",
     "utils.data._DatasetKind": "torch's internals, though listed",
-    "utils.data.StackDataset": "not offered yet",
 }  # fmt: skip
 CLASSES = ["nn.Module", "nn.Sequential", "nn.ModuleList", "nn.ModuleDict", "nn.Embedding", "nn.MultiheadAttention",
            "optim.Optimizer", "optim.lr_scheduler.LRScheduler", "utils.data.DataLoader"]  # fmt: skip

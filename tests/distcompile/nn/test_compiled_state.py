@@ -32,3 +32,11 @@ def test_the_module_itself_is_found_under_torchs_name() -> None:
     net = nn.Linear(3, 4)
     assert torch.compile(net)._orig_mod is net
     assert not hasattr(net, "_orig_mod")
+
+
+def test_compiling_leaves_nothing_on_the_module() -> None:
+    net = nn.Linear(3, 4)
+    names, version = set(vars(net)), net.__tree_version__()
+    torch.compile(net)(torch.ones(2, 3))
+    assert set(vars(net)) == names
+    assert net.__tree_version__() == version

@@ -2,8 +2,12 @@
 
 In: a function of (number of the process, *args). Out: its processes, ended; or, if one fails, the others ended and an
 error with the failed one's traceback. Tensors go to other processes as copies: nothing is shared, so
-`Tensor.share_memory_` is refused, and the sharing strategies are names. Processes that are started here are no ranks:
-ranks come from MPI, and `init_process_group` says so where a script takes them for some (`environment.py`).
+`Tensor.share_memory_` is refused, and the sharing strategies are names.
+
+Ranks come from MPI. A script that spawns its ranks (`spawn(run, args=(world_size,), nprocs=world_size)`) gets them from
+`distcompile-run -n N`: where as many processes are asked for as there are ranks, and no group is there yet, each rank
+calls `fn(rank, *args)` in place. Otherwise processes that are started here are no ranks, and `init_process_group` says
+so where a script takes them for some (`environment.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +15,9 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.managers
+import multiprocessing.queues
+import multiprocessing.sharedctypes
 import os
 import pickle
 import signal
@@ -23,7 +30,7 @@ from multiprocessing import *  # noqa: F403  # all of Python's names are torch's
 from pathlib import Path
 from typing import Any
 
-from distcompile.distributed.environment import MPI_PREFIXES
+from distcompile.distributed.environment import MPI_PREFIXES, place
 from distcompile.errors import ArgumentError
 
 __all__ = [
@@ -44,6 +51,14 @@ GRACE_S = 30.0  # how long the others may take to end after one has failed
 _STRATEGIES = {"file_descriptor", "file_system"}
 _strategy = ["file_descriptor"]
 _PR_SET_PDEATHSIG = 1
+# what a caller would read on while it waits: only a process of its own can be at the other end
+_CHANNELS = (
+    multiprocessing.queues.Queue,
+    multiprocessing.queues.SimpleQueue,
+    multiprocessing.connection.Connection,
+    multiprocessing.managers.BaseProxy,
+    multiprocessing.sharedctypes.SynchronizedBase,
+)
 
 
 class ProcessException(RuntimeError):
@@ -172,12 +187,18 @@ def start_processes(
 ) -> ProcessContext | None:
     """Call fn(i, *args) in `nprocs` processes, i from 0. join: wait for all, else give the ProcessContext.
 
+    Under `distcompile-run -n nprocs`, before there is a process group: these are the ranks, and i is this one's (not
+    with join=False, nor where a queue among `args` leads back to the caller: then there are processes).
     Raises: ProcessRaisedException with the traceback of the first that fails, ProcessExitedException for one that ends
     otherwise; ArgumentError for an unknown start method.
     """
     if start_method not in multiprocessing.get_all_start_methods():
         raise ArgumentError(f"no such start method: {start_method!r}",
                             expected=", ".join(multiprocessing.get_all_start_methods()))  # fmt: skip
+    rank = _rank_in_place(nprocs, args) if join else None
+    if rank is not None:
+        _call_as_rank(fn, rank, args)
+        return None
     context: Any = multiprocessing.get_context(start_method)
     processes, files = [], []
     for number in range(nprocs):
@@ -193,6 +214,33 @@ def start_processes(
     while not started.join():
         pass
     return None
+
+
+def _rank_in_place(nprocs: int, args: tuple[Any, ...]) -> int | None:
+    """This process's rank if the `nprocs` processes that are asked for are the job's ranks."""
+    from distcompile.distributed.group import is_initialized
+
+    if is_initialized() or any(isinstance(value, _CHANNELS) for value in args):
+        return None
+    return place(nprocs)
+
+
+def _call_as_rank(fn: Callable[..., Any], rank: int, args: tuple[Any, ...]) -> None:
+    """fn(rank, *args) here, with the errors of a process that fails. A group that it leaves open is closed."""
+    from distcompile.distributed.group import destroy_process_group, is_initialized
+
+    try:
+        fn(rank, *args)
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+        if code:
+            message = f"process {rank} terminated with exit code {code}"
+            raise ProcessExitedException(message, rank, os.getpid(), code) from ending
+    except Exception as error:
+        message = f"\n\n-- Process {rank} terminated with the following error:\n{traceback.format_exc()}"
+        raise ProcessRaisedException(message, rank, os.getpid()) from error
+    if is_initialized():
+        destroy_process_group()
 
 
 def spawn(

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import dis
 import importlib
+import multiprocessing.spawn
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -26,6 +28,7 @@ from distcompile.as_torch.distribution import TorchDistribution
 from distcompile.as_torch.errors import AsTorchError, MissingModuleError, MissingNameError, NameImportError
 
 _OURS_ALONE = "as_torch asking cli data ddp debug demo determinism errors late limits names parity threads tuning"
+_FOLDER = str(Path(__file__).resolve().parents[2])
 _NOT_TORCHS = frozenset(_OURS_ALONE.split())
 
 
@@ -45,6 +48,24 @@ def install() -> None:
         if name == "distcompile" or name.startswith("distcompile."):
             dress(module, _torchs(name))
     importlib.import_module("torch")
+    _install_in_processes()
+
+
+def _install_in_processes() -> None:
+    """Have interpreters that multiprocessing starts afresh answer `import torch` so too, before they load `__main__`.
+
+    It starts them with `python -c PROGRAM`, as PyInstaller's hook knows too: the program is given another first line.
+    """
+    inner = multiprocessing.spawn.get_command_line
+    first = f"import sys; sys.path.insert(0, {_FOLDER!r}); from distcompile.as_torch import install; install()"
+
+    def get_command_line(**words: Any) -> list[str]:
+        line = inner(**words)
+        where = line.index("-c") + 1 if "-c" in line else 0
+        return [*line[:where], f"{first}; {line[where]}", *line[where + 1 :]] if where else line
+
+    multiprocessing.spawn.get_command_line = get_command_line
+    multiprocessing.set_forkserver_preload(["distcompile.as_torch.installed"])
 
 
 def is_installed() -> bool:

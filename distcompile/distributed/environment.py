@@ -105,10 +105,19 @@ def check_after(promises: list[Promise], world_size: int, rank: int, library: st
         )
 
 
+def place(world_size: int, environment: Mapping[str, str] = os.environ) -> int | None:
+    """This process's rank if an MPI launcher started `world_size` of them, and that is several."""
+    if world_size < 2 or not was_launched_by_mpi(environment):
+        return None
+    said = [promise for promise in promises_of_environment(environment) if promise.rank is not None]
+    return said[0].rank if said and said[0].world_size == world_size else None
+
+
 def command(world_size: int | None) -> str:
     """The command that starts this script on that many ranks."""
     script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "script.py"
-    return f"distcompile-run -n {world_size or 'N'} {script}"
+    is_torch = "torch" in sys.modules and sys.modules["torch"] is sys.modules.get("distcompile")
+    return f"distcompile-run {'--as-torch ' if is_torch else ''}-n {world_size or 'N'} {script}"
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:

@@ -102,7 +102,8 @@ def _vjp_backward(g: Value, out: Value, *operands: Value, scale: float, causal: 
 def _draw(rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], keys: int, test: bool) -> list[Array]:
     """Operands of these shapes; test: the last is a mask of truth values.
 
-    In f32 one query sees nothing (the logarithm of its sum, -inf, has no finite differences, which f64 is held to).
+    In f32 one query of a head sees nothing; in f64 each sees the first key: the logarithm of an empty sum, -inf, has
+    no finite differences, which f64 is held to.
     """
     bound = 2 / math.sqrt(keys)
     arrays = [rng.uniform(-bound, bound, shape).astype(dtype.numpy) for shape in shapes]
@@ -110,7 +111,10 @@ def _draw(rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], key
         arrays[2] += dtype.numpy.type(math.log(keys))  # in size like logarithms of sums
     if test:
         arrays[-1] = rng.random(shapes[-1]) < 0.7
-        arrays[-1][..., 0, :] = dtype is not float32
+        if dtype is float32:
+            arrays[-1][..., 0, :] = False
+        else:
+            arrays[-1][..., 0] = True
     return arrays
 
 

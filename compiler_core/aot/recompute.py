@@ -8,7 +8,9 @@ anyway costs its bytes once (it is read back); one that fusion would keep in reg
 held until the backward: each byte counts as `HELD` bytes moved. Inputs are alive anyway and cost nothing.
 Computing again costs what could have been moved meanwhile: of elementwise functions by their work an element, and if a
 library routine reads the value, the bytes that are written again.
-Never computed twice: matrix products, reductions, random bits, gathers, and functions of which one takes too long.
+Never computed twice: matrix products, reductions, random bits, gathers, functions of which one takes too long, and
+those behind a value that is compared for equality: a vector form of exp and the scalar one differ in the last bit, and
+a value that comes out otherwise than its maximum did would not be found among those that attain it.
 What the forward does not need at all is no recomputation: the backward may compute it, whatever it is.
 """
 
@@ -59,6 +61,7 @@ class CostModel:
         self.results = set(results)  # held by whoever asked for them
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
+        self.compared = _behind_equality(graph)
         self.written = {
             *self.library_operands,
             *_behind_views(results),
@@ -84,6 +87,8 @@ class CostModel:
             return No(f"{node.op.name} is not elementwise")
         if not node.op.cheap and (not node.op.work or node.dtype.is_complex):
             return No(f"{node.op.name} costs many times a read")
+        if not node.op.cheap and node in self.compared:
+            return No(f"{node.op.name} may differ in the last bit, and it is compared for equality")
         return Yes()
 
     def recompute_cost(self, node: Node) -> int:
@@ -135,6 +140,21 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
             if not is_view(source) and not (isinstance(source, Call) and is_library(source)):
                 found.update((source,) if phase[node] > phase[source] else ())
     return found
+
+
+def _behind_equality(graph: Graph) -> set[Node]:
+    """What a test for equality with more than a constant is computed from, elementwise."""
+    found: set[Node] = set()
+    for call in reversed(graph.calls):
+        is_test = call.op.name in ("eq", "ne") and not any(map(_is_constant, call.args))
+        if is_test or (call in found and isinstance(call.op.lower, Pointwise | Movement)):
+            found.update(call.args)
+    return found
+
+
+def _is_constant(node: Node) -> bool:
+    *_, source = _behind_views([node])
+    return not isinstance(source, Placeholder) and not source.operands
 
 
 def is_library(call: Call) -> bool:

@@ -212,12 +212,17 @@ class SectionPrinter:
         yield f"{pad}{acc.name} = {self._combined(acc, value)}"
 
     def _best_of_lanes(self, acc: Accumulator, value: str, place: str, pad: str) -> Iterator[str]:
-        """The best value of a block, and the first place where it stands."""
+        """The best value of a block, and the first place where it stands.
+
+        It is compared as a block of itself: Triton's interpreter takes a truth value of one number, as a block, for a
+        number.
+        """
         neutral, mask = literal(identity(acc.kind, acc.dtype).item(), acc.dtype), f"{self.scope.axis}_mask"
         extreme = Accumulator(acc.name, acc.dtype, "min" if acc.kind == "argmin" else "max")
         yield f"{pad}lanes = tl.where({mask}, {value}, {neutral})"
         yield f"{pad}lanes_best = {self._reduced(extreme, 'lanes')}"
-        yield f"{pad}lanes_hit = {mask} & ((lanes == lanes_best) | ((lanes != lanes) & (lanes_best != lanes_best)))"
+        yield f"{pad}each = tl.where({mask}, lanes_best, {neutral})"
+        yield f"{pad}lanes_hit = {mask} & ((lanes == each) | ((lanes != lanes) & (each != each)))"
         self.helpers.add("lowest")
         last = literal(2**63 - 1, int64)
         yield f"{pad}lanes_place = dc_lowest(tl.where(lanes_hit, {literal(0, int64)} + ({place}), {last}))"

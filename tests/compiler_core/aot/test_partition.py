@@ -212,3 +212,22 @@ def test_a_gelu_keeps_its_product_and_neither_itself_nor_its_tanh() -> None:
     """
     parts = partition(joint_of(parse_graph(text)))
     assert [parts.forward.outputs[i].name for i in parts.saved] == ["matmul"]
+
+
+def test_what_is_compared_with_its_maximum_is_not_computed_again() -> None:
+    """exp's last bit depends on the loop that computes it: the place of the maximum would not be found."""
+    text = """
+    graph g(%x: f32[64, 16] input 'x') {
+      %e: f32[64, 16] = exp(%x)
+      %n: f32[64, 16] = neg(%e)
+      %m: f32[64] = max(%n) dims=(1,)
+      return %m
+    }
+    """
+    graph = joint_of(parse_graph(text))
+    parts = partition(graph)
+    assert "exp" not in {call.op.name for call in parts.backward.calls}
+    model = CostModel(graph.graph, graph.graph.outputs[:1])
+    exp = next(call for call in graph.graph.calls if call.op.name == "exp")
+    assert model.may_recompute(exp) == No("exp may differ in the last bit, and it is compared for equality")
+    assert all(model.may_recompute(call) for call in graph.graph.calls if call.op.name == "neg")

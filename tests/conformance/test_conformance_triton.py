@@ -26,7 +26,7 @@ DTYPES = tuple(d for d in dt.ALL if not d.is_complex and any(c.dtype is d for c 
 
 
 # one program walks every window of these, and Triton's interpreter takes a tenth of a second an element
-SLOW_OPS = ("convolution_input", "windows_add")
+SLOW_OPS = ("convolution_input", "windows_add", "windows_put")
 
 
 def cases_of(dtype: dt.DType, in_full: bool) -> list[Case]:

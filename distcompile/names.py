@@ -6,9 +6,9 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 _SUBMODULES = """
-_dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions errors fft
-func futures fx hub jit library linalg masked multiprocessing nn optim parity random serialization signal special
-storage testing utils version types
+__config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
+errors fft func futures fx hub jit library linalg masked multiprocessing nn optim parity random serialization signal
+special storage testing utils version types
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 

@@ -10,6 +10,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_pytree", "checkpoint", "data", "model_zoo", "tensorboard"):
+    if name in ("_pytree", "checkpoint", "collect_env", "data", "model_zoo", "tensorboard"):
         return importlib.import_module(f"distcompile.utils.{name}")
     raise AttributeError(f"module 'distcompile.utils' has no attribute {name!r}")

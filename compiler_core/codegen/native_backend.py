@@ -25,7 +25,7 @@ from compiler_core import log
 from compiler_core.config import config
 from compiler_core.dtype import by_name
 from compiler_core.graph.ir import Graph
-from compiler_core.graph.passes import ChannelsLast
+from compiler_core.graph.passes import SIMPLIFY_JOINT, ChannelsLast, PoolingComposed, run_passes
 from compiler_core.graph.print import print_attrs, print_graph
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import Strided
@@ -53,7 +53,10 @@ class NativeBackend:
 
     def lay_out(self, graph: Graph) -> Graph:
         """Convolutions as oneDNN's, and channels last around them, where it has them; otherwise said once."""
-        return ChannelsLast(_judge).apply(graph)
+        composed = PoolingComposed(routines=True).apply(graph)
+        if composed is not graph:
+            composed = run_passes(composed, SIMPLIFY_JOINT)
+        return ChannelsLast(_judge).apply(composed)
 
     def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""

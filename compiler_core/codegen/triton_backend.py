@@ -21,7 +21,7 @@ from compiler_core.codegen.triton.module import Launch, Module, print_module
 from compiler_core.errors import failed_check
 from compiler_core.events import Events
 from compiler_core.graph.ir import Graph
-from compiler_core.graph.passes import AttentionComposed
+from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, PoolingComposed, run_passes
 from compiler_core.loop_ir.interpret import run_program
 from compiler_core.loop_ir.ir import Kernel, Program
 from compiler_core.lowering.lower import lower_and_schedule
@@ -36,8 +36,10 @@ class TritonBackend:
     announces = True
 
     def lay_out(self, graph: Graph) -> Graph:
-        """Attention as products and a softmax: its routine is C++."""
-        return AttentionComposed().apply(graph)
+        """Attention as products and a softmax, and the backward of pooling as loops: their routines are C++."""
+        attention = AttentionComposed().apply(graph)
+        made = PoolingComposed().apply(attention)
+        return made if made is attention else run_passes(made, SIMPLIFY_JOINT)
 
     def compile(self, graphs: Sequence[Graph], name: str) -> list[TritonExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""

@@ -30,6 +30,7 @@ from compiler_core.ops import (
     sorting,
     strided,
     windows,
+    windows_maximum,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "sorting",
     "strided",
     "windows",
+    "windows_maximum",
 ]

@@ -410,23 +410,8 @@ def _vjp_window_max(
     g: Value, out: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims, low: Dims = ()
 ) -> tuple[Value]:
     """The cotangent goes to the first maximum alone; to none of the first `low` elements, which are padding."""
-    place = prims.window_argmax(prims.detach(x), kernel, stride, dilation)
-    if any(low):
-        is_lowest = prims.eq(prims.detach(out), prims.full_like(out, lowest(of(out.dtype))))
-        place = prims.where(is_lowest, _first_inside(tuple(out.shape), kernel, stride, dilation, low), place)
-    size = tuple(x.shape[len(x.shape) - len(kernel) :])
-    return (prims.windows_put(g, place, size=size, kernel=kernel, stride=stride, dilation=dilation),)
-
-
-def _first_inside(shape: Shape, kernel: Dims, stride: Dims, dilation: Dims, low: Dims) -> Value:
-    """i64[shape]: of each window, the first place in it that is no padding in front."""
-    lead, found, rest = len(shape) - len(kernel), prims.full(shape, 0, int64), math.prod(kernel)
-    for d, (k, step, gap, pad) in enumerate(zip(kernel, stride, dilation, low), lead):
-        rest //= k
-        digits = np.maximum(-((np.arange(shape[d]) * step - pad) // gap), 0) * rest
-        aligned = digits.reshape(tuple(-1 if k == d else 1 for k in range(len(shape))))
-        found = prims.add(found, prims.expand(aligned, shape))
-    return found
+    low = low or (0,) * len(kernel)
+    return (prims.window_max_put(g, prims.detach(x), kernel=kernel, stride=stride, dilation=dilation, low=low),)
 
 
 WINDOW_MAX = register(

@@ -16,7 +16,7 @@ from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
-from compiler_core.graph.passes.expand import AttentionComposed, Expand
+from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.rewrite import Pass
@@ -54,6 +54,7 @@ __all__ = [
     "Expand",
     "Fold",
     "Pass",
+    "PoolingComposed",
     "RecogniseAttention",
     "Rename",
     "run_passes",

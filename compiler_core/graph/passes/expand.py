@@ -1,7 +1,8 @@
 """Expand: ops that loops do not compute whole (convolutions) are written with those that they do.
 
 In: Graph, after autograd; for `Expand` also after the partition. Out: Graph without calls whose lower rule is an
-`Expansion`; after `AttentionComposed`, without attention as one op, for a backend that has no routine. Events stay.
+`Expansion`; after `AttentionComposed`, without attention as one op, and after `PoolingComposed`, without the backward
+of a maximum over windows as one op, for a backend that has no routine. Events stay.
 The rule runs on the call's operands under a trace that appends to the graph being rewritten.
 """
 
@@ -14,8 +15,12 @@ from typing import Any
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.attention import COMPOSED
+from compiler_core.ops.convolution_last import LAST
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
+from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
+from compiler_core.ops.windows_maximum import WINDOW_MAX_PUT
+from compiler_core.ops.windows_maximum import composed as window_max_put
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,34 @@ class AttentionComposed:
         if not any(call.op in COMPOSED for call in graph.calls):
             return graph
         return replace(Rewriter(graph, _composed).run(), signals=graph.signals, waits=graph.waits)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingComposed:
+    """See the head of this file. routines: whether those calls stay that a routine takes, unless convolutions are near,
+
+    which have channels last, as pooling beside them then has.
+    """
+
+    routines: bool = False
+
+    def apply(self, graph: Graph) -> Graph:
+        stay = self.routines and not any(call.op in LAST for call in graph.calls)
+        if not any(_is_composed(call, stay) for call in graph.calls):
+            return graph
+
+        def rule(rewriter: Rewriter, call: Call) -> Node | None:
+            return _written(rewriter, call, window_max_put, call.attrs) if _is_composed(call, stay) else None
+
+        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits)
+
+
+def _is_composed(call: Call, stay: bool) -> bool:
+    if call.op is not WINDOW_MAX_PUT:
+        return False
+    lower = call.op.lower
+    has_routine = isinstance(lower, Routine) and lower.native_for(call.dtype, call.attrs) is not None
+    return not (stay and has_routine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import ORDERED_NUMBERS, check_dtype, check_shape
 from compiler_core.ops.differentiate import vjp_of
-from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, register
-from compiler_core.ops.routine import CCall, Native, call_back, is_contiguous, no_symbols
+from compiler_core.ops.registry import Array, Op, Sample, Value, register
+from compiler_core.ops.routine import Attrs, CCall, Native, call_back, is_contiguous, no_symbols
 from compiler_core.ops.windows import WINDOW_ARGMAX, WINDOW_MAX, WINDOWS_PUT, lowest, window_counts
 
 Dims = tuple[int, ...]
@@ -56,7 +56,7 @@ def composed(g: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims, low
     if any(low):
         out = prims.window_max(source, **where)
         is_lowest = prims.eq(out, prims.full_like(out, lowest(of(out.dtype))))
-        place = prims.where(is_lowest, prims.expand(_first_inside(shape, *where.values(), low), shape), place)
+        place = prims.where(is_lowest, prims.expand(_first_inside(shape, kernel, stride, dilation, low), shape), place)
     return prims.windows_put(g, place, size=tuple(x.shape[len(x.shape) - len(kernel) :]), **where)
 
 
@@ -76,7 +76,7 @@ def _eager(xp: Any, g: Array, x: Array, kernel: Dims, stride: Dims, dilation: Di
         is_lowest = WINDOW_MAX.eager(xp, x, **where) == lowest(of(x.dtype))
         place = xp.where(is_lowest, xp.asarray(_first_inside(g.shape, kernel, stride, dilation, low)), place)
     size = x.shape[x.ndim - len(kernel) :]
-    return WINDOWS_PUT.eager(xp, g, place, size=size, **where)  # type: ignore[no-any-return]
+    return WINDOWS_PUT.eager(xp, g, place, size=size, **where)
 
 
 def _vjp(

@@ -18,6 +18,7 @@ from typing import IO, Any, ClassVar
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import CheckpointError, WeightsOnlyError
 from distcompile.nn.parameter import Parameter
+from distcompile.nn.versions import Registry, Stamp
 from distcompile.torch_format import names
 from distcompile.torch_format.storages import Storage, StorageType
 
@@ -40,6 +41,10 @@ def _persistent(storage_of: StorageOf, pid: Any) -> Storage:
     return storage_of(kind, str(key), str(location), int(count))
 
 
+# of a whole module that we wrote: a counter, and dicts that bump it; neither does anything with what a file puts in it
+_BOOKKEEPING = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in (Stamp, Registry)}
+
+
 class WeightsUnpickler(pickle._Unpickler):
     """Reads tensors, containers and plain values."""
 
@@ -50,9 +55,9 @@ class WeightsUnpickler(pickle._Unpickler):
     def __init__(self, file: IO[bytes], storage_of: StorageOf, encoding: str) -> None:
         super().__init__(file, encoding=encoding)
         self.storage_of = storage_of
-        self.known = names.allowed() | names.added()
+        self.known = names.allowed() | names.added() | _BOOKKEEPING
         self.callables = {id(thing) for thing in self.known.values() if callable(thing)}
-        self.added = tuple(thing for thing in names.added().values() if isinstance(thing, type))
+        self.added = tuple(thing for thing in names.added().values() if isinstance(thing, type)) + (Stamp, Registry)
 
     def persistent_load(self, pid: Any) -> Storage:
         return _persistent(self.storage_of, pid)

@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler_core.errors import DTypeError
+from compiler_core.spelling import spelled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +72,7 @@ class DType:
         return float32 if self.kind == "f" and self.itemsize == 2 else self
 
     def __repr__(self) -> str:
-        return f"distcompile.{self.name}"
+        return spelled(self.name)
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return by_name, (self.name,)

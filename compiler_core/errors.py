@@ -52,6 +52,10 @@ class IndexError_(DistCompileError, IndexError, RuntimeError):
     is_of_call = True
 
 
+class EmptyReductionError(ShapeError, IndexError_):
+    """The greatest or least of nothing. A ShapeError, and an IndexError as in torch."""
+
+
 class DivisionByZeroError(DistCompileError, ZeroDivisionError, RuntimeError):
     """A whole number divided by zero. A RuntimeError too, as in torch."""
 

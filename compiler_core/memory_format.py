@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler_core.spelling import spelled
+
 __all__ = [
     "channels_last",
     "channels_last_3d",
@@ -27,7 +29,7 @@ class memory_format:
     name: str
 
     def __repr__(self) -> str:
-        return f"distcompile.{self.name}"
+        return spelled(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class layout:
     name: str
 
     def __repr__(self) -> str:
-        return f"distcompile.{self.name}"
+        return spelled(self.name)
 
 
 contiguous_format = memory_format("contiguous_format")

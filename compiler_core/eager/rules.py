@@ -226,12 +226,12 @@ def _classes(k: Kernels) -> None:
         if forward((dense(x), dense(target), loss, logs, count), ignore_index):
             return None  # a target outside of the classes
         if reduction == "none":
-            return loss, (logs, count)
+            return loss, (logs, count, x)
         total = np.add.reduce(loss, None)
-        return np.asarray(total / count if reduction == "mean" else total), (logs, count)
+        return np.asarray(total / count if reduction == "mean" else total), (logs, count, x)
 
     def cross_entropy_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
-        logs, count = kept
+        logs, count, x = kept  # the logits as they were: torch keeps probabilities, and lets users write into them
         dx = np.empty(x.shape, x.dtype)
         factor = np.asarray(g / count) if reduction == "mean" else dense(g)
         backward((dense(x), dense(target), logs, factor, dx), ignore_index)
@@ -251,7 +251,7 @@ def _classes(k: Kernels) -> None:
             dw[padding_idx] = 0
         return dw, None
 
-    define_quietly("cross_entropy", cross_entropy, cross_entropy_backward)
+    define_quietly("cross_entropy", cross_entropy, cross_entropy_backward, reads=(1,))
     define_quietly("embedding", embedding, embedding_backward, reads=(1,))
 
 

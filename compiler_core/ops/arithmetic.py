@@ -104,7 +104,9 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
 ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g), commutative=True, cheap=True)
 SUB = _binary("sub", lambda xp, a, b: xp.subtract(a, b), _vjp_sub, cheap=True)
 MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul, commutative=True, cheap=True)
-DIV = _binary("div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT, cheap=True)
+DIV = _binary(
+    "div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT, cheap=True, remakes_out=True
+)
 POW = _binary("pow", _eager_pow, _vjp_pow, low=0.3, high=2.5)
 MAXIMUM = _binary(
     "maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum, dtypes=ORDERED_NUMBERS, commutative=True, cheap=True

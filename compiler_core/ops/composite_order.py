@@ -88,7 +88,8 @@ def _median(x: Value, dim: int | None, keepdim: bool, ignore_nan: bool) -> Value
     if dim is None and 0 in x.shape:
         dtype = dtype_of(x)
         least = -(1 << 8 * dtype.itemsize - 1) if dtype.is_signed else 0
-        return prims.full((), math.nan if dtype.is_floating_point else least, dtype)
+        nothing = prims.full((), math.nan if dtype.is_floating_point else least, dtype)
+        return prims.add(prims.sum(x, tuple(range(len(x.shape)))), nothing)  # of x: it has a gradient
     if dim is None:
         return _spread(x, _median(prims.reshape(prims.detach(x), (math.prod(x.shape),)), 0, False, ignore_nan).values)
     d = normalize_dim(dim, len(x.shape))

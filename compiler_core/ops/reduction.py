@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import DType, bool_, int64, of
-from compiler_core.errors import ShapeError
+from compiler_core.errors import EmptyReductionError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
@@ -48,7 +48,7 @@ def _check(op: str, x: TensorMeta, dims: Dims, dtypes: tuple[DType, ...]) -> Non
 def _check_not_empty(op: str, x: TensorMeta, dims: Dims) -> None:
     if x.dtype is not bool_ and any(x.shape[d] == 0 for d in dims):
         remedy = "check the size before reducing"
-        raise ShapeError(f"{op} over an empty dimension has no value", got=str(x), remedy=remedy)
+        raise EmptyReductionError(f"{op} over an empty dimension has no value", got=str(x), remedy=remedy)
 
 
 def _infer_sum(name: str) -> Any:
@@ -72,7 +72,7 @@ def _infer_place(name: str) -> Any:
     def infer(x: TensorMeta, dims: Dims) -> TensorMeta:
         _check(name, x, dims, ORDERED)
         if len(dims) != 1 or x.shape[dims[0]] == 0:
-            raise ShapeError(f"{name} takes one dim, not empty", expected="one dim", got=f"{x}, dims={dims}")
+            raise EmptyReductionError(f"{name} takes one dim, not empty", expected="one dim", got=f"{x}, dims={dims}")
         return TensorMeta(reduced_shape(x.shape, dims), int64)
 
     return infer

@@ -87,6 +87,7 @@ class Op:
     work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
     only_for_autograd: an identity once gradients are made.
+    remakes_out: who changed its result in place may ask for gradients: torch's rule does not read the result.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Op:
     work: int = 0
     nests: bool = False
     only_for_autograd: bool = False
+    remakes_out: bool = False
     doc: str = ""
 
     def __repr__(self) -> str:

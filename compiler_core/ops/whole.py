@@ -36,6 +36,7 @@ class Composite:
     """One composite, whole. `vjp` has the form of an op's, so that the tape treats it as one."""
 
     __slots__ = ("backward", "compose", "forward", "name", "reads", "reads_out")
+    remakes_out = False
 
     def __init__(self, name: str, compose: Callable[..., Value]) -> None:
         self.name, self.compose = name, compose

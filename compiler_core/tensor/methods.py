@@ -241,6 +241,17 @@ def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
     return tensor(data, **_as(self, options))
 
 
+def _new(self: Tensor, *given: Any) -> Tensor:
+    """torch's old constructor, with this dtype: of sizes (filled with zeros), of a Size, or of data."""
+    from compiler_core.tensor.creation import is_size
+
+    if isinstance(given[0] if given else None, type(self.shape)) or all(map(is_size, given)):
+        return _new_zeros(self, *(given or (0,)))
+    if len(given) > 1:
+        raise DTypeError("new(): data must be a sequence", got=f"{len(given)} arguments")
+    return _new_tensor(self, given[0])
+
+
 def _equal(self: Tensor, other: Tensor) -> bool:
     """Whether shape and all elements are the same, as a Python bool."""
     if meta_of(self).shape != meta_of(other).shape:
@@ -365,5 +376,6 @@ class Methods:
     cfloat, cdouble, chalf = _converter(dt.complex64), _converter(dt.complex128), _chalf
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)
     equal, allclose = _equal, _allclose
+    new = _new
     index_put, masked_select = index_put, masked_select
     new_full, new_zeros, new_ones, new_empty, new_tensor = _new_full, _new_zeros, _new_ones, _new_zeros, _new_tensor

@@ -19,7 +19,7 @@ from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, meta_of
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, meta_of
 from compiler_core.tensor.cell import Cell
 
 if TYPE_CHECKING:
@@ -187,6 +187,8 @@ class OpNode(GradNode):
         operands = [
             restore(self.out, self.out_version, self), *map(restore, self.saved, self.versions, edges)
         ]  # fmt: skip
+        if self.op.remakes_out and isinstance(operands[0], Poison) and operands[0].changed:
+            operands[0] = bind(self.op, *operands[1:], **self.attrs)
         if isinstance(rule, PerOperand):
             attrs = self.attrs
             return [

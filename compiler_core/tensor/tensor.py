@@ -35,6 +35,7 @@ from compiler_core.ops.registry import (
     run_eager,
 )
 from compiler_core.ops.whole import Composite
+from compiler_core.spelling import is_own, spelled
 from compiler_core.tensor import views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, read
 from compiler_core.tensor.function_methods import FunctionMethods
@@ -51,14 +52,32 @@ from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode
 __all__ = ["Size", "Tensor", "ViewLink"]
 
 
+_tuple_item = tuple.__getitem__
+
+
 class Size(tuple[int, ...]):
-    """A shape, as torch.Size."""
+    """A shape, as torch.Size. Printed as a tuple is, under torch's name as torch prints it."""
 
     __slots__ = ()
 
     def numel(self) -> int:
         """The number of elements."""
         return int(np.prod(self, dtype=np.int64))
+
+    def __getitem__(self, place: Any) -> Any:
+        part = _tuple_item(self, place)
+        return Size(part) if type(part) is tuple else part
+
+    def __add__(self, other: Any) -> Any:
+        return Size(tuple.__add__(self, other))
+
+    def __mul__(self, times: Any) -> Any:
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return tuple.__repr__(self) if is_own() else spelled(f"Size({list(self)})")
 
 
 class LeafHooks:

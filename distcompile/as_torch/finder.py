@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from compiler_core.spelling import call_library
 from distcompile.as_torch import table
 from distcompile.as_torch.distribution import TorchDistribution
 from distcompile.as_torch.errors import AsTorchError, MissingModuleError, MissingNameError, NameImportError
@@ -48,6 +49,7 @@ def install() -> None:
         if name == "distcompile" or name.startswith("distcompile."):
             dress(module, _torchs(name))
     importlib.import_module("torch")
+    call_library("torch")
     _install_in_processes()
 
 

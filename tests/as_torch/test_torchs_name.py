@@ -88,3 +88,10 @@ def test_a_command_line_without_a_program_says_how() -> None:
     done = start("-m", "distcompile.as_torch")
     assert (done.returncode, done.stderr[:6]) == (2, "usage:")
     assert "there is no file 'no.py'" in start("-m", "distcompile.as_torch", "no.py").stderr
+
+
+def test_values_print_under_torchs_name(tmp_path: Path) -> None:
+    text = "import torch\nx = torch.zeros(2, 3).double()\nprint(x.shape, x.dtype, [x.shape[1:]], eval(repr(x.dtype)))"
+    assert run("-m", "distcompile.as_torch", program(tmp_path, text)).strip() == (
+        "torch.Size([2, 3]) torch.float64 [torch.Size([3])] torch.float64"
+    )

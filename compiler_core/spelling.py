@@ -1,0 +1,26 @@
+"""By what name printed values call the library: `distcompile.float32`, or `torch.float32` under `--as-torch`.
+
+In: `call_library`, once, by who answers `import torch`. Out: `spelled("float32")`. Scripts take such texts apart
+(`str(dtype)[6:]`, `eval(repr(dtype))`), print shapes and compare with what they printed under torch.
+"""
+
+from __future__ import annotations
+
+OWN = "distcompile"
+_library = OWN
+
+
+def call_library(name: str) -> None:
+    """From now on printed values call the library `name`."""
+    global _library
+    _library = name
+
+
+def spelled(name: str) -> str:
+    """`name` with the library before it."""
+    return f"{_library}.{name}"
+
+
+def is_own() -> bool:
+    """Whether the library goes by its own name."""
+    return _library == OWN

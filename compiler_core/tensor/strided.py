@@ -26,6 +26,12 @@ def _storage(input: Tensor) -> Tensor:
         base = base._view.base
     if isinstance(base._cell, ViewCell):  # a detached handle on a view
         base = Tensor._from_cell(base._cell.root)
+    if input.requires_grad and not base.requires_grad:  # a leaf that is a view: the gradient is its own, not the base's
+        if input.numel() != base.numel() or not input.is_contiguous():
+            raise AutogradError(
+                "as_strided of a part of a tensor, where the part alone requires a gradient", remedy="clone() it first"
+            )
+        base = input
     if base.dtype is not input.dtype or input.is_conj():
         raise DTypeError(
             "as_strided of a part, or a conjugate, of complex numbers: its storage holds other ones",

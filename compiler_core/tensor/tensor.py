@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -64,6 +64,10 @@ class Size(tuple[int, ...]):
         """The number of elements."""
         return int(np.prod(self, dtype=np.int64))
 
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Size: ...
     def __getitem__(self, place: Any) -> Any:
         part = _tuple_item(self, place)
         return Size(part) if type(part) is tuple else part

@@ -242,5 +242,5 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     soft = C.softmax((logits - (-uniform.log()).log()) / tau, dim)
     if not hard:
         return soft
-    best = (soft == soft.amax(dim, keepdim=True)).to(soft.dtype)
+    best = soft.new_zeros(soft.shape).scatter(dim, soft.argmax(dim, keepdim=True), 1.0)  # one, also where two tie
     return best - soft.detach() + soft

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distcompile
-from compiler_core.errors import DTypeError
+from compiler_core.errors import AutogradError, DTypeError
 from compiler_core.spelling import OWN, call_library
 
 torch = pytest.importorskip("torch")
@@ -93,6 +93,26 @@ def test_values_are_printed_under_the_name_of_the_library_that_was_imported() ->
     finally:
         call_library(OWN)
     assert str(distcompile.zeros(2, 3).shape) == "(2, 3)"
+
+
+@BOTH
+def test_strides_through_a_leaf_that_is_a_view_have_gradients(library: Any) -> None:
+    x = library.arange(6.0).reshape(2, 3).requires_grad_()
+    (x.as_strided((3, 2), (1, 2)) * library.arange(2.0)).sum().backward()
+    assert x.grad.tolist() == [[0, 0, 1], [1, 1, 0]]
+
+
+def test_strides_through_a_part_that_alone_requires_a_gradient_are_refused() -> None:
+    x = distcompile.arange(6.0)[1:4].requires_grad_()
+    with pytest.raises(AutogradError, match="as_strided"):
+        x.as_strided((2,), (1,))
+
+
+@BOTH
+def test_the_hard_gumbel_softmax_is_one_hot_also_where_two_are_as_great(library: Any) -> None:
+    logits = library.zeros(400, 50, dtype=library.bfloat16)
+    logits[:, :2] = 1e4  # beyond what noise could part in this dtype
+    assert (library.nn.functional.gumbel_softmax(logits, hard=True).float().round() > 0).sum(1).max().item() == 1
 
 
 @BOTH

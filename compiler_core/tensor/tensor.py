@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, SupportsIndex, overload
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from compiler_core.ops.registry import (
     run_eager,
 )
 from compiler_core.ops.whole import Composite
-from compiler_core.spelling import is_own, spelled
 from compiler_core.tensor import views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, read
 from compiler_core.tensor.function_methods import FunctionMethods
@@ -47,41 +46,10 @@ from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
 from compiler_core.tensor.placement import check_together
+from compiler_core.tensor.size import Size
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode, WholeNode
 
 __all__ = ["Size", "Tensor", "ViewLink"]
-
-
-_tuple_item = tuple.__getitem__
-
-
-class Size(tuple[int, ...]):
-    """A shape, as torch.Size. Printed as a tuple is, under torch's name as torch prints it."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The number of elements."""
-        return int(np.prod(self, dtype=np.int64))
-
-    @overload
-    def __getitem__(self, place: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, place: slice) -> Size: ...
-    def __getitem__(self, place: Any) -> Any:
-        part = _tuple_item(self, place)
-        return Size(part) if type(part) is tuple else part
-
-    def __add__(self, other: Any) -> Any:
-        return Size(tuple.__add__(self, other))
-
-    def __mul__(self, times: Any) -> Any:
-        return Size(tuple.__mul__(self, times))
-
-    __rmul__ = __mul__
-
-    def __repr__(self) -> str:
-        return tuple.__repr__(self) if is_own() else spelled(f"Size({list(self)})")
 
 
 class LeafHooks:

@@ -1,0 +1,43 @@
+"""torch.Size: a tuple of sizes whose parts, sums and multiples are Sizes too.
+
+In: ints. Out: what `tensor.shape` gives. It is printed as a tuple is, and under torch's name as torch prints it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+
+from compiler_core.spelling import is_own, spelled
+
+_tuple_item = tuple.__getitem__
+
+
+class Size(tuple[int, ...]):
+    """A shape, as torch.Size. Printed as a tuple is, under torch's name as torch prints it."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self, dtype=np.int64))
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Size: ...
+    def __getitem__(self, place: Any) -> Any:
+        part = _tuple_item(self, place)
+        return Size(part) if type(part) is tuple else part
+
+    def __add__(self, other: Any) -> Any:
+        return Size(tuple.__add__(self, other))
+
+    def __mul__(self, times: Any) -> Any:
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return tuple.__repr__(self) if is_own() else spelled(f"Size({list(self)})")

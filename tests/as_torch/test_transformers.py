@@ -54,6 +54,7 @@ def check(found: dict[str, Found], model: str) -> None:
     equal(compiled, torchs)
 
 
+@pytest.mark.long
 def test_gpt2_equals_torch(tmp_path: Path) -> None:
     check(results(tmp_path, "gpt2"), "gpt2")
 

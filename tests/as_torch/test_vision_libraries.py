@@ -80,6 +80,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.long  # the libraries are fetched, a minute
 @pytest.mark.parametrize("model", kinds(SMOOTH, RELU))
 def test_small_models_equal_torch(model: str, mode: str, small: dict[str, Found]) -> None:
     equal(model, small[f"{model}:{mode}"], small[f"{model}:torch"])

@@ -53,11 +53,9 @@ def _linear_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], 
 # ---- what runs along rows
 
 
-def _rows(k: Kernels) -> None:
-    """Define layer norm, RMS norm, softmax and log_softmax."""
+def _norms(k: Kernels) -> None:
+    """Define layer norm and RMS norm."""
     norm, norm_backward = k.named("norm"), k.named("norm_backward")
-    forward, backward = k.named("softmax"), k.named("softmax_backward")
-    log_forward, log_backward = k.named("log_softmax"), k.named("log_softmax_backward")
 
     def normed(x: Array, weight: Array | None, bias: Array | None, dims: int, eps: float, centered: bool) -> Made:
         shape, dtype = x.shape, x.dtype
@@ -91,6 +89,15 @@ def _rows(k: Kernels) -> None:
     def rms_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
         return normed_backward((*needs, False), g, kept, x, weight)[:2]
 
+    define_quietly("layer_norm", layer_norm, layer_norm_backward, reads=(0, 1))
+    define_quietly("rms_norm", rms_norm, rms_norm_backward)
+
+
+def _softmaxes(k: Kernels) -> None:
+    """Define softmax and log_softmax."""
+    forward, backward = k.named("softmax"), k.named("softmax_backward")
+    log_forward, log_backward = k.named("log_softmax"), k.named("log_softmax_backward")
+
     def softmax(x: Array, *, dim: int) -> Made:
         if not alike(x) or not x.size or not x.ndim:
             return None
@@ -120,8 +127,6 @@ def _rows(k: Kernels) -> None:
         log_backward((dense(g), dense(out), dx))
         return (dx,)
 
-    define_quietly("layer_norm", layer_norm, layer_norm_backward, reads=(0, 1))
-    define_quietly("rms_norm", rms_norm, rms_norm_backward)
     define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
     define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
 
@@ -260,7 +265,8 @@ def _define_all() -> None:
     found = kernels()
     if found is None:
         return
-    _rows(found)
+    _norms(found)
+    _softmaxes(found)
     for name in ("gelu", "gelu_tanh", "silu", "relu"):
         _activation(found, name)
     _attention(found)

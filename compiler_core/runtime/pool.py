@@ -113,6 +113,7 @@ void* worker(void* position) {
 }
 
 void forked() {  // in the child: the threads are gone, and whoever held the lock with them
+  ticket = ticket | closed;  // another thread's job is not the child's
   workers = wanted = sleepers = 0;
   busy = false;
   lock = PTHREAD_MUTEX_INITIALIZER;

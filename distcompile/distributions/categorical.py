@@ -210,21 +210,10 @@ class Categorical(Distribution):
         return self.mean
 
 
-class OneHotCategorical(Distribution):
-    """A Categorical's class as a vector of zeros and a one."""
+class OverCategorical(Distribution):
+    """A distribution that is told by a Categorical: its parameters are that one's."""
 
-    has_enumerate_support = True
-    arg_constraints: ClassVar[Mapping[str, Constraint]] = CLASSES
-    support = constraints.one_hot
-
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._categorical = Categorical(probs, logits, validate_args)
-        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
-
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = self._expanded(batch_shape)
-        new._categorical = self._categorical.expand(batch_shape)
-        return new
+    _categorical: Categorical
 
     @property
     def probs(self) -> Tensor:
@@ -240,6 +229,23 @@ class OneHotCategorical(Distribution):
     def param_shape(self) -> Size:
         """The shape of the parameter that was given."""
         return self._categorical.param_shape
+
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+        new = self._expanded(batch_shape)
+        new._categorical = self._categorical.expand(batch_shape)
+        return new
+
+
+class OneHotCategorical(OverCategorical):
+    """A Categorical's class as a vector of zeros and a one."""
+
+    has_enumerate_support = True
+    arg_constraints: ClassVar[Mapping[str, Constraint]] = CLASSES
+    support = constraints.one_hot
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._categorical = Categorical(probs, logits, validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
     def _one_hot(self, classes: Tensor) -> Tensor:
         return F.one_hot(classes, self.event_shape[0]).to(self.probs.dtype)
@@ -308,7 +314,7 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
         return log_temperature + difference - 2 * difference.exp().log1p()
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(OverCategorical):
     """The logarithm of a RelaxedOneHotCategorical."""
 
     has_rsample = True
@@ -321,26 +327,6 @@ class ExpRelaxedCategorical(Distribution):
         self._categorical = Categorical(probs, logits)
         self.temperature = temperature
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
-
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = self._expanded(batch_shape)
-        new._categorical = self._categorical.expand(batch_shape)
-        return new
-
-    @property
-    def probs(self) -> Tensor:
-        """f[..., K], of sum 1."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of the parameter that was given."""
-        return self._categorical.param_shape
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = away_from_ends(uniforms(self._extended_shape(sample_shape), self.logits))

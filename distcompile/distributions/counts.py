@@ -16,10 +16,9 @@ import distcompile.nn.functional as F
 from compiler_core.tensor.rejection_draws import binomial, poisson, standard_gamma
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.categorical import Categorical
+from distcompile.distributions.categorical import Categorical, OverCategorical
 from distcompile.distributions.distribution import (
     Constraint,
-    Distribution,
     ExponentialFamily,
     ProbsOrLogits,
     Shape,
@@ -194,7 +193,7 @@ class NegativeBinomial(ProbsOrLogits):
         return self.mean / (-self.logits).sigmoid()
 
 
-class Multinomial(Distribution):
+class Multinomial(OverCategorical):
     """How often each of K classes comes in total_count draws, for probs or logits f[..., K]."""
 
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {
@@ -213,30 +212,10 @@ class Multinomial(Distribution):
         batch, event = self._categorical.batch_shape, self._categorical.param_shape[-1:]
         super().__init__(batch, event, validate_args=validate_args)
 
-    @property
-    def probs(self) -> Tensor:
-        """f[..., K], of sum 1."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of probs."""
-        return self._categorical.param_shape
-
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Constraint:
         """Counts, at most total_count in all."""
         return constraints.multinomial(self.total_count)
-
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Multinomial:
-        new = self._expanded(batch_shape)
-        new._categorical = self._categorical.expand(batch_shape)
-        return new
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))  # (n, *sample, *batch)

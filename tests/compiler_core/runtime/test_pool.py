@@ -123,9 +123,37 @@ os.kill(child, 9)
 """
 
 
-def test_a_fork_has_no_threads_and_may_ask_for_some() -> None:
-    command = [sys.executable, "-c", FORK]
+FORK_BESIDE_A_JOB = """
+import ctypes, os, threading, time
+from compiler_core.runtime import pool
+pool.resize(2)
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+parent, child, begun = os.getpid(), 0, threading.Event()
+
+def body(_, start, stop):
+    if os.getpid() != parent:
+        os._exit(3)  # the child computes what is its parent's
+    begun.set()
+    time.sleep(0.3)
+
+call, one = BODY(body), ctypes.c_int64
+job = threading.Thread(target=lambda: pool._pool().dc_pool_run(one(8), one(1), one(4), call, None))
+job.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    pool.resize(2)
+    time.sleep(1)
+    os._exit(7)
+job.join()
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("script", [FORK, FORK_BESIDE_A_JOB], ids=["idle", "beside a job of another thread"])
+def test_a_fork_has_no_threads_and_may_ask_for_some(script: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 7, done.stderr
 

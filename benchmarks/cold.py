@@ -1,5 +1,7 @@
 """Whole-process time of a first training step: cold (empty caches) and warm (the caches just filled). One JSON line.
 
+`..._process_s` is wall time, `..._cpu_s` CPU time with that of compilers and all other children.
+
     python cold.py [MODEL] [--python INTERPRETER] [--framework torch]
 
 Measured from outside, process start and imports included. Every cache gets an empty folder: ours, Inductor's, Triton's
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,14 +33,21 @@ def measure(model: str, python: str, framework: str) -> dict[str, object]:
             environment[name] = os.path.join(folder, name)
             os.mkdir(environment[name])
         for temperature in ("cold", "warm"):
-            begun = time.perf_counter()
+            begun, spent = time.perf_counter(), _cpu_s()
             command = [python, str(_SCRIPT), model, "compile", "--first-only"]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
             result[f"{temperature}_process_s"] = round(time.perf_counter() - begun, 2)
+            result[f"{temperature}_cpu_s"] = round(_cpu_s() - spent, 2)
             told = json.loads(done.stdout.splitlines()[-1])
             result[f"{temperature}_step_s"] = told["first_s"]
             result |= {name: told[name] for name in ("framework", "version", "has_torch")}
     return result
+
+
+def _cpu_s() -> float:
+    """CPU time of the children that have ended, and of theirs, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:

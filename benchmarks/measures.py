@@ -105,6 +105,17 @@ def cold_measures(options: argparse.Namespace) -> list[Measure]:
     ]
 
 
+def deep_measures(options: argparse.Namespace) -> list[Measure]:
+    """CPU time of the first step of deeper and deeper GPTs. Only ours: what counts is how it grows with the layers."""
+    return [
+        Measure(
+            f"gpt of {layers} layers, d=64: first step, CPU time, empty cache", "cold_cpu_s", "s",
+            {"ours": ours(PYTHON, *script("cold.py", f"gpt{layers}"))}, {},
+        )
+        for layers in (12, 48, 96)
+    ]  # fmt: skip
+
+
 def import_measures(options: argparse.Namespace) -> list[Measure]:
     found = []
     for title, use in (("import", []), ("import, first module, its backward", ["--use"])):

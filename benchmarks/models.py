@@ -143,13 +143,15 @@ def _tokens(batch: int, time: int, vocabulary: int) -> tuple[Any, Any]:
 def make(name: str) -> Case:
     """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), resnet, resnet50, lstm (width 200),
 
-    lstmbig (650), normed, narrow. Raises SystemExit for others.
+    lstmbig (650), normed, narrow; gpt12 and the like: so many layers of d=64. Raises SystemExit for others.
     """
     torch.manual_seed(0)
     if name == "mlp":
         return Case(MLP(), (torch.randn(128, 784), torch.randint(0, 10, (128,))), _sgd)
     if name == "gpt":
         return Case(GPT(4, 256, 4, 128, 512), _tokens(8, 128, 512), _adamw)
+    if name.removeprefix("gpt").isdigit():
+        return Case(GPT(int(name.removeprefix("gpt")), 64, 4, 64, 256), _tokens(2, 64, 256), _adamw)
     if name == "gptbig":
         return Case(GPT(6, 512, 8, 128, 2048), _tokens(4, 128, 2048), _adamw)
     if name == "resnet":

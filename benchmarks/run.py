@@ -1,7 +1,7 @@
 """Runs ours and the peer's side interleaved, and reports ratios of medians with their spread.
 
     python benchmarks/run.py [--peer-python /path/to/python-with-torch] [--rounds 3]
-                             [--what ddp,single,threads,cold,import,small,network]
+                             [--what ddp,single,threads,cold,deep,import,small,network]
                              [--models mlp,gpt] [--bucket-mb 25] [--rate 1gbit] [--json FILE]
 
 A round runs every side once, in fresh processes, one after the other. A line gives each side's median over the rounds,
@@ -33,6 +33,7 @@ LOCAL: dict[str, Callable[[argparse.Namespace], list[Measure]]] = {
     "single": measures.single_measures,
     "threads": measures.thread_measures,
     "cold": measures.cold_measures,
+    "deep": measures.deep_measures,
     "import": measures.import_measures,
     "small": measures.small_measures,
 }

@@ -158,3 +158,8 @@ def find_backend(backend: object) -> Backend:
     if callable(backend):
         return CallableBackend(backend)
     raise BackendError(f"a {type(backend).__name__} is not a backend", expected="a name, a Backend, or a callable")
+
+
+def backend_names() -> list[str]:
+    """All names that `find_backend` knows."""
+    return sorted([*INTERPRETERS, *NATIVE])

@@ -158,6 +158,13 @@ class Config:
         "0: DistributedDataParallel records no times, and overlap reports are empty",
         affects_codegen=False,
     )
+    trace_numpy = Knob(
+        "DISTCOMPILE_TRACE_NUMPY",
+        _flag,
+        True,
+        "0: functions of NumPy break the graph, instead of being part of it",
+        affects_codegen=False,
+    )
     watchdog_s = Knob(
         "DISTCOMPILE_WATCHDOG_S",
         _seconds,

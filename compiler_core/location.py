@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OURS = tuple(f"{_ROOT / package}/" for package in ("compiler_core", "collectives", "distcompile", "launch"))
+_MACHINE = (f"{_ROOT / 'compiler_core' / 'bytecode'}/", f"{_ROOT / 'compiler_core' / 'capture' / 'tracing'}/")
 _USERS = (f"{_ROOT / 'distcompile' / 'demo'}",)
 
 
@@ -34,6 +38,9 @@ def user_frame() -> FrameType | None:
 
 def user_location() -> str:
     """`file:line` of the innermost frame of the user's code, or an empty text."""
+    interpreted = interpreted_location()
+    if interpreted:
+        return interpreted
     frame = user_frame()
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -53,10 +60,16 @@ def user_call() -> tuple[str, str]:
         if frame.f_back is None:
             return "", ""
         frame = frame.f_back
-    where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    where = interpreted_location() or f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    calls = calls[: next((i for i, call in enumerate(calls) if _is_machine(call)), len(calls))]
     if calls and calls[-1].f_code.co_name == "__call__":
         calls = [call for call in calls if call.f_code.co_name == "__call__"][:1]
     return where, _described(calls[-1]) if calls else ""
+
+
+def _is_machine(frame: FrameType) -> bool:
+    """Whether a frame of the interpreter: what called it is not what the user called."""
+    return frame.f_code.co_filename.startswith(_MACHINE)
 
 
 def _described(frame: FrameType) -> str:
@@ -97,3 +110,32 @@ def _text(value: Any) -> str:
         return getattr(value, "__name__", type(value).__name__)
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+# -- frames that a machine interprets: they are not on Python's stack
+
+_machines = threading.local()
+
+
+@contextmanager
+def interpreting(machine: Interpreting) -> Iterator[None]:
+    """Within the block the user's innermost frame is one that `machine` runs."""
+    before = getattr(_machines, "innermost", None)
+    _machines.innermost = machine
+    try:
+        yield
+    finally:
+        _machines.innermost = before
+
+
+class Interpreting(Protocol):
+    """A machine that runs frames."""
+
+    def location_outside(self, is_ours: Callable[[str], bool]) -> str:
+        """`file:line` of the innermost frame of which the file is not ours; "" if there is none."""
+
+
+def interpreted_location() -> str:
+    """`file:line` of the user's innermost interpreted frame, or an empty text."""
+    machine = getattr(_machines, "innermost", None)
+    return "" if machine is None else str(machine.location_outside(is_ours))

@@ -9,6 +9,7 @@ In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Ou
     layout          Graph -> Graph, its arrays as the backend wants them         graph/passes/channels_last.py
     partition       joint Graph -> forward Graph, backward Graph, saved values   aot/partition.py
     plan            backward Graph -> segments (DDP cuts at its buckets)         aot/strategy.py
+                    segments -> pieces, cut where Python runs (hooks)            aot/cutting.py
     backend         Graphs -> Executables                                        backend.py
       of "codegen", on a cache miss (codegen/native_backend.py):
       define        Graph -> definitions: one expression per element             lowering/define.py
@@ -23,20 +24,20 @@ An inference call goes from simplify_joint (which also drops what only different
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
-from compiler_core.aot.boundary import Boundary
+from compiler_core.aot.cutting import Piece
+from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.partition import Partition, partition
-from compiler_core.aot.strategy import GradientPlan, GradientStrategy, ParameterInfo
-from compiler_core.aot.wrapper import CompiledBackward, Cut, link_backward, link_segments
+from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, ParameterInfo
+from compiler_core.aot.wrapper import CompiledBackward, Cut, link_backward, link_segments, pieces_to_run
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
-from compiler_core.graph.ir import Graph, Node
+from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.steps import collector_paused, record, record_graph, timed
-from compiler_core.tensor.cell import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,13 @@ class Request:
 
     wanted[i]: input i takes a gradient. results: how many of the graph's first outputs are results; the rest are
     written back. parameters: gives the strategy's view of the parameters, from the joint's gradient inputs.
-    cells: where the inputs were read, for backward hooks that read them too.
     """
 
     graph: Graph
     wanted: Sequence[bool]
     results: int
-    boundaries: dict[int, Boundary]
     strategy: GradientStrategy
     parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
-    cells: Mapping[Cell, Node]
 
 
 def compile_captured(request: Request, backend: Backend) -> Compiled:
@@ -89,12 +87,16 @@ def _compile_captured(request: Request, backend: Backend) -> Compiled:
     joint = differentiate(graph, request)
     joint = replace(joint, graph=lay_out(backend, joint.graph))
     parts = split(joint)
-    plan = plan_gradients(request, joint, parts, backend)
+    plain = cache(partial(without_hooks, graph, request, backend))
+    plan = plan_gradients(request, joint, parts, backend, plain)
     waits = parameter_places(parts.forward) if request.strategy.parameters_may_wait else ()
-    graphs = [replace(parts.forward, waits=tuple((i,) for i in waits)), *(segment.graph for segment in plan.segments)]
-    forward, *segments = run_backend(backend, graphs, name)
-    recut = partial(cut_again, request, joint, parts, backend)
-    backward = link_backward(joint, parts, link_segments(parts, plan, segments), recut)
+    pieces = cut_at_stops(joint, parts, plan)
+    graphs = [replace(parts.forward, waits=tuple((i,) for i in waits)), *(piece.graph for piece in pieces)]
+    forward, *executables = run_backend(backend, graphs, name)
+    recut = partial(cut_again, request, joint, parts, backend, plain)
+    cut = link_segments(joint, parts, plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
+    inside = used_inside(request.graph, request.wanted, joint.tangents)
+    backward = link_backward(joint, parts, cut, recut, inside)
     shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
     return Compiled(forward, backward, joint.tangents, shown, waits)
 
@@ -104,11 +106,15 @@ def parameter_places(forward: Graph) -> tuple[int, ...]:
     return tuple(i for i, node in enumerate(forward.inputs) if node.role == "parameter")
 
 
-def cut_again(request: Request, joint: Joint, parts: Partition, backend: Backend) -> Cut:
+def cut_again(
+    request: Request, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
+) -> Cut:
     """The backward's segments by what its owner plans now; the forward stays."""
-    plan = plan_gradients(request, joint, parts, backend)
+    plan = plan_gradients(request, joint, parts, backend, plain)
     name = f"{joint.graph.name}_cut_again"
-    return link_segments(parts, plan, run_backend(backend, [segment.graph for segment in plan.segments], name))
+    pieces = cut_at_stops(joint, parts, plan)
+    executables = run_backend(backend, [piece.graph for piece in pieces], name)
+    return link_segments(joint, parts, plan, pieces, executables)
 
 
 def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codegen") -> Executable:
@@ -142,7 +148,7 @@ def simplify(graph: Graph) -> Graph:
 def differentiate(graph: Graph, request: Request) -> Joint:
     """Forward graph -> simplified joint graph."""
     with timed(graph.name, "joint"):
-        joint = make_joint(graph, request.wanted, request.boundaries, results=request.results, cells=request.cells)
+        joint = make_joint(graph, request.wanted, results=request.results)
     record_graph(graph.name, "joint", joint.graph, artefact="aot")
     return replace(joint, graph=simplify_joint(joint.graph))
 
@@ -175,16 +181,35 @@ def split(joint: Joint) -> Partition:
     return parts
 
 
-def plan_gradients(request: Request, joint: Joint, parts: Partition, backend: Backend) -> GradientPlan:
-    """Backward graph -> segments, by whoever owns the gradients."""
+def without_hooks(graph: Graph, request: Request, backend: Backend) -> Partition:
+    """The forward and backward graphs of a captured graph as they are where nobody hooked anything."""
+    joint = make_joint(graph, request.wanted, results=request.results, hooks=False)
+    return partition(replace(joint, graph=backend.lay_out(run_passes(joint.graph, SIMPLIFY_JOINT))))
+
+
+def plan_gradients(
+    request: Request, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
+) -> GradientPlan:
+    """Backward graph -> segments, by whoever owns the gradients. plain: `without_hooks`."""
     name = joint.graph.name
     with timed(name, "plan"):
         parameters = request.parameters(joint.gradients)
         plan = request.strategy.plan(parts.forward, parts.backward, parameters, backend.announces)
-    if len(plan.segments) > 1 or plan.segments[0].graph.signals:
+    if joint.stops and isinstance(plan, ComparedPlan):
+        plan.stand_for(plain().forward, plain().backward)
+    if len(plan.segments) > 1 or any(segment.graph.signals for segment in plan.segments):
         for number, segment in enumerate(plan.segments):
             record_graph(name, "plan", segment.graph, part=f"segment{number}", artefact="ddp")
     return plan
+
+
+def cut_at_stops(joint: Joint, parts: Partition, plan: GradientPlan) -> Sequence[Piece]:
+    """Segments -> pieces, between which Python functions run."""
+    pieces = pieces_to_run(joint, parts, plan)
+    if joint.stops:
+        for number, piece in enumerate(pieces):
+            record_graph(joint.graph.name, "plan", piece.graph, part=f"piece{number}", artefact="aot")
+    return pieces
 
 
 def run_backend(backend: Backend, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
 
+LONGEST = 4096  # steps that are remembered
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")
 CODEGEN_STEPS = ("define", "inline", "place", "schedule", "emit", "build")
 _NUMBER = {step: number for number, step in enumerate((*STEPS, *CODEGEN_STEPS))}
@@ -33,7 +35,7 @@ class StepTime:
     seconds: float
 
 
-_times: list[StepTime] = []
+_times: deque[StepTime] = deque(maxlen=LONGEST)
 
 
 def compile_times() -> tuple[StepTime, ...]:

@@ -1,20 +1,45 @@
-"""torch.compiler's names: asking whether `compile` is capturing, and keeping functions out of graphs.
+"""torch.compiler's names: what is captured and how, when it is compiled again, and what became of it.
 
-In: functions. Out: functions; answers.
+In: functions. Out: functions; answers; reports. Capture looks at a call in this order: what was said here about the
+function, then where its code is from (`compiler_core/capture/policy.py`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import FunctionType, TracebackType
 from typing import Any, TypeVar, overload
 
-from compiler_core.capture import compile
-from compiler_core.errors import GraphBreak
+from compiler_core.backend import backend_names
+from compiler_core.breaking import breaks_graph
+from compiler_core.bytecode.binding import make_frame
+from compiler_core.bytecode.machine import Machine
+from compiler_core.bytecode.native import NativeSemantics
+from compiler_core.capture import compile, policy
+from compiler_core.capture.control import check_stance, reset, stance
+from compiler_core.errors import ConfigError, GraphBreak
 from compiler_core.location import user_location
+from compiler_core.numpy_trace import wrap_numpy
 from compiler_core.ops.registry import current_trace
 
-__all__ = ["allow_in_graph", "compile", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting"]
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "disallow_in_graph",
+    "graph_break",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "list_backends",
+    "reset",
+    "set_stance",
+    "substitute_in_graph",
+    "wrap_numpy",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,9 +57,63 @@ def is_exporting() -> bool:
     return False
 
 
-def allow_in_graph(fn: F) -> F:
-    """`fn`: capture runs through it, whatever it is."""
+def cudagraph_mark_step_begin() -> None:
+    """A step begins. Nothing here keeps memory from one step to the next."""
+
+
+def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
+    """The names that `compile(backend=...)` knows. exclude_tags: () also lists those for finding faults."""
+    debugging = {"eager", "aot_eager"} if exclude_tags and "debug" in exclude_tags else set()
+    return sorted(name for name in backend_names() if name not in debugging)
+
+
+# -- what is captured, and how
+
+
+def allow_in_graph(fn: F | Sequence[F]) -> Any:
+    """`fn` (or a list of functions): runs as it is while it is captured; what it does to tensors is in the graph.
+
+    What it reads besides its arguments is not guarded, and what it changes besides tensors is changed once.
+    """
+    for one in fn if isinstance(fn, (list, tuple)) else [fn]:
+        policy.say(one, policy.RUN)
     return fn
+
+
+def disallow_in_graph(fn: F | Sequence[F]) -> Any:
+    """`fn` (or a list of functions): a call of it breaks the graph, and is made as it is."""
+    for one in fn if isinstance(fn, (list, tuple)) else [fn]:
+        name = getattr(one, "__qualname__", type(one).__name__)
+        policy.say(one, policy.Breaks(f"{name} is kept out of graphs by compiler.disallow_in_graph"))
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """`fn`: called once, while it is captured; what it gives is a constant of the graph from then on."""
+    policy.say(fn, policy.Constant())
+    return fn
+
+
+def substitute_in_graph(
+    original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[F], F]:
+    """A decorator: where captured code calls `original_fn`, the decorated function is captured instead.
+
+    The other arguments are torch's, without effect. Raises ConfigError if `original_fn` has a substitute already.
+    """
+
+    def decorate(traceable_fn: F) -> F:
+        if isinstance(policy.said(original_fn), policy.Replaced):
+            raise ConfigError(f"{original_fn!r} has a substitute already")
+        policy.say(original_fn, policy.Replaced(traceable_fn))
+        return traceable_fn
+
+    return decorate
+
+
+@breaks_graph("a graph break was asked for")
+def graph_break(msg: str = "") -> None:
+    """The graph ends here, and another begins. Outside of compiled code: nothing. Under fullgraph=True: GraphBreak."""
 
 
 @overload
@@ -42,19 +121,82 @@ def disable(fn: F, recursive: bool = True, *, reason: str | None = None) -> F: .
 @overload
 def disable(fn: None = None, recursive: bool = True, *, reason: str | None = None) -> Callable[[F], F]: ...
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """`fn`, never captured: a compiled function that calls it runs that call eager (under fullgraph=True: GraphBreak).
+    """`fn`, never captured: a call of it breaks the graph, and is made as it is (under fullgraph=True: GraphBreak).
 
-    Of a Module, a callable that calls it. reason: said in the break. recursive: callees are not captured either way.
+    Of a Module, a callable that calls it. reason: said in the break. recursive=False: the functions of the user's that
+    `fn` calls are compiled, each by itself.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
+    name = getattr(fn, "__qualname__", type(fn).__name__)
+    why = f"{name} is kept out of graphs by compiler.disable" + (f": {reason}" if reason else "")
 
     @functools.wraps(fn if hasattr(fn, "__name__") else type(fn).__call__)
     def eager(*args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
-            name = getattr(fn, "__qualname__", type(fn).__name__)
-            raise GraphBreak(f"{name} is kept out of graphs by compiler.disable" + (f": {reason}" if reason else ""),
-                             where=user_location(), remedy="call it outside of the compiled function")  # fmt: skip
-        return fn(*args, **kwargs)
+            raise GraphBreak(why, where=user_location(), remedy="call it outside of the compiled function")
+        if recursive or not isinstance(fn, FunctionType):
+            return fn(*args, **kwargs)
+        return Machine(_CallsCompiled()).run([make_frame(fn, args, kwargs)])
 
+    eager.__graph_break__ = why, "call it outside of the compiled function"  # type: ignore[attr-defined]
     return eager
+
+
+class _CallsCompiled(NativeSemantics):
+    """Runs a function as Python does, but the user's functions that it calls are compiled."""
+
+    compiled: dict[FunctionType, Any] = {}  # noqa: RUF012  # for the whole process: compiled once
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(function, FunctionType) and policy.how(function) is policy.ENTER:
+            function = self.compiled.setdefault(function, compile(function))
+        return super().call(function, args, kwargs)
+
+
+# -- when it is compiled again
+
+
+class set_stance:  # torch's name
+    """What happens when a call fits nothing that was compiled, in this thread: at once, `with` it, or as a decorator.
+
+    stance: "default" (compile), "force_eager", "eager_on_recompile", "fail_on_recompile" (RecompileLimitError) or
+    "frozen" (nothing is compiled any more). Raises ConfigError for another. The other arguments are torch's.
+    """
+
+    def __init__(
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+    ) -> None:
+        if force_backend is not None:
+            raise ConfigError("set_stance(force_backend=...) is not offered", remedy="compile(..., backend=...)")
+        self._before = _stance_now()
+        self._wanted = check_stance(stance)
+        _set_stance(self._wanted)
+
+    def __enter__(self) -> None:
+        _set_stance(self._wanted)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        _set_stance(self._before)
+
+    def __call__(self, fn: F) -> F:
+        _set_stance(self._before)
+
+        @functools.wraps(fn)
+        def standing(*args: Any, **kwargs: Any) -> Any:
+            before = _stance_now()
+            _set_stance(self._wanted)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _set_stance(before)
+
+        return standing  # type: ignore[return-value]
+
+
+def _stance_now() -> str:
+    return stance.name
+
+
+def _set_stance(name: str) -> None:
+    stance.name = name

@@ -65,6 +65,7 @@ _OTHERS = {
     "compiler_core.device": "device:Device get_default_device:default_device set_default_device",
     "compiler_core.tensor.placement": "as_tensor:as_placed asarray:as_placed",
     "compiler_core.capture": "compile",
+    "distcompile._dynamo": "explain",
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",
     "compiler_core.tensor.selection": "nonzero argwhere:nonzero where unique bincount multinomial",

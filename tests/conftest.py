@@ -10,13 +10,14 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: processes that share the cores, a thread each
     os.environ |= dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compiler_core import log
+from compiler_core import log, steps
 from compiler_core.config import config
 from compiler_core.ops.registry import current_trace
 from tests import sharing
@@ -26,6 +27,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what tests produce into tests/golden")
+    parser.addoption("--fuzz", type=int, default=500, help="how many random Python programs are tried")
     parser.addoption("--long", action="store_true", help="run tests marked `long` too: soaks, many kills, two hosts")
 
 
@@ -75,3 +77,9 @@ def clean_slate() -> Iterator[None]:
     yield
     config.values = before
     assert current_trace() is None, "a trace was left running"
+
+
+@pytest.fixture
+def no_compile_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compile_times()` begins anew: it forgets the oldest, so that a difference of two counts would not do."""
+    monkeypatch.setattr(steps, "_times", deque(maxlen=steps.LONGEST))

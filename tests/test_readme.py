@@ -77,6 +77,14 @@ def test_the_example_prints_what_readme_says(request: pytest.FixtureRequest, rea
     assert [float(v) for v in found] == pytest.approx([float(v) for v in expected], rel=0.05, abs=2e-3)
 
 
+def test_the_worked_example_of_capture_prints_what_readme_says(
+    readme_block: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    script = tmp_path / "explained.py"
+    script.write_text(block("explain_example"))
+    readme_block("explain_output", run(sys.executable, str(script)))
+
+
 def _order(line: str) -> bool:
     """Output of all ranks, rank 0's first."""
     return not line.startswith("[0]")

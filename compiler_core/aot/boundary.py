@@ -1,141 +1,103 @@
-"""`gradient_boundary`: the identity, at which Python may look at and replace the gradients that flow back.
+"""Where Python takes over a backward: `gradient_boundary` (an identity with a hook) and `opaque_backward` (a rule).
 
-In: Tensors and a hook `fn(*cotangents) -> replacements or None`. Out: the same values, behind the boundary.
-This is how module backward hooks work, eager and compiled. Eager: one tape node runs the hook. Captured: each tensor
-passes through the op `gradient_boundary`, whose attributes name the boundary and the place in it; the trace keeps the
-hooks (`Boundary`). While the joint graph is made, the hook is called once on traced Tensors, and what it computes
-becomes nodes of the backward. A hook that needs data raises GraphBreak: that call then runs eager.
-Invariants: the calls of one boundary stand together in the graph; a cotangent that never came is None, as in torch.
-Limit: Python side effects of a captured hook (printing, counting) happen when it is traced, not at every call.
+In: Tensors and a Python function. Out: the same values, behind the boundary: in every backward, when their gradients
+are ready, the function gets these as real Tensors and says which gradients flow on.
+    gradient_boundary(tensors, fn)                      fn(*cotangents) -> replacements, or None to change nothing
+    opaque_backward(outputs, inputs, backward, saved)   backward(saved, *cotangents) -> a gradient for each of `inputs`
+Module hooks and tensor hooks are boundaries of the first kind; a rule that cannot be traced is one of the second.
+Eager: one tape node. Captured: each tensor passes through an op whose attributes name the boundary and the tensor's
+slot in it; the trace keeps the functions. The joint stops there (`stops.py`): the compiled backward is
+cut, and the function runs between two segments. It is never traced, so it may do what it likes.
+Invariants: the calls of one boundary stand together in the graph; a cotangent that never came is None. A hook runs
+whenever the backward passes, as in torch, also if none came; a rule if one did. The functions of a call are its own:
+who replays a captured call makes them anew, with what they hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from compiler_core.aot.custom_gradient import gradient_operands
 from compiler_core.dtype import COMPLEX, FLOATING
-from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.errors import AutogradError
 from compiler_core.graph.ir import Call, Node
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, Op, Sample, Value, bind, current_trace, meta_of, register
-from compiler_core.ops.rules import Movement
+from compiler_core.ops.rules import Indexed
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
-Hook: TypeAlias = "Callable[..., tuple[Tensor | None, ...] | None]"
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """A hook met during capture. width: how many tensors pass."""
-
-    hook: Hook
-    width: int
+Gradients: TypeAlias = "Sequence[Tensor | None]"
+Hook: TypeAlias = "Callable[..., Gradients | None]"
 
 
 @runtime_checkable
 class BoundaryTrace(Protocol):
-    """A trace that keeps the hooks of the boundaries it records."""
+    """A trace that keeps the functions of the boundaries it records, by number."""
 
-    boundaries: dict[int, Boundary]
+    boundaries: dict[int, Hook]
 
 
-def _infer(x: TensorMeta, *, boundary: int, slot: int) -> TensorMeta:
+# -- the ops: (value, *sources, *saved) -> value; gradients flow to the sources. slot: of `width` values, which
+
+
+def _infer(x: TensorMeta, *others: TensorMeta, boundary: int, slot: int, width: int, sources: int) -> TensorMeta:
     return x
 
 
-def _eager(xp: Any, x: Array, *, boundary: int, slot: int) -> Array:
+def _eager(xp: Any, x: Array, *others: Array, boundary: int, slot: int, width: int, sources: int) -> Array:
     return x
 
 
-def _vjp(g: Value, out: Value, x: Value, *, boundary: int, slot: int) -> tuple[Value]:
-    return (g,)
+def _vjp(g: Value, out: Value, x: Value, *others: Value, **attrs: Any) -> tuple[Any, ...]:
+    return (g, *(None for _ in others))
 
 
-def _source(index: tuple[Any, ...], shape: tuple[int, ...], *, boundary: int, slot: int) -> tuple[Any, ...]:
-    return index
+def _emit(e: Any, index: Any, read: Any, metas: Any, **attrs: Any) -> Any:
+    return read[0](index)
 
 
-GRADIENT_BOUNDARY = register(
-    Op(
-        "gradient_boundary",
+def _op(name: str, doc: str) -> Op:
+    attrs = {"boundary": 0, "slot": 0, "width": 1, "sources": 0}
+    return Op(
+        name,
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
-        lower=Movement(_source),
-        samples=(Sample(((2, 3),), {"boundary": 0, "slot": 0}), Sample(((),), {"boundary": 0, "slot": 0})),
+        lower=Indexed(_emit),
+        samples=(Sample(((2, 3),), attrs), Sample(((), (2,)), {**attrs, "sources": 1})),
         dtypes=FLOATING + COMPLEX,
         only_for_autograd=True,
-        doc="identity; marks where a backward hook sees the gradient",
-    )
-)
-
-
-def gradient_boundary(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
-    """`tensors`, such that in backward fn(*cotangents) may replace their gradients.
-
-    fn receives one Tensor (or None) a tensor and returns as many replacements, or None to change nothing.
-    Tensors that need no gradient pass through untouched; their cotangent is None.
-    """
-    trace = current_trace()
-    if trace is None:
-        return _on_tape(tensors, fn)
-    if not isinstance(trace, BoundaryTrace):
-        return tensors  # inside a backward that is being traced: there is nothing behind it to differentiate
-    key = len(trace.boundaries)
-    trace.boundaries[key] = Boundary(fn, len(tensors))
-    return tuple(
-        bind(GRADIENT_BOUNDARY, t, boundary=key, slot=i) if t.dtype.is_inexact else t for i, t in enumerate(tensors)
+        doc=doc,
     )
 
 
-def _on_tape(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
-    from compiler_core.tensor.autograd import record_function
-    from compiler_core.tensor.grad_mode import is_grad_enabled
-    from compiler_core.tensor.tensor import Tensor
-
-    flowing = [i for i, t in enumerate(tensors) if t.requires_grad] if is_grad_enabled() else []
-    if not flowing:
-        return tensors
-    passed = [Tensor._wrap(tensors[i]._read()) for i in flowing]
-
-    def backward(grads: Sequence[Array | None]) -> Sequence[Array | None]:
-        cotangents: list[Tensor | None] = [None] * len(tensors)
-        for i, grad in zip(flowing, grads):
-            cotangents[i] = None if grad is None else Tensor._wrap(grad)
-        replaced = run_hook(fn, cotangents)
-        return [None if (t := replaced[i]) is None else t._read() for i in flowing]
-
-    record_function("gradient_boundary", [tensors[i] for i in flowing], passed, backward)
-    behind = dict(zip(flowing, passed))
-    return tuple(behind.get(i, t) for i, t in enumerate(tensors))
+GRADIENT_BOUNDARY = register(_op("gradient_boundary", "identity of sources[slot]; a hook sees the gradients of all"))
+OPAQUE_BACKWARD = register(_op("opaque_backward", "identity; its gradient goes to a Python rule, then to the sources"))
 
 
-def run_hook(fn: Hook, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """The cotangents after the hook. Raises AutogradError if it returns something that does not fit them."""
-    replaced = fn(*cotangents)
-    if replaced is None:
-        return cotangents
-    fits = len(replaced) == len(cotangents) and all(
-        new is None or old is None or meta_of(new) == meta_of(old) for new, old in zip(replaced, cotangents)
-    )
-    if not fits:
-        raise AutogradError(
-            "a backward hook returned gradients that do not fit",
-            expected=", ".join("None" if t is None else str(meta_of(t)) for t in cotangents),
-            got=", ".join("None" if t is None else str(meta_of(t)) for t in replaced),
-        )
-    return replaced
+def is_boundary(node: Node) -> bool:
+    """Whether gradients stop at `node`, a call."""
+    return isinstance(node, Call) and (node.op is GRADIENT_BOUNDARY or node.op is OPAQUE_BACKWARD)
 
 
-# -- while the joint graph is made
+def sources_of(call: Call) -> tuple[Node, ...]:
+    """Where gradients go from a boundary."""
+    return call.args[1 : 1 + call.attrs["sources"]]
 
 
-def is_boundary(call: Call) -> bool:
-    return call.op is GRADIENT_BOUNDARY
+def saved_of(call: Call) -> tuple[Node, ...]:
+    """The forward values that a boundary's rule reads."""
+    return call.args[1 + call.attrs["sources"] :]
+
+
+def passes_gradients(call: Call, flows: set[Node]) -> bool:
+    """Whether a gradient of `call` reaches one of `flows`."""
+    if call.op is GRADIENT_BOUNDARY:
+        return call.args[0] in flows
+    return any(arg in flows for arg in (sources_of(call) if is_boundary(call) else gradient_operands(call)))
 
 
 def boundary_groups(calls: Sequence[Call]) -> dict[Call, list[Call]]:
@@ -147,20 +109,144 @@ def boundary_groups(calls: Sequence[Call]) -> dict[Call, list[Call]]:
     return {group[0]: group for group in groups.values()}
 
 
-def boundary_cotangents(
-    group: Sequence[Call], known: Mapping[Node, Node], boundaries: Mapping[int, Boundary]
-) -> list[tuple[Node, Value | None]]:
-    """(operand, cotangent) of every call of one boundary, after its hook has seen them, under the joint's trace."""
-    boundary = boundaries.get(group[0].attrs["boundary"])
-    cotangents = {call.attrs["slot"]: known.get(call) for call in group}
-    if boundary is None or all(value is None for value in cotangents.values()):
-        return [(call.args[0], known.get(call)) for call in group]
+# -- making boundaries
+
+
+def gradient_boundary(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
+    """`tensors`, such that in backward fn(*cotangents) may replace their gradients.
+
+    fn receives one Tensor (or None) a tensor and returns as many replacements, or None to change nothing.
+    Tensors that need no gradient pass through untouched; their cotangent is None.
+    """
+    trace = current_trace()
+    if trace is None:
+        return _hook_on_tape(tensors, fn)
+    flowing = [i for i, t in enumerate(tensors) if t.requires_grad]
+    if not isinstance(trace, BoundaryTrace) or not flowing:
+        return tensors  # inside a backward that is being traced: there is nothing behind it to differentiate
+    key = _add(trace, Spread.over(fn, len(tensors), flowing))
+    sources = [tensors[i] for i in flowing]
+    attrs = {"boundary": key, "width": len(sources), "sources": len(sources)}
+    passed = {i: bind(GRADIENT_BOUNDARY, tensors[i], *sources, slot=k, **attrs) for k, i in enumerate(flowing)}
+    return tuple(passed.get(i, t) for i, t in enumerate(tensors))
+
+
+def opaque_backward(
+    outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], backward: Hook, saved: tuple[Tensor, ...] = ()
+) -> tuple[Tensor, ...]:
+    """`outputs`, computed without recording from `inputs`, such that their gradients are what `backward` says.
+
+    backward(saved, *cotangents) receives `saved` as Tensors, and one Tensor (or None) an output; it returns one Tensor
+    (of that input's shape and dtype, else AutogradError) or None for each of `inputs`. Only inputs that require a
+    gradient get theirs; outputs must be of floating or complex dtype. Without such an input, `outputs` as they are.
+    """
+    trace = current_trace()
+    if not any(t.requires_grad for t in inputs):
+        return outputs
+    if trace is None:
+        return _rule_on_tape(outputs, inputs, backward, saved)
+    if not isinstance(trace, BoundaryTrace):
+        return outputs
+    key = _add(trace, backward)
+    attrs = {"boundary": key, "width": len(outputs), "sources": len(inputs)}
+    return tuple(bind(OPAQUE_BACKWARD, t, *inputs, *saved, slot=k, **attrs) for k, t in enumerate(outputs))
+
+
+def _add(trace: BoundaryTrace, function: Hook) -> int:
+    key = len(trace.boundaries)
+    trace.boundaries[key] = function
+    return key
+
+
+class Spread:
+    """A hook on `width` tensors; those at `places` have gradients."""
+
+    def __init__(self, fn: Hook, width: int, places: Sequence[int]) -> None:
+        self.fn, self.width, self.places = fn, width, places
+
+    @staticmethod
+    def over(fn: Hook, width: int, places: Sequence[int]) -> Hook:
+        """`fn` itself, if all have."""
+        return fn if len(places) == width else Spread(fn, width, places)
+
+    def __call__(self, *cotangents: Tensor | None) -> Gradients | None:
+        spread: list[Tensor | None] = [None] * self.width
+        for place, cotangent in zip(self.places, cotangents):
+            spread[place] = cotangent
+        replaced = self.fn(*spread)
+        if replaced is None or len(replaced) != self.width:
+            return replaced
+        return [replaced[place] for place in self.places]
+
+
+# -- running them
+
+
+def run_hook(fn: Hook, cotangents: Gradients, metas: Sequence[TensorMeta]) -> Gradients:
+    """The cotangents after the hook. Raises AutogradError if it returns what does not fit `metas`, one a cotangent."""
+    replaced = fn(*cotangents)
+    return cotangents if replaced is None else checked(replaced, metas, "a backward hook")
+
+
+def checked(gradients: Gradients, metas: Sequence[TensorMeta], who: str) -> Gradients:
+    """`gradients`, if they fit. Raises AutogradError."""
+    if len(gradients) != len(metas) or any(g is not None and meta_of(g) != m for g, m in zip(gradients, metas)):
+        raise AutogradError(
+            f"{who} returned gradients that do not fit",
+            expected=", ".join(map(str, metas)),
+            got=", ".join("None" if g is None else str(meta_of(g)) for g in gradients),
+        )
+    return gradients
+
+
+def _hook_on_tape(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
+    from compiler_core.tensor.grad_mode import is_grad_enabled
     from compiler_core.tensor.tensor import Tensor
 
-    wrapped = [None if (node := cotangents.get(i)) is None else Tensor._wrap(node) for i in range(boundary.width)]
-    breaks = GraphBreak.made()
-    replaced = run_hook(boundary.hook, wrapped)
-    if GraphBreak.made() != breaks:
-        raise GraphBreak("a graph break was caught by a backward hook")
-    values = [None if t is None else t._read() for t in replaced]
-    return [(call.args[0], values[call.attrs["slot"]]) for call in group]
+    flowing = [i for i, t in enumerate(tensors) if t.requires_grad] if is_grad_enabled() else []
+    if not flowing:
+        return tensors
+    passed = [Tensor._wrap(tensors[i]._read()) for i in flowing]
+    metas, hook = [meta_of(t) for t in passed], Spread.over(fn, len(tensors), flowing)
+    inputs = [tensors[i] for i in flowing]
+    _record("gradient_boundary", inputs, passed, lambda given: run_hook(hook, given, metas), runs_anyway=True)
+    behind = dict(zip(flowing, passed))
+    return tuple(behind.get(i, t) for i, t in enumerate(tensors))
+
+
+def _rule_on_tape(
+    outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], backward: Hook, saved: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    from compiler_core.tensor.tensor import Tensor
+
+    passed = tuple(Tensor._wrap(t._read()) for t in outputs)
+    metas, kept = [meta_of(t) for t in inputs], tuple(t.detach() for t in saved)
+
+    def pull(cotangents: Gradients) -> Gradients:
+        return checked(backward(kept, *cotangents) or (), metas, "a backward rule")
+
+    _record("opaque_backward", inputs, passed, pull)
+    return passed
+
+
+def _record(
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    pull: Callable[[Gradients], Gradients],
+    *,
+    runs_anyway: bool = False,
+) -> None:
+    """One tape node whose backward is `pull`, on Tensors."""
+    from compiler_core.tensor.autograd import attach_node
+    from compiler_core.tensor.grad_mode import thread_mode
+    from compiler_core.tensor.tape import FunctionNode
+    from compiler_core.tensor.tensor import Tensor
+
+    def backward(grads: Sequence[Any]) -> Sequence[Any]:
+        given = [g if g is None or isinstance(g, Tensor) else Tensor._wrap(g) for g in grads]
+        found = pull(given)
+        return found if thread_mode.enabled else [None if t is None else t._read() for t in found]
+
+    edges = tuple(t._edge() for t in inputs)
+    attach_node(FunctionNode(name, edges, len(outputs), backward, raw=False, runs_anyway=runs_anyway), outputs)

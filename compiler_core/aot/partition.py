@@ -12,7 +12,7 @@ allow (`emission_order`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_core.aot.joint import Joint
@@ -22,13 +22,16 @@ from compiler_core.aot.regions import Regions
 from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 
+ARRIVING = ("tangent", "hooked")  # roles of inputs that come in the course of a backward
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
     """The two halves. `saved`: which outputs of the forward the backward reads: results too, then those only saved.
 
     The backward's placeholders carry the name of the value they take: a saved value (role "saved", in the order of
-    `saved`), an input of the forward, a tangent. Its outputs are the joint's gradients, in the joint's order.
+    `saved`), an input of the forward, a tangent, what a stop makes. Its outputs are the joint's gradients and what
+    stops read, in the joint's order.
     """
 
     forward: Graph
@@ -46,12 +49,12 @@ def partition(joint: Joint) -> Partition:
     """Split `joint` at a minimum cut."""
     graph = joint.graph
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
-    tangents = [node for node in graph.inputs if node.role == "tangent"]
+    tangents = [node for node in graph.inputs if node.role in ARRIVING]
     after = _dependents(graph, tangents)
     regions = Regions(graph, after, needed_for(graph, gradients), results)
     saved = _without_views(_cut(graph, CostModel(graph, results, regions), after, gradients))
     values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
-    inputs = [node for node in graph.inputs if node.role != "tangent"]
+    inputs = [node for node in graph.inputs if node.role not in ARRIVING]
     outputs = [*results, *(node for node in values if node not in results)]
     forward = extract(graph, f"{graph.name}_forward", outputs, inputs)
     kept = [Placeholder(node.name, node.meta, "saved", node.name) for node in values]
@@ -62,15 +65,19 @@ def partition(joint: Joint) -> Partition:
         gradients,
         [*given, *tangents],
         replaced=dict(zip(values, kept)),
-        order=emission_order(graph, gradients),
+        order=emission_order(graph, gradients, joint.output_stages),
     )
     return Partition(forward, backward, tuple(outputs.index(node) for node in values))
 
 
-def emission_order(graph: Graph, gradients: Iterable[Node]) -> list[Node]:
-    """Gradients in the order in which they can be complete: by the place of the node that completes them."""
+def emission_order(graph: Graph, gradients: Sequence[Node], stages: Sequence[int] = ()) -> list[Node]:
+    """Gradients in the order in which they can be complete: by the place of the node that completes them.
+
+    stages: of each, the stage (`stops.py`) at whose end it must be; () if there is but one.
+    """
     place = {node: i for i, node in enumerate(graph.nodes)}
-    return sorted(dict.fromkeys(gradients), key=place.__getitem__)
+    stage = dict(sorted(zip(gradients, stages), key=lambda item: -item[1]))  # the first of those of one node
+    return sorted(dict.fromkeys(gradients), key=lambda node: (stage.get(node, 0), place[node]))
 
 
 def _dependents(graph: Graph, roots: Sequence[Node]) -> set[Node]:

@@ -4,6 +4,8 @@ In: the backward `Graph` (output i is the gradient of one differentiable input) 
 parameter. Out: a `GradientPlan`: segments that run one after the other, and a session for every backward pass.
 `LocalGradients` (the default) runs it whole and hands every gradient to the autograd tape. DDP cuts it at its bucket
 boundaries, gives bucket slots as destinations and starts an all-reduce in `segment_done`.
+Who: the module whose forward begins in the graph, or, of a graph that is one part of a forward among others, whoever
+owns its leaves (`LeafOwner`). A strategy may put off cutting a part until the backward, when all parts are known.
 
 Protocol of one training step, in order:
     ticket  = strategy.on_forward()                     before every compiled forward, with or without gradients
@@ -11,8 +13,11 @@ Protocol of one training step, in order:
     session = plan.begin(ticket, missing)               when the tape reaches the compiled call
     session.scale(); session.destination(i) ...         before each segment k, for its gradient outputs
     session.segment_done(k, {i: gradient, ...})         right after segment k, or from inside it (see Segment)
+    session.lose({i, ...})                              before a segment: a hook has stopped these
     session.finish() -> {i: Array | HANDLED | None}     after the last; replaces what the tape receives for output i
-Invariant: every output of the backward graph is an output of exactly one segment.
+Invariant: every output of the backward graph is an output of exactly one segment. Behind the gradients there may be
+outputs that Python functions read in the course of the backward (`stops.py`); a strategy need not know: its segments
+are cut further there.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
@@ -30,12 +35,14 @@ if TYPE_CHECKING:
 
 
 class Handled(Enum):
-    """The type of `HANDLED`."""
+    """The type of `HANDLED` and `DELIVERED`."""
 
     HANDLED = "handled"
+    DELIVERED = "delivered"
 
 
 HANDLED = Handled.HANDLED  # "the gradient is already in .grad: the tape must not accumulate it again"
+DELIVERED = Handled.DELIVERED  # "the tape has it already"
 Gradient: TypeAlias = Array | Handled | None
 
 
@@ -49,6 +56,7 @@ class ParameterInfo:
     name: str  # as in named_parameters(); a tied parameter has its first name
     tensor: Tensor
     output_index: int | None
+    placeholder: str = ""  # the name of the forward's input that holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,16 @@ class BackwardSession(Protocol):
         """The number fed to placeholders of role "scale", e.g. 1/world_size."""
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
-        """Segment (or part) `segment` has run and made these gradients (output index -> array)."""
+        """Segment (or part) `segment` has run and made these gradients (output index -> array).
+
+        Where the backward stops inside a segment, it is said of each piece of it, with that piece's gradients.
+        """
+
+    def lose(self, missing: Set[int]) -> None:
+        """These outputs are no gradients in this pass either: a hook handed none on. They have not been made yet."""
+
+    def is_for_tape(self, output_index: int) -> bool:
+        """Whether the tape shall receive this gradient, as it was computed."""
 
     def finish(self) -> Mapping[int, Gradient]:
         """After the last segment: what the tape receives instead, for the outputs named. The others go as computed."""
@@ -90,7 +107,8 @@ class GradientPlan(Protocol):
     """What a strategy made of one backward graph. A compiled function has one per compiled entry."""
 
     @property
-    def segments(self) -> Sequence[Segment]: ...
+    def segments(self) -> Sequence[Segment]:
+        """Empty if the strategy puts the cut off: the plan is stale, then, when the tape reaches the compiled call."""
 
     @property
     def is_stale(self) -> bool:
@@ -102,6 +120,14 @@ class GradientPlan(Protocol):
         missing: the outputs that are no gradients in this pass, as nothing that came depends on them: the tape receives
         None for them, whatever the segments compute.
         """
+
+
+@runtime_checkable
+class ComparedPlan(Protocol):
+    """A plan of which ranks compare the graphs: as they are without hooks, which may be on some ranks only."""
+
+    def stand_for(self, forward: Graph, backward: Graph) -> None:
+        """These are to be compared in place of those that were planned, which stop at hooks."""
 
 
 class GradientStrategy(Protocol):
@@ -128,6 +154,17 @@ class GradientStrategy(Protocol):
     def forward_ran(self, ticket: object) -> None:
         """Called when that forward has run."""
 
+    def of_part(self) -> GradientStrategy:
+        """The strategy of a graph in which the module's forward begins, but that is not the whole call."""
+
+
+class LeafOwner(Protocol):
+    """Who reduces a leaf's gradient over ranks: told when the tape has completed it."""
+
+    def __call__(self, leaf: Tensor) -> None: ...
+    def strategy(self) -> GradientStrategy | None:
+        """The strategy of graphs that are parts of a forward that uses the leaf; None if there is not one."""
+
 
 class LocalGradients:
     """The strategy of a module without one: the backward whole, every gradient to the tape."""
@@ -144,6 +181,25 @@ class LocalGradients:
 
     def forward_ran(self, ticket: object) -> None:
         return None
+
+    def of_part(self) -> GradientStrategy:
+        return self
+
+
+class SeveralOwners(LocalGradients):
+    """The strategy of a graph in which the forwards of several owners begin: each gets its gradients by the tape."""
+
+    def __init__(self, owners: Sequence[GradientStrategy]) -> None:
+        self.owners = owners
+        self.parameters_may_wait = any(owner.parameters_may_wait for owner in owners)
+
+    def on_forward(self) -> object:
+        return [owner.on_forward() for owner in self.owners]
+
+    def forward_ran(self, ticket: object) -> None:
+        assert isinstance(ticket, list)
+        for owner, own in zip(self.owners, ticket, strict=True):
+            owner.forward_ran(own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +220,12 @@ class LocalPlan:
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
         return None
+
+    def lose(self, missing: Set[int]) -> None:
+        return None
+
+    def is_for_tape(self, output_index: int) -> bool:
+        return True
 
     def finish(self) -> Mapping[int, Gradient]:
         return {}

@@ -3,24 +3,29 @@
 In: the executables of one compiled entry and its `GradientPlan`. Out: arrays forward, gradients backward.
 A backward pass is a list of steps made at compile time: which values each segment reads (places in one flat list of
 saved values, inputs and tangents), which it makes, which of those are gradients. So a step at run time is a few list
-operations around one native call. A `Cut` is replaced as a whole when its owner would cut otherwise (DDP: another
-bucket plan); the forward stays as it is.
+operations around one native call. Where the backward stops for Python (`halt.py`), steps have halts before them. A
+`Cut` is replaced as a whole when its owner would cut otherwise (DDP: another bucket plan); the forward stays as it is.
 Errors: AutogradError if a value the backward reads was changed in place after the forward. Differentiating twice is
 refused by the tape (`record_function`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import numpy as np
 
 from compiler_core import observe
+from compiler_core.aot.boundary import Hook
+from compiler_core.aot.cutting import Piece, Stages, pieces_of
+from compiler_core.aot.halt import Halt, Halting, TapePass, halts_of
 from compiler_core.aot.joint import Joint
-from compiler_core.aot.partition import Partition
-from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, Segment
+from compiler_core.aot.partition import ARRIVING, Partition
+from compiler_core.aot.stops import Stop, all_that_may_come
+from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan
 from compiler_core.backend import Executable
 from compiler_core.dtype import float32
 from compiler_core.errors import AutogradError, GraphError
@@ -29,6 +34,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.memory import OutputPool
 from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.tape import GradNode
 
 SCALE = -1  # the place of the session's scale in float32; SCALE - 1 in float64
 _pooling = Lock()  # ranks may be threads that share a compiled function
@@ -37,20 +43,22 @@ SCALE_DTYPES = {SCALE: np.float32, SCALE - 1: np.float64}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One segment of a backward.
+    """One segment of a backward, or a piece of one.
 
     reads: places of its inputs. makes: places of its outputs. gradients: (its output, output index of the backward).
-    first: the number of its first part. parts: of each part that it announces, its gradients; empty if it is one part.
-    pools: where gradients go that are announced, but have no place of their own, by output.
+    numbers: of the segment, or of each part that it announces. parts: of each of these, its gradients; empty if it is
+    one part. pools: where gradients go that are announced, but have no place of their own, by output. halts: what comes
+    right before it.
     """
 
     run: Executable
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     gradients: tuple[tuple[int, int], ...]
-    first: int
+    numbers: tuple[int, ...]
     parts: tuple[tuple[tuple[int, int], ...], ...] = ()
     pools: Mapping[int, OutputPool] = field(default_factory=dict)
+    halts: tuple[Halt, ...] = ()
 
 
 class PartEvents:
@@ -63,7 +71,7 @@ class PartEvents:
 
     def signal(self, event: int) -> None:
         gradients = {index: out for k, index in self.step.parts[event] if (out := self.outs[k]) is not None}
-        self.session.segment_done(self.step.first + event, gradients)
+        self.session.segment_done(self.step.numbers[event], gradients)
 
     def wait(self, event: int) -> None:
         raise GraphError(f"a backward waits for event {event}: only forwards may")
@@ -71,11 +79,12 @@ class PartEvents:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The segments of a backward, ready to run. size: places in all."""
+    """The segments of a backward, ready to run. size: places in all. halts: what comes after the last step."""
 
     plan: GradientPlan
     steps: tuple[Step, ...]
     size: int
+    halts: tuple[Halt, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,7 +93,9 @@ class CompiledBackward:
 
     saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
     tangents: the meta of each; they come last. wanted: output index -> forward input. reaches: see `Joint`.
-    recut: plans and compiles the segments again. former: cuts that were used before, for plans that come back.
+    stops: where it goes to Python. turns: the gradients in the order in which they are complete. recut: plans and
+    compiles the segments again. inside: see `inner_uses.py`. former: cuts that were used before, for plans that come
+    back.
     """
 
     cut: Cut
@@ -93,11 +104,19 @@ class CompiledBackward:
     tangents: tuple[TensorMeta, ...]
     wanted: tuple[int, ...]
     reaches: tuple[int, ...]
+    stops: tuple[Stop, ...]
+    turns: tuple[int, ...]
     recut: Callable[[], Cut]
+    inside: tuple[int, ...] = ()
     former: list[Cut] = field(default_factory=list)
 
-    def run(self, values: list[Array], grads: Sequence[Array | None], ticket: object) -> list[Gradient]:
-        """One backward pass. values: those saved, then the inputs read. Returns a gradient for each input `wanted`."""
+    def run(
+        self, values: list[Array], grads: Sequence[Array | None], call: BackwardCall, tape: TapePass | None
+    ) -> list[Gradient]:
+        """One backward pass. values: those saved, then the inputs read. tape: needed if it stops.
+
+        Returns a gradient for each input `wanted`.
+        """
         if self.cut.plan.is_stale:
             self.cut = self._other_cut()
         cut = self.cut
@@ -106,11 +125,17 @@ class CompiledBackward:
             for grad, meta in zip(grads, self.tangents)
         ]
         places: list[Array] = [*values, *tangents, *(EMPTY,) * (cut.size - len(values) - len(tangents))]
-        missing = self._missing(grads)
-        session = cut.plan.begin(ticket, missing)
+        came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+        missing = self._missing(grads, came)
+        session = cut.plan.begin(call.ticket, missing)
         found: dict[int, Gradient] = {}
+        halting = None
+        if tape is not None and self.stops:
+            halting = Halting(self, places, came, missing, call, tape, session, found)
         for step in cut.steps:
-            observe.segment(step.first)
+            if step.halts and halting is not None:
+                halting.run(step.halts)
+            observe.segment(step.numbers[0])
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
@@ -125,23 +150,34 @@ class CompiledBackward:
             gradients = {index: results[k] for k, index in step.gradients}
             found.update(gradients)
             if not step.parts:
-                session.segment_done(step.first, gradients)
-        found.update(session.finish())
+                session.segment_done(step.numbers[0], gradients)
+        if halting is not None:
+            halting.run(cut.halts)
+            halting.deliver(NOTHING)
+            missing = halting.missing
+        found.update({**session.finish(), **(halting.delivered if halting is not None else {})})
         return [None if i in missing else found[i] for i in range(len(self.wanted))]
+
+    @property
+    def places_of_wanted(self) -> list[int]:
+        """Of each gradient, the place where the backward reads its input; -1 if it does not."""
+        places = {i: place for place, i in enumerate(self.inputs, len(self.saved))}
+        return [places.get(i, -1) for i in self.wanted]
 
     def _other_cut(self) -> Cut:
         """The cut that the strategy wants by now: one that was used before, or a new one."""
-        self.former = [*self.former[-FORMER_CUTS + 1 :], self.cut]
+        if self.cut.steps:  # not one that was put off
+            self.former = [*self.former[-FORMER_CUTS + 1 :], self.cut]
         for place, cut in enumerate(self.former):
             if not cut.plan.is_stale:
                 return self.former.pop(place)
         return self.recut()
 
-    def _missing(self, grads: Sequence[Array | None]) -> Set[int]:
-        """The outputs that no cotangent that came reaches."""
+    def _missing(self, grads: Sequence[Array | None], came: int) -> Set[int]:
+        """The outputs that no cotangent that came can reach."""
         if all(grad is not None for grad in grads):
             return NOTHING
-        came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+        came = all_that_may_come(came, self.stops)
         return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
 
 
@@ -156,32 +192,78 @@ EMPTY = np.empty(0, np.float32)
 
 
 class BackwardCall:
-    """What the tape holds for one compiled call: its saved values, until they are used or freed."""
+    """What the tape holds for one compiled call: its saved values, until they are used or freed.
 
-    __slots__ = ("backward", "cells", "name", "ticket", "values", "versions")
+    cells: what the inputs among `values` were read from. read_at: their places. hooks: this call's, by number.
+    partly: (mask of the outputs that use it, output) of those that are used inside the call, too.
+    """
+
+    __slots__ = (
+        "backward",
+        "cells",
+        "hooks",
+        "name",
+        "partly",
+        "read_at",
+        "ticket",
+        "values",
+        "versions",
+    )
 
     def __init__(
-        self, name: str, backward: CompiledBackward, values: list[Array], cells: Sequence[Cell], ticket: object
+        self,
+        name: str,
+        backward: CompiledBackward,
+        values: list[Array],
+        cells: Sequence[Cell],
+        read_at: Sequence[int],
+        ticket: object,
+        hooks: Sequence[Hook],
     ) -> None:
-        self.name, self.backward, self.values, self.cells, self.ticket = name, backward, values, cells, ticket
+        self.name, self.backward, self.values, self.ticket = name, backward, values, ticket
+        self.cells, self.read_at = cells, read_at
+        self.hooks = hooks
+        self.partly: list[tuple[int, weakref.ref[GradNode]]] = []
         self.versions = [cell.version for cell in cells]
 
-    def __call__(self, grads: Sequence[Array | None]) -> list[Gradient]:
-        for cell, version in zip(self.cells, self.versions):
-            if cell.version != version:
+    def __call__(self, grads: Sequence[Array | None], tape: TapePass | None = None) -> list[Gradient]:
+        """tape: the pass, which a call that asks for it is given."""
+        self.check()
+        if self.partly:
+            came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+            self.refuse_partial(came, lambda node: node.is_observed)
+        return self.backward.run(self.values, grads, self, tape)
+
+    def refuse_partial(self, came: int, is_wanted: Callable[[GradNode], bool]) -> None:
+        """Raise AutogradError if the gradient of an output is wanted that this call, too, adds to. came: outputs."""
+        for mask, output in self.partly:
+            node = output()
+            if mask & came and node is not None and is_wanted(node):
+                raise AutogradError(
+                    f"the gradient of a tensor that {self.name} returns, and uses itself, is not known outside of it",
+                    expected="a hook, retain_grad() or a wanted gradient of a tensor that is not used before it is "
+                    "returned, or before the graph breaks",
+                    remedy="register the hook, or call retain_grad(), inside the compiled function",
+                )
+
+    def check(self, places: Collection[int] | None = None) -> None:
+        """Raise AutogradError if what is to be read at one of `places` (None: at any) has changed."""
+        for cell, version, place in zip(self.cells, self.versions, self.read_at):
+            if cell.version != version and (places is None or place in places):
                 raise AutogradError(
                     f"a tensor that the backward of {self.name} reads was changed in place after the forward",
                     expected=f"version {version}",
                     got=f"version {cell.version} of an array {cell.value.shape}",
                     remedy="call backward() before changing it, or give the compiled function a clone()",
                 )
-        return self.backward.run(self.values, grads, self.ticket)
 
 
-def link_backward(joint: Joint, parts: Partition, cut: Cut, recut: Callable[[], Cut]) -> CompiledBackward:
+def link_backward(
+    joint: Joint, parts: Partition, cut: Cut, recut: Callable[[], Cut], inside: tuple[int, ...]
+) -> CompiledBackward:
     """What the tape runs for a compiled call."""
     forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
-    read, tangents = _inputs(parts)
+    read, tangents, _ = _inputs(parts)
     return CompiledBackward(
         cut,
         parts.saved,
@@ -189,43 +271,70 @@ def link_backward(joint: Joint, parts: Partition, cut: Cut, recut: Callable[[], 
         tuple(node.meta for node in tangents),
         joint.gradients,
         joint.reaches,
+        joint.stops,
+        joint.turns,
         recut,
+        inside,
     )
 
 
-def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder]]:
-    """The forward inputs that the backward reads, and its tangents."""
+def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder], list[Placeholder]]:
+    """The forward inputs that the backward reads, its tangents, and what its stops make."""
     inputs = parts.backward.inputs
-    read = [node for node in inputs if node.role not in ("saved", "tangent")]
-    return read, [node for node in inputs if node.role == "tangent"]
+    read = [node for node in inputs if node.role not in ("saved", *ARRIVING)]
+    tangents, hooked = ([node for node in inputs if node.role == role] for role in ARRIVING)
+    return read, tangents, hooked
 
 
-def link_segments(parts: Partition, plan: GradientPlan, executables: Sequence[Executable]) -> Cut:
-    """Fix the places of all values that the segments of `plan` exchange. Raises GraphError if they do not fit."""
-    graph = parts.backward
+def pieces_to_run(joint: Joint, parts: Partition, plan: GradientPlan) -> list[Piece]:
+    """What runs in one native call each: the segments of `plan`, cut where the backward stops."""
+    _, _, hooked = _inputs(parts)
+    made_by = {made[0]: h for h, stop in enumerate(joint.stops) for made in stop.made if made is not None}
+    from_when = {node.name: made_by[number] + 1 for number, node in enumerate(hooked)}
+    return pieces_of(plan.segments, Stages(joint.output_stages, len(joint.gradients), from_when))
+
+
+def link_segments(
+    joint: Joint, parts: Partition, plan: GradientPlan, pieces: Sequence[Piece], executables: Sequence[Executable]
+) -> Cut:
+    """Fix the places of all values that the pieces exchange. Raises GraphError if they do not fit."""
+    count = len(joint.gradients)
     places = {parts.forward.outputs[i].name: place for place, i in enumerate(parts.saved)}
-    read, tangents = _inputs(parts)
-    for node in (*read, *tangents):
+    read, tangents, hooked = _inputs(parts)
+    for node in (*read, *tangents, *hooked):
         places[node.name] = len(places)
     steps: list[Step] = []
-    number = 0
-    for segment, run in zip(plan.segments, executables, strict=True):
-        reads = tuple(_place(node, places, segment.graph) for node in segment.graph.inputs)
-        makes = tuple(places.setdefault(node.name, len(places)) for node in segment.graph.outputs)
-        gradients = tuple((k, index) for k, index in enumerate(segment.outputs) if index is not None)
-        announced = _parts(segment)
-        pools = {k: OutputPool(segment.graph.outputs[k].meta) for part in announced for k, _ in part}
-        steps.append(Step(run, reads, makes, gradients, number, announced, pools))
-        number += max(1, len(announced))
-    _check_complete(graph, [index for step in steps for _, index in step.gradients])
-    return Cut(plan, tuple(steps), len(places))
+    for piece, run in zip(pieces, executables, strict=True):
+        outputs = piece.graph.outputs
+        reads = tuple(_place(node, places, piece.graph) for node in piece.graph.inputs)
+        makes = tuple(places.setdefault(node.name, len(places)) for node in outputs)
+        gradients = tuple((k, index) for k, index in enumerate(piece.outputs) if index is not None and index < count)
+        announced = _parts(piece)
+        pools = {k: OutputPool(outputs[k].meta) for part in announced for k, _ in part}
+        steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools))
+    _check_complete(parts.backward, count, [index for step in steps for _, index in step.gradients])
+    stages = [piece.stage for piece in pieces]
+    halts = halts_of(joint, parts.backward, places, [places[node.name] for node in hooked], steps, stages)
+    steps, last = _with_halts(steps, stages, halts)
+    return Cut(plan, tuple(steps), len(places), last)
 
 
-def _parts(segment: Segment) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Of each part that the segment announces: (its output, output index of the backward)."""
-    outputs = segment.outputs
+def _with_halts(
+    steps: Sequence[Step], stages: Sequence[int], halts: Sequence[Halt]
+) -> tuple[list[Step], tuple[Halt, ...]]:
+    """The steps, each with the halts before it, and those after the last."""
+    placed, done = [], 0
+    for step, stage in zip(steps, stages):
+        placed.append(replace(step, halts=tuple(halts[done:stage])) if stage > done else step)
+        done = max(done, stage)
+    return placed, tuple(halts[done:])
+
+
+def _parts(piece: Piece) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Of each part that the piece announces: (its output, output index of the backward)."""
+    outputs = piece.outputs
     return tuple(
-        tuple((k, index) for k in signal if (index := outputs[k]) is not None) for signal in segment.graph.signals
+        tuple((k, index) for k in signal if (index := outputs[k]) is not None) for signal in piece.graph.signals
     )
 
 
@@ -237,8 +346,8 @@ def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:
     return places[node.name]
 
 
-def _check_complete(graph: Graph, made: Sequence[int]) -> None:
-    expected = list(range(len(graph.outputs)))
+def _check_complete(graph: Graph, count: int, made: Sequence[int]) -> None:
+    expected = list(range(count))
     if sorted(made) != expected:
         raise GraphError(
             f"the segments of {graph.name} do not make each gradient once",

@@ -13,7 +13,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from compiler_core.capture.guards import Guards, TensorCode, is_plain
-from compiler_core.capture.module_protocol import ModuleProtocol, is_module, unwrapped
+from compiler_core.capture.module_protocol import ModuleProtocol, WatchedModule, is_module, unwrapped
 from compiler_core.capture.pytree import Branch, children, flatten
 from compiler_core.capture.trace import Known
 from compiler_core.device import Device
@@ -92,11 +92,11 @@ def guard_tensor(guards: Guards, code: str, tensor: Tensor, text: str) -> Known:
     kind = guards.bind(type(tensor), "type")
     guards.require(f"type({local}) is {kind}", f"{text} is a {type(tensor).__name__}")
     require_meta(guards, f"{local}._cell.value", meta_of(tensor), text)
-    _require_layout(guards, f"{local}._cell", tensor, text)
+    require_layout(guards, f"{local}._cell", tensor, text)
     require_gradient(guards, local, tensor, text)
-    guards.arguments.append(local)
+    guards.outside.append(local)
     guards.tensors.setdefault(id(tensor), TensorCode(code, local, text))
-    return Known(tensor, "input", text, local, len(guards.arguments) - 1)
+    return Known(tensor, "input", text, local, len(guards.outside) - 1)
 
 
 def require_meta(guards: Guards, code: str, meta: TensorMeta, text: str) -> None:
@@ -106,7 +106,7 @@ def require_meta(guards: Guards, code: str, meta: TensorMeta, text: str) -> None
     guards.require(f"{code}.dtype == {dtype}", f"{text}.dtype == {meta.dtype.name}")
 
 
-def _require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None:
+def require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None:
     """The same logical strides: they decide what is a view (`reshape`), and what `is_contiguous` answers."""
     strides = tensor._cell.strides()
     same = f"{code}.strides() == {strides}"
@@ -135,11 +135,10 @@ def guard_module(guards: Guards, code: str, module: ModuleProtocol, text: str) -
     if module in guards.modules:
         return
     guards.modules.append(module)
-    version = f"{guards.bind(module.__tree_version__, 'version')}()"
-    what = f"{text} is unchanged (parameters, buffers, children, attributes, hooks, training flag)"
-    guards.require(f"{version} == {module.__tree_version__()}", what)
-    everywhere = f"{guards.bind(type(module).__global_version__, 'global_version')}()"
-    guards.require(f"{everywhere} == {type(module).__global_version__()}", "hooks on all modules are unchanged")
+    guards.watch_modules(
+        WatchedModule(part, f"{text}.{path}" if path else text) for path, part in module.named_modules()
+    )
+    guards.fix_tensors((entry.handle, entry.source) for entry in module_tensors(module, text))
     guards.covered.update(id(entry.handle) for entry in module_tensors(module, text))
     for part in module.modules():
         guards.covered.update(id(value) for value in vars(unwrapped(part)).values() if isinstance(value, Tensor))

@@ -1,47 +1,36 @@
 """A function or module that is captured at its first call and runs compiled from then on.
 
 In: a callable and how to compile it. Out: `CompiledFunction`, called as the original is.
-A call tries the entries it has, the last used first; an entry whose guards hold runs. Otherwise the call is captured
-and compiled into a new entry; past `config.recompile_limit` entries, calls that fit none run eager, warned once, naming
-the guards that failed. A call that cannot be captured (`GraphBreak`) runs eager, warned once, and is remembered by its
-guards, so that it is not traced again; one that changed Python state is tried once more, for what a first call fills
-(a library's cache) later calls only read. Under fullgraph=True both raise instead. What is not understood runs eager:
-never a wrong result.
-Inside another capture (or a backward that is being traced) the original runs, and is inlined.
+A call starts at the root `Point`. Where a graph breaks, the instruction that cannot be captured is run by itself, and
+the call goes on at the point after it, which is found by where its frames stand. Under fullgraph=True a break is an
+error. Inside another capture (or a backward that is being traced) the original runs, and is inlined.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
 from types import MethodType
 from typing import Any
 
-from compiler_core import log, observe
+from compiler_core import log
 from compiler_core.aot.strategy import ParameterInfo
 from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, check_backend, find_backend
-from compiler_core.capture.capture import Captured, capture, guard_call, root_module, still_holds
-from compiler_core.capture.entry import CompiledEntry, Entry, TapeEntry, known_of
-from compiler_core.capture.explain import EntryReport, Explanation
-from compiler_core.capture.guards import Check
-from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy
-from compiler_core.config import config
-from compiler_core.errors import EffectBreak, GraphBreak, RecompileLimitError
+from compiler_core.bytecode.machine import Machine
+from compiler_core.bytecode.native import NativeSemantics
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.captured import Captured
+from compiler_core.capture.control import stance, states
+from compiler_core.capture.entry import CompiledEntry, Entry, Paused, PlainEntry, TapeEntry, known_of
+from compiler_core.capture.explain import BreakReport, EntryReport, Explanation
+from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
+from compiler_core.capture.points import Point
+from compiler_core.capture.start import key_of_frames
+from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.ops.registry import current_trace
 from compiler_core.pipeline import Request, compile_captured, simplify
-from compiler_core.steps import timed
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Calls that cannot be captured: the check that knows them, and why."""
-
-    check: Check
-    why: GraphBreak
 
 
 class CompiledFunction:
@@ -55,136 +44,145 @@ class CompiledFunction:
         backend: str | Backend | GraphCompiler,
         *,
         fullgraph: bool,
+        skip_hook_guards: bool = False,
     ) -> None:
         self._function = function
         self._backend_choice = backend
         self._fullgraph = fullgraph
-        self._entries: list[tuple[Check, Entry]] = []
-        self._broken: list[Broken] = []
-        self._misses: list[str] = []
-        self._breaks: dict[str, None] = {}  # texts, in order
-        self._effects: set[str] = set()  # texts of breaks that may have been a first call's
-        self._lock = threading.Lock()
-        self._name = _name_of(function)
         check_backend(backend)
+        self._state = State(function, backend, fullgraph, skip_hook_guards)
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
-    # -- calling
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current_trace() is not None:
+        if current_trace() is not None or stance.name == "force_eager":
             return self._function(*args, **kwargs)
-        for position, item in enumerate(self._entries):
-            found = item[0](args, kwargs)
-            if not isinstance(found, int):
-                if position:
-                    self._keep_first(item)
-                with observe.phase("forward", self._name):
-                    return item[1].run(*found)
-        return self._missed(args, kwargs)
-
-    def _keep_first(self, item: tuple[Check, Entry]) -> None:
-        """Put an entry, new or not, in front. Ranks that are threads may share one compiled function."""
-        with self._lock:
-            self._entries = [item, *(other for other in self._entries if other is not item)]
+        outcome = self._state.root.run(args, kwargs)
+        return self._state.finish(outcome) if type(outcome) is Paused else outcome
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def _missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """No entry fits: compile one, or run eager and say why. No lock is held: ranks agree on plans meanwhile."""
-        for broken in self._broken:
-            if not isinstance(broken.check(args, kwargs), int):
-                return self._function(*args, **kwargs)
-        self._report_miss(args, kwargs)
-        if len(self._entries) + len(self._broken) >= config.recompile_limit:
-            return self._over_limit(args, kwargs)
-        try:
-            check, entry = self._compile(args, kwargs)
-            found = still_holds(entry.captured.guards, check(args, kwargs))
-        except GraphBreak as why:
-            return self._break(why, args, kwargs)
-        self._keep_first((check, entry))
-        with observe.phase("forward", self._name):
-            return entry.run(*found)
-
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Check, Entry]:
-        number = len(self._entries)
-        name = f"{self._name}_{number}" if number else self._name
-        with timed(name, "capture"):
-            captured = capture(self._function, args, kwargs, name)
-        log.emit("guards", f"{name}:\n" + "\n".join(captured.guards.texts))
-        backend = find_backend(self._backend_choice)
-        module = captured.gradient_owner or root_module(self._function)
-        strategy = gradient_strategy(module)
-        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
-            return captured.check, TapeEntry(captured, simplify(captured.graph), strategy)
-        request = Request(
-            captured.graph,
-            [_takes_gradient(captured, i) for i in range(len(captured.inputs))],
-            len(captured.outputs.nodes),
-            captured.boundaries,
-            strategy,
-            functools.partial(_parameters, captured, module),
-            {lift.cell: lift.placeholder for lift in captured.inputs if lift is not None},
-        )
-        return captured.check, CompiledEntry(captured, compile_captured(request, backend), strategy)
-
-    # -- what does not fit
-
-    def _report_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._entries:
-            return
-        check, entry = self._entries[0]
-        failed = check(args, kwargs)
-        if isinstance(failed, int):
-            text = entry.captured.guards.describe(failed)
-            self._misses.append(text)
-            log.emit(
-                "recompiles", f"{self._name}: entry {entry.captured.graph.name} does not fit, failed guard: {text}"
-            )
-
-    def _over_limit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        failed = "; ".join(dict.fromkeys(self._misses))
-        what = (
-            f"{self._name} was compiled {config.recompile_limit} times (recompile_limit); last failed guards: {failed}"
-        )
-        remedy = "keep these constant, or raise DISTCOMPILE_RECOMPILE_LIMIT"
-        if self._fullgraph:
-            raise RecompileLimitError(what, remedy=remedy)
-        log.warn_once(
-            f"limit {id(self)}", f"{what}. Calls that fit none of these run eager now: {remedy}.", stacklevel=4
-        )
-        return self._function(*args, **kwargs)
-
-    def _break(self, why: GraphBreak, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        log.emit("breaks", f"{self._name}: {why}")
-        if self._fullgraph:
-            raise why
-        if isinstance(why, EffectBreak) and str(why) not in self._effects:
-            self._effects.add(str(why))
-            return self._function(*args, **kwargs)
-        self._breaks.setdefault(str(why))
-        with contextlib.suppress(GraphBreak):  # then every such call finds that out, before anything is traced
-            guards, _ = guard_call(self._function, args, kwargs)
-            self._broken.append(Broken(guards.build(f"{self._name} broken"), why))
-        log.warn_once(
-            f"break {self._name} {why.where} {why.what}", f"{self._name} runs eager for such calls: {why}", stacklevel=4
-        )
-        return self._function(*args, **kwargs)
-
-    # -- looking at it
-
     def explain(self) -> Explanation:
         """What was compiled so far: graphs, guards, breaks, recompiles, times. Print it."""
-        entries = tuple(
-            EntryReport(entry.captured.graph.name, tuple(entry.captured.guards.texts), entry.graphs)
-            for _, entry in self._entries
-        )
-        return Explanation(self._name, entries, tuple(self._breaks), tuple(self._misses))
+        return self._state.explain()
 
     def __repr__(self) -> str:
         return f"compiled({self._function!r})"
+
+
+class State:
+    """What a compiled function has learnt: its points, and how their graphs are compiled."""
+
+    def __init__(self, function: Callable[..., Any], backend: Any, fullgraph: bool, skips_hooks: bool) -> None:
+        self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
+        self.name = _name_of(function)
+        self.lock = threading.Lock()
+        self.root = Point(self, function)
+        self.points: dict[Hashable, Point] = {}
+        self.reports: list[EntryReport] = []
+        self.breaks: dict[tuple[str, str], BreakReport] = {}
+        self.names = 0
+        states.add(self)
+
+    def forget(self) -> None:
+        """As if nothing had been compiled."""
+        self.root = Point(self, self.function)
+        self.points.clear()
+        self.reports.clear()
+        self.breaks.clear()
+
+    # -- running
+
+    def finish(self, paused: Paused) -> Any:
+        """From a graph break to the end: the instruction by itself, then what follows it, compiled, and so on."""
+        machine = Machine(NativeSemantics())
+        outcome: Any = paused
+        while type(outcome) is Paused:
+            frames = outcome.frames
+            try:
+                if machine.step(frames):
+                    return machine.result
+            except Break as why:  # an instruction that no machine can do
+                raise GraphBreak(why.reason, where=machine.location(), remedy=f"{REMEDY}, or compiler.disable") from why
+            outcome = self.point(key_of_frames(frames)).run(tuple(frames), {})
+        return outcome
+
+    def point(self, key: Hashable) -> Point:
+        """The point where frames stand."""
+        found = self.points.get(key)
+        if found is None:
+            found = self.points.setdefault(key, Point(self, None))
+        return found
+
+    # -- capturing
+
+    def new_name(self) -> str:
+        """A name for the next graph."""
+        number, self.names = self.names, self.names + 1
+        return f"{self.name}_{number}" if number else self.name
+
+    def compile(self, captured: Captured, is_whole: bool) -> Entry:
+        """What runs a captured segment. is_whole: from the beginning of the call to its return."""
+        log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
+        backend = find_backend(self.backend)
+        module = root_module(self.function)
+        wanted = [_takes_gradient(captured, i) for i in range(len(captured.inputs))]
+        bound = [known_of(captured, i) for i, takes in enumerate(wanted) if takes]
+        leaves = [known.handle for known in bound if known.argument < 0]
+        strategy = gradient_strategy(captured.gradient_owners, module, leaves, is_whole=is_whole)
+        if not captured.graph.outputs and not captured.draws:
+            return PlainEntry(captured, strategy)
+        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
+            return TapeEntry(captured, simplify(captured.graph), strategy)
+        request = Request(
+            captured.graph,
+            wanted,
+            len(captured.outputs.nodes),
+            strategy,
+            functools.partial(_parameters, captured, module),
+        )
+        return CompiledEntry(captured, compile_captured(request, backend), strategy)
+
+    def note(self, point: Point, captured: Captured, entry: Entry) -> None:
+        """A segment was compiled."""
+        self.reports.append(
+            EntryReport(captured.graph.name, tuple(captured.guards.texts), entry.graphs, captured.operations)
+        )
+
+    def broke(self, why: Break, where: str, silent: bool) -> None:
+        """A graph breaks. Raises GraphBreak under fullgraph."""
+        error = GraphBreak(why.reason, where=where, remedy=why.remedy or REMEDY)
+        if self.fullgraph:
+            raise error
+        if not silent and (why.reason, where) not in self.breaks:
+            self.breaks[why.reason, where] = BreakReport(why.reason, where)
+            log.emit("breaks", f"{self.name}: {error}")
+
+    def over_limit(self, misses: list[str], limit: int) -> None:
+        """Say that calls run eager from now on. Raises RecompileLimitError under fullgraph."""
+        failed = "; ".join(dict.fromkeys(misses))
+        what = f"{self.name} was compiled {limit} times (recompile_limit); last failed guards: {failed}"
+        remedy = "keep these constant, or raise DISTCOMPILE_RECOMPILE_LIMIT"
+        if self.fullgraph:
+            raise RecompileLimitError(what, remedy=remedy)
+        log.warn_once(
+            f"limit {id(self)}", f"{what}. Calls that fit none of these run eager now: {remedy}.", stacklevel=5
+        )
+
+    def explain(self) -> Explanation:
+        points = [self.root, *self.points.values()]
+        misses = tuple(text for point in points for text in point.misses)
+        skipped = tuple(skipped.why for point in points for skipped in point.skipped)
+        return Explanation(self.name, tuple(self.reports), tuple(self.breaks.values()), misses, skipped)
+
+
+REMEDY = "keep it outside of the compiled function, or compile with fullgraph=False"
+
+
+def root_module(function: Callable[..., Any]) -> ModuleProtocol | None:
+    """The module that `function` is, or is a method of."""
+    owner: Any = function.__self__ if isinstance(function, MethodType) else unwrapped(function)
+    return owner if is_module(owner) else None
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -195,11 +193,25 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 def _takes_gradient(captured: Captured, place: int) -> bool:
     lift = captured.inputs[place]
-    return lift is not None and lift.known is not None and lift.known.handle.requires_grad
+    return lift is not None and lift.edge is not None
 
 
 def _parameters(captured: Captured, module: ModuleProtocol | None, gradients: tuple[int, ...]) -> list[ParameterInfo]:
-    """The module's parameters. gradients: the graph input that each output of the backward is the gradient of."""
-    output = {id(known_of(captured, place).handle): index for index, place in enumerate(gradients)}
-    named = [] if module is None else list(module.named_parameters())
-    return [ParameterInfo(name, parameter, output.get(id(parameter))) for name, parameter in named]
+    """The module's parameters, or without one those that the graph reads.
+
+    gradients: the graph input that each output of the backward is the gradient of.
+    """
+    taken = {place: index for index, place in enumerate(gradients)}
+    output = {id(known.handle): i for place, i in taken.items() if (known := known_of(captured, place)).argument < 0}
+    read = {
+        id(lift.known.handle): lift
+        for lift in captured.inputs
+        if lift is not None and lift.known is not None and lift.known.argument < 0
+    }
+    named = [(lift.known.source, lift.known.handle) for lift in read.values() if lift.known is not None]
+    if module is not None:
+        named = list(module.named_parameters())
+    return [
+        ParameterInfo(name, p, output.get(id(p)), read[id(p)].placeholder.name if id(p) in read else "")
+        for name, p in named
+    ]

@@ -86,19 +86,22 @@ class CompiledModule(CompiledFunction):
         return sorted({*dir(self._function), "explain"})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
-        made = CompiledModule(copy.deepcopy(self._function, memo), self._backend_choice, fullgraph=self._fullgraph)
+        made = _rebuild(copy.deepcopy(self._function, memo), *self._choices())
         memo[id(self)] = made
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._function, self._backend_choice, self._fullgraph)
+        return _rebuild, (self._function, *self._choices())
+
+    def _choices(self) -> tuple[Any, bool, bool]:
+        return self._backend_choice, self._fullgraph, self._state.skips_hooks
 
     def __repr__(self) -> str:
         return repr(self._function)
 
 
-def _rebuild(module: Callable[..., Any], backend: Any, fullgraph: bool) -> CompiledModule:
-    return CompiledModule(module, backend, fullgraph=fullgraph)
+def _rebuild(module: Callable[..., Any], backend: Any, fullgraph: bool, skips_hooks: bool) -> CompiledModule:
+    return CompiledModule(module, backend, fullgraph=fullgraph, skip_hook_guards=skips_hooks)
 
 
 OWN = frozenset(
@@ -106,12 +109,6 @@ OWN = frozenset(
         "_function",
         "_backend_choice",
         "_fullgraph",
-        "_entries",
-        "_broken",
-        "_misses",
-        "_breaks",
-        "_effects",
-        "_lock",
-        "_name",
+        "_state",
     }
 )  # the attributes that are not the module's

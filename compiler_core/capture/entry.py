@@ -8,20 +8,32 @@ have returned it: same tree, same aliasing, tensors written back, one tape node 
 
 from __future__ import annotations
 
-import functools
+import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from compiler_core.aot.boundary import Boundary, boundary_groups, gradient_boundary, run_hook
+from compiler_core.aot.boundary import (
+    OPAQUE_BACKWARD,
+    Gradients,
+    Hook,
+    boundary_groups,
+    gradient_boundary,
+    opaque_backward,
+    saved_of,
+    sources_of,
+)
+from compiler_core.aot.custom_gradient import rule_groups, rule_on_tape
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
-from compiler_core.capture.capture import Captured, Written
-from compiler_core.capture.outputs import Fresh, rebuild
-from compiler_core.capture.pytree import LEAF, unflatten
-from compiler_core.capture.trace import Known
-from compiler_core.graph.interpret import interpret
+from compiler_core.bytecode.frame import Frame
+from compiler_core.capture.captured import Captured
+from compiler_core.capture.outputs import Fresh
+from compiler_core.capture.trace import Known, Lifted
+from compiler_core.graph.interpret import Override, interpret
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
@@ -29,7 +41,7 @@ from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.grad_mode import enable_grad, no_grad
 from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tensor import Tensor
 
@@ -38,26 +50,43 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class _Found(Protocol[T_co]):
-    """`Known` (a tensor) or `Written` (a cell)."""
+    """`Known` (a tensor) or `Lifted` (a cell)."""
 
     @property
-    def argument(self) -> int: ...
+    def changes(self) -> bool: ...
     def now(self, arguments: Sequence[Tensor]) -> T_co: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A call that has come to a graph break: frames, the innermost last, at the instruction that breaks."""
+
+    frames: list[Frame]
+
+
 class _Results:
-    """From the graph's results to the user's."""
+    """From the graph's results to what the program goes on with."""
 
     def __init__(self, captured: Captured) -> None:
-        self.outputs, self.spec = captured.outputs, captured.spec
-        self.plain = self.spec == LEAF and self.outputs.results == (Fresh(0),)
+        self.captured, self.outputs = captured, captured.outputs
+        fresh = all(result == Fresh(i) for i, result in enumerate(self.outputs.results))
+        self.all_fresh = fresh and not self.outputs.rebindings
 
-    def build(self, fresh: list[Tensor], arguments: Sequence[Tensor]) -> Any:
-        """The tree to return. The common case, one fresh tensor, takes the short way."""
-        if self.plain:
-            return fresh[0]
-        origins = [known.now(arguments) for known in self.outputs.origins]
-        return unflatten(self.spec, [rebuild(result, fresh, origins) for result in self.outputs.results])
+    def tensors(self, fresh: list[Tensor], arguments: Sequence[Any]) -> Sequence[Tensor]:
+        """The tensors that the program holds: fresh ones, views of them, views of those from outside."""
+        if self.all_fresh:
+            return fresh
+        return self.outputs.tensors(fresh, arguments)
+
+    def build(self, tensors: Sequence[Tensor], arguments: Sequence[Any], hooks: list[Hook] | None = None) -> Any:
+        """The result; or the frames to go on with. hooks: gets the backward hooks. The effects happen here."""
+        captured = self.captured
+        root, *rest = captured.rebuild(tensors, arguments)
+        if rest and hooks is not None:
+            hooks.extend(*rest)
+        if captured.ambient is not None:
+            captured.ambient.set()
+        return Paused(root) if captured.pauses else root
 
 
 class _Resolved(Generic[T]):
@@ -65,7 +94,7 @@ class _Resolved(Generic[T]):
 
     def __init__(self, items: Sequence[_Found[T]]) -> None:
         self.items = items
-        self.fixed = [item.now(()) for item in items] if all(item.argument < 0 for item in items) else None
+        self.fixed = None if any(item.changes for item in items) else [item.now(()) for item in items]
 
     def now(self, arguments: Sequence[Tensor]) -> list[T]:
         """All of them, in a call with these argument tensors."""
@@ -89,11 +118,19 @@ class CompiledEntry:
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
         if self.backward is not None:
             self.differentiated = _Resolved([known_of(captured, i) for i in self.backward.wanted])
-            reads = [read_of(captured, i) for i in self.backward.inputs]
-            self.reads = _Resolved([read for read in reads if read is not None])
+            reads = list(enumerate((read_of(captured, i) for i in self.backward.inputs), len(self.backward.saved)))
+            self.reads = _Resolved([read for _, read in reads if read is not None])
+            self.partly = [(mask, place) for mask, place in zip(self.backward.inside, self.tangents) if mask]
+            self.read_at = [place for place, read in reads if read is not None]
 
-    def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
-        """One call."""
+    def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
+        """One call: its result, or Paused."""
+        hooks: list[Hook] = []
+        return self.results.build(self.compute(inputs, arguments, hooks), arguments, hooks)
+
+    def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
+        """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
+        self.captured.outputs.prepare(arguments)
         ticket = self.strategy.on_forward()
         for place, cell in self.buffers:
             inputs[place] = cell.current()
@@ -102,11 +139,11 @@ class CompiledEntry:
         values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
         self.strategy.forward_ran(ticket)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
-            target.now(arguments).write(value)
+            target.put(value, arguments)
         fresh = [Tensor._wrap(value) for value in values[: self.n_results]]
         if self.backward is not None:
-            self._record(inputs, values, fresh, arguments, ticket)
-        return self.results.build(fresh, arguments)
+            self._record(inputs, values, fresh, arguments, ticket, hooks)
+        return self.results.tensors(fresh, arguments)
 
     def _run_ahead(self, inputs: list[Array]) -> list[Array]:
         """The forward, started while values of its parameters may still be on their way: it waits for each inside."""
@@ -132,13 +169,19 @@ class CompiledEntry:
         fresh: list[Tensor],
         arguments: Sequence[Tensor],
         ticket: object,
+        hooks: Sequence[Hook],
     ) -> None:
         """Put the call on the tape."""
         assert self.backward is not None
         values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
         cells = self.reads.now(arguments)
-        call = BackwardCall(self.name, self.backward, values, cells, ticket)
-        record_function(self.name, self.differentiated.now(arguments), [fresh[i] for i in self.tangents], call)
+        call = BackwardCall(self.name, self.backward, values, cells, self.read_at, ticket, hooks)
+        outputs_of = [fresh[i] for i in self.tangents]
+        record_function(self.name, self.differentiated.now(arguments), outputs_of, call)
+        for mask, place in self.partly:
+            node = fresh[place]._node
+            if node is not None:
+                call.partly.append((mask, weakref.ref(node)))
 
 
 class TapeEntry:
@@ -150,26 +193,81 @@ class TapeEntry:
         self.results = _Results(captured)
         self.rng = rng_place(captured)
         self.bound = bound_cells(captured)
-        self.override = functools.partial(_run_boundary, boundary_groups(graph.calls), captured.boundaries)
+        self.rewritten = {target.cell.root for target in captured.written}
+        self.groups, self.rules = boundary_groups(graph.calls), rule_groups(graph.calls)
 
-    def run(self, inputs: list[Array], arguments: Sequence[Tensor]) -> Any:
-        """One call."""
+    def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
+        """One call: its result, or Paused."""
+        hooks: list[Hook] = []
+        return self.results.build(self.compute(inputs, arguments, hooks), arguments, hooks)
+
+    def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
+        """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
+        self.captured.outputs.prepare(arguments)
         ticket = self.strategy.on_forward()
         if anything_waits():
             settle_cells(list(self.bound.values()))
         values: list[Value] = list(inputs)
         for i, lift in enumerate(self.captured.inputs):
             if lift is not None and lift.known is not None:
-                values[i] = lift.known.now(arguments)
+                values[i] = _operand(lift, lift.cell.root in self.rewritten, arguments)
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
-        results = _distinct(interpret(self.graph, values, override=self.override), values)
+        with enable_grad():  # the graph says itself what is detached
+            results = _distinct(interpret(self.graph, values, override=self._crossing(hooks)), values)
         self.strategy.forward_ran(ticket)
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):
-                target.now(arguments).write(tensor._read())
-        return self.results.build(results[:n_results], arguments)
+                target.put(tensor._read(), arguments)
+        return self.results.tensors(results[:n_results], arguments)
+
+    def _crossing(self, hooks: Sequence[Hook]) -> Override:
+        """Has the hooks of one call put on the tape, for all tensors of a boundary at once; and rules."""
+        groups = self.groups
+
+        def override(call: Call, values: Mapping[Node, Value]) -> Mapping[Node, Value] | None:
+            if call in self.rules:
+                return rule_on_tape(self.rules[call], values)
+            if call not in groups:
+                return None
+            return _cross(groups[call], partial(_call_hook, hooks, call.attrs["boundary"]), values)
+
+        return override
+
+
+def _call_hook(hooks: Sequence[Hook], key: int, *args: Any) -> Gradients | None:
+    """Hook `key` of a call, which has them by the time of its backward."""
+    return hooks[key](*args)
+
+
+def _cross(group: Sequence[Call], hook: Hook, values: Mapping[Node, Value]) -> Mapping[Node, Value]:
+    """The calls of one boundary on Tensors."""
+    first, slots = group[0], [call.attrs["slot"] for call in group]
+    sources = tuple(_as_tensor(values[node]) for node in sources_of(first))
+    if first.op is not OPAQUE_BACKWARD:
+        passed = gradient_boundary(sources, hook)
+        return {call: passed[slot] for call, slot in zip(group, slots)}
+    saved = tuple(_as_tensor(values[node]) for node in saved_of(first))
+    outputs = tuple(_as_tensor(values[call.args[0]]).detach() for call in group)
+
+    def rule(saved: tuple[Tensor, ...], *cotangents: Tensor | None) -> Gradients | None:
+        given: list[Tensor | None] = [None] * first.attrs["width"]
+        for slot, cotangent in zip(slots, cotangents):
+            given[slot] = cotangent
+        return hook(saved, *given)
+
+    return dict(zip(group, opaque_backward(outputs, sources, rule, saved)))
+
+
+def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tensor:
+    """The tensor behind an input. rewritten: its memory is written later; its rule must find what it was."""
+    assert lift.known is not None
+    tensor = lift.known.now(arguments)
+    if lift.edge is None:
+        value = lift.now(arguments).current()
+        return Tensor._wrap(value) if rewritten else Tensor._from_cell(lift.now(arguments))
+    return prims.cast(tensor, tensor.dtype) if rewritten else tensor
 
 
 def _as_tensor(value: Value) -> Tensor:
@@ -182,37 +280,35 @@ def _distinct(results: Sequence[Value], inputs: Sequence[Value]) -> list[Tensor]
     distinct = []
     for value in results:
         tensor = _as_tensor(value)
-        if tensor._cell.root in taken:
+        if tensor._cell.root in taken or isinstance(tensor._cell, ViewCell):
             tensor = prims.cast(tensor, tensor.dtype)
         taken.add(tensor._cell.root)
         distinct.append(tensor)
     return distinct
 
 
-def _run_boundary(
-    groups: Mapping[Call, Sequence[Call]],
-    boundaries: Mapping[int, Boundary],
-    call: Call,
-    environment: Mapping[Node, Value],
-) -> Mapping[Node, Value] | None:
-    """All tensors of a gradient boundary at once, with its hook on the tape; None for other calls."""
-    if call not in groups:
-        return None
-    boundary = boundaries[call.attrs["boundary"]]
-    slots = [member.attrs["slot"] for member in groups[call]]
-    tensors = tuple(_as_tensor(environment[member.args[0]]) for member in groups[call])
+class PlainEntry:
+    """A call without any computation: only Python objects, effects, and the frames to go on with."""
 
-    def hook(*cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        spread: list[Tensor | None] = [None] * boundary.width
-        for slot, cotangent in zip(slots, cotangents):
-            spread[slot] = cotangent
-        replaced = run_hook(boundary.hook, spread)
-        return tuple(replaced[slot] for slot in slots)
+    def __init__(self, captured: Captured, strategy: GradientStrategy) -> None:
+        self.captured = captured
+        self.graphs: tuple[tuple[str, Graph], ...] = ()
+        self.results = _Results(captured)
+        self.strategy = strategy if captured.gradient_owners else None
 
-    return dict(zip(groups[call], gradient_boundary(tensors, hook)))
+    def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
+        """One call: its result, or Paused."""
+        hooks: list[Hook] = []
+        return self.results.build(self.compute(inputs, arguments, hooks), arguments, hooks)
+
+    def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
+        """The tensors from outside that one call leaves, or views of them."""
+        if self.strategy is not None:  # a forward begins here
+            self.strategy.forward_ran(self.strategy.on_forward())
+        return self.results.tensors([], arguments)
 
 
-Entry: TypeAlias = CompiledEntry | TapeEntry  # what a compiled function keeps for one set of guards
+Entry: TypeAlias = CompiledEntry | TapeEntry | PlainEntry  # what a compiled function keeps for one set of guards
 
 
 def rng_place(captured: Captured) -> int | None:
@@ -229,7 +325,7 @@ def take_keys(captured: Captured) -> Array:
 
 def buffers_of(captured: Captured) -> list[tuple[int, Cell]]:
     """(input, cell) of a gradient owner's buffers: its strategy may write them in `on_forward`, after the guards."""
-    if captured.gradient_owner is None:
+    if not captured.gradient_owners:
         return []
     lifts = enumerate(captured.inputs)
     return [(i, lift.cell) for i, lift in lifts if lift is not None and lift.placeholder.role == "buffer"]
@@ -250,9 +346,6 @@ def known_of(captured: Captured, place: int) -> Known:
     return lift.known
 
 
-def read_of(captured: Captured, place: int) -> Written | None:
-    """The cell behind input `place`; None for the rng key."""
-    lift = captured.inputs[place]
-    if lift is None:
-        return None
-    return Written(lift.cell, -1 if lift.known is None else lift.known.argument)
+def read_of(captured: Captured, place: int) -> Lifted | None:
+    """What finds the cell behind input `place`; None for the rng key."""
+    return captured.inputs[place]

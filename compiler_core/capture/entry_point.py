@@ -33,7 +33,9 @@ def compile(
 
     fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. dynamic: None or False
     (sizes are static: another shape compiles again). backend: "codegen" ("inductor" is taken for it), "aot_eager",
-    "eager", or fn(graph, example_inputs) -> callable. mode, options: torch's; accepted, without effect.
+    "eager", or fn(graph, example_inputs) -> callable. mode: torch's; without effect.
+    options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they are, by
+    default); torch's others have no effect.
     disable: give `model` back as it is.
     Raises ConfigError for dynamic=True or an unknown mode, BackendError for an unknown backend.
     """
@@ -51,11 +53,13 @@ def compile(
         raise ConfigError("dynamic=True: graphs with symbolic sizes are not supported", expected="None or False")
     if mode not in MODES:
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
-    if options or mode not in MODES[:2]:
-        log.warn_once("compile mode", "compile(): mode and options have no effect here")
+    chosen = dict(options or {})
+    skip_hook_guards = bool(chosen.pop("skip_hook_guards", False))
+    if chosen or mode not in MODES[:2]:
+        log.warn_once("compile mode", "compile(): mode and options other than skip_hook_guards have no effect here")
     check_backend(backend)
     if disable:
         return model
     original = unwrapped(model)
     kind = CompiledModule if is_module(original) else CompiledFunction
-    return kind(original, backend, fullgraph=fullgraph)
+    return kind(original, backend, fullgraph=fullgraph, skip_hook_guards=skip_hook_guards)

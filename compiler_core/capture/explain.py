@@ -16,11 +16,13 @@ from compiler_core.steps import StepTime, compile_times
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """One compiled entry: its name, the conditions under which it runs, and its graphs by kind."""
+    """One compiled entry: its name, the conditions under which it runs, its graphs by kind, and what the
+    program called: operators and functions of tensors, without methods, as torch counts them."""
 
     name: str
     guards: tuple[str, ...]
     graphs: tuple[tuple[str, Graph], ...]
+    operations: tuple[str, ...] = ()
 
     @property
     def times(self) -> tuple[StepTime, ...]:
@@ -59,16 +61,32 @@ class EntryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakReport:
+    """A graph break: why, and the user's line."""
+
+    reason: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}, at {self.where}"
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """entries: compiled. breaks: why calls run eager. recompiles: the guard that failed before each further entry."""
+    """entries: compiled. breaks: where graphs end. recompiles: the guard that failed before each further entry.
+
+    skipped: why calls run eager.
+    """
 
     name: str
     entries: tuple[EntryReport, ...]
-    breaks: tuple[str, ...]
+    breaks: tuple[BreakReport, ...]
     recompiles: tuple[str, ...]
+    skipped: tuple[str, ...]
 
     def __str__(self) -> str:
-        head = f"{self.name}: {len(self.entries)} compiled, {len(self.breaks)} not capturable"
+        head = f"{self.name}: {len(self.entries)} compiled, {len(self.breaks)} graph breaks"
         again = [f"recompiled because: {text}" for text in self.recompiles]
-        breaks = [f"runs eager: {text}" for text in self.breaks]
-        return "\n".join([head, *again, *breaks, *map(str, self.entries)])
+        breaks = [f"graph break: {broke}" for broke in self.breaks]
+        eager = [f"runs eager: {text}" for text in self.skipped]
+        return "\n".join([head, *again, *breaks, *eager, *map(str, self.entries)])

@@ -1,16 +1,19 @@
-"""What the compiler core knows of modules: a version that changes whenever a traced graph may no longer be right.
+"""What the compiler core knows of modules: a version, or a watch, that tells when a graph may no longer be right.
 
 In: any object. Out: `is_module`, and typed access to the protocol that `distcompile.nn.Module` implements.
-`__tree_version__()` changes with parameters, buffers, children, attributes, hooks and training flags anywhere below;
-`__global_version__()` with hooks on all modules. `__gradient_strategy__()`, where there is one, owns the gradients.
+`__tree_version__()` changes with parameters, buffers, children, attributes, hooks and training flags anywhere below.
+`__watch__()` sees the same of given modules, or of their attributes that matter, and the hooks on all modules.
+`__gradient_strategy__()`, where there is one, owns the gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compiler_core.aot.strategy import GradientStrategy, LocalGradients
+from compiler_core.aot.strategy import GradientStrategy, LocalGradients, SeveralOwners
+from compiler_core.watch import Watch
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -21,11 +24,35 @@ class ModuleProtocol(Protocol):
 
     def __tree_version__(self) -> int: ...
     @staticmethod
-    def __global_version__() -> int: ...
+    def __watch__(modules: Iterable[WatchedModule]) -> Watch: ...
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]: ...
+    def named_modules(self) -> Iterator[tuple[str, ModuleProtocol]]: ...
     def modules(self) -> Iterator[ModuleProtocol]: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedModule:
+    """A module on which captured code depends.
+
+    text: what the user calls it. names: its attributes that matter; None: all, also those it does not have yet.
+    """
+
+    module: ModuleProtocol
+    text: str
+    names: frozenset[str] | None = None
+
+
+def watch_modules(modules: Iterable[WatchedModule]) -> Watch:
+    """A watch that changes when one of these modules (not what is below them) does, or the hooks on all modules.
+
+    Parameters, buffers, children, attributes, hooks and training flag are seen, tensors' values and the contents of
+    other containers are not. See `compiler_core/watch.py`.
+    """
+    given = list(modules)
+    kind: type[ModuleProtocol] = type(unwrapped(given[0].module))
+    return kind.__watch__(given)
 
 
 def is_module(thing: object) -> bool:
@@ -40,8 +67,31 @@ def unwrapped(thing: Any) -> Any:
     return thing
 
 
-def gradient_strategy(module: object | None) -> GradientStrategy:
-    """The strategy that `module` announces, or the local one."""
+def gradient_strategy(
+    announced: Sequence[object], root: object | None, leaves: Iterable[Tensor], *, is_whole: bool = True
+) -> GradientStrategy:
+    """Who owns the gradients of a captured graph.
+
+    announced: the modules whose forwards begin in it (`announce_gradient_owner`). root: the module that is compiled.
+    is_whole: whether the graph is the whole call, from its first instruction to its return; if not, it is a part of a
+    forward, like those between graph breaks. leaves: the tensors that it differentiates, the same in every call: what
+    begins no forward is part of one if they have one owner. Else gradients are local.
+    """
+    found = [_announced_by(module) for module in (announced or ((root,) if is_whole else ()))]
+    begun = [strategy for strategy in found if strategy is not None]
+    if len(begun) > 1:
+        return SeveralOwners(begun)
+    if begun:
+        return begun[0] if is_whole else begun[0].of_part()
+    owners = {id(owner): owner for leaf in leaves if (owner := _owner(leaf)) is not None}
+    return owners.popitem()[1] if len(owners) == 1 else LocalGradients()
+
+
+def _announced_by(module: object) -> GradientStrategy | None:
     announce = getattr(module, "__gradient_strategy__", None)
-    strategy: GradientStrategy | None = None if announce is None else announce()
-    return LocalGradients() if strategy is None else strategy
+    return None if announce is None else announce()
+
+
+def _owner(leaf: Tensor) -> GradientStrategy | None:
+    hooks = leaf._hooks
+    return None if hooks is None or hooks.owner is None else hooks.owner.strategy()

@@ -1,81 +1,86 @@
 """The trace that captures: records ops as graph nodes, lifts tensors from outside to placeholders, notes writes.
 
-In: ops and cell accesses while the user's code runs (`bind`, and `CellTrace` of tensor/cell.py). Out: a graph under
-construction, `lifted` (what each placeholder reads) and `written` (which cells an epilogue must write back).
-Invariants: one placeholder for a cell and a history (a detached handle on a parameter's cell is another value to
-differentiation); a view from outside is a value of its own, so none may be read beside a write to its root; nothing
-outside is changed by the trace itself.
+In: ops, draws, hooks and cell accesses (memory.py) while the user's code runs. Out: a graph under construction,
+`lifted` (what each placeholder reads) and `written` (which cells an epilogue must write back).
+Invariants: nothing outside is changed by the trace itself, once it is left (`leave`); between `mark` and `rollback`
+nothing happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from compiler_core.aot.boundary import Boundary
+from compiler_core.aot.boundary import Hook
+from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
+from compiler_core.capture.memory import Known, Lifted, OutsideMemory, Written
 from compiler_core.capture.module_protocol import ModuleProtocol
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
-from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
+from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.registry import Attrs, Op, Value, meta_of
-from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.ops.registry import Attrs, Op, Value
 from compiler_core.tensor.random import current_shard
-from compiler_core.tensor.tape import Edge
 from compiler_core.tensor.tensor import Tensor
 
+__all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
+
 RNG_KEY = TensorMeta((3,), uint64)
+# what a mark remembers of a trace by value
+COUNTERS = ("rng", "draws", "shard", "gradient_owners", "regions", "region")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A tensor from outside. role, source: of its placeholder.
+class Mark:
+    """Where a trace was, for `CaptureTrace.rollback`: how long its lists and tables were, and its counters."""
 
-    code, argument: the variable of the check function that holds it, and its number among the argument tensors, if it
-    comes anew with every call. Otherwise the handle itself is bound.
-    """
-
-    handle: Tensor
-    role: str
-    source: str
-    code: str = ""
-    argument: int = -1
-
-    def now(self, arguments: Sequence[Tensor]) -> Tensor:
-        """The tensor in a call with these argument tensors."""
-        return self.handle if self.argument < 0 else arguments[self.argument]
+    lengths: tuple[int, ...]
+    counters: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lifted:
-    """A placeholder, the cell it reads, and the tensor (if there is one) that the cell was reached through."""
-
-    placeholder: Placeholder
-    cell: Cell
-    known: Known | None
-
-
-class CaptureTrace(GraphBuilder):
+class CaptureTrace(OutsideMemory):
     """Implements `ops.registry.Trace`, `tensor.cell.CellTrace` and `aot.boundary.BoundaryTrace`."""
 
     def __init__(self, name: str, known: Iterable[Known]) -> None:
-        super().__init__(name)
-        self.by_handle: dict[int, Known] = {}
-        self.by_value: dict[tuple[Cell, Edge], Known] = {}
-        for entry in known:
-            self.by_handle.setdefault(id(entry.handle), entry)
-            self.by_value.setdefault((entry.handle._cell, entry.handle._edge()), entry)
-        self.lifted: dict[tuple[Cell, Edge], Lifted] = {}
-        self.written: dict[Cell, Node] = {}
-        self.boundaries: dict[int, Boundary] = {}
+        super().__init__(name, known)
+        self.boundaries: dict[int, Hook] = {}
+        self.hooked: dict[Node, int] = {}  # tensors with hooks of their own -> number of their boundary
+        self.retaining: list[weakref.ref[Tensor]] = []  # handles that keep their gradient
         self.rng: Placeholder | None = None
         self.draws = 0
         self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
-        self.gradient_owner: ModuleProtocol | None = None
+        self.gradient_owners: tuple[ModuleProtocol, ...] = ()  # whose forwards begin here
         self.regions = 0  # checkpointed functions so far
+
+    # -- taking back
+
+    def mark(self) -> Mark:
+        """This point of the trace, to which `rollback` returns. Cheap: nothing is copied."""
+        return Mark(tuple(map(len, self._growing())), tuple(getattr(self, name) for name in COUNTERS))
+
+    def rollback(self, mark: Mark) -> None:
+        """Be again as at `mark`: values, versions, histories of cells and handles, draws, boundaries, nodes, inputs.
+
+        Handles made since then must not be used any more; names of nodes are not given twice.
+        """
+        self.journal.rewind(mark.lengths[0])
+        for growing, length in zip(self._growing()[1:], mark.lengths[1:], strict=True):
+            if isinstance(growing, list):
+                del growing[length:]
+                continue
+            while len(growing) > length:
+                growing.popitem()
+        for name, value in zip(COUNTERS, mark.counters, strict=True):
+            setattr(self, name, value)
+
+    def _growing(self) -> tuple[Any, ...]:
+        """The journal, then the lists and tables to which a trace only adds."""
+        hooks = (self.boundaries, self.hooked, self.retaining)
+        return (self.journal, self.body, self.placeholders, self._constants, self.lifted, *hooks)
 
     # -- ops
 
@@ -94,28 +99,42 @@ class CaptureTrace(GraphBuilder):
         finally:
             self.region = outer
 
-    # -- cells
+    def build(self, outputs: Iterable[Node]) -> Graph:
+        hooked = {node: key for node, key in self.hooked.items() if not self._hooks_of(key).is_idle}
+        return with_boundaries(super().build(outputs), hooked, self.unique_name)
 
-    def read_cell(self, cell: Cell, handle: Tensor | None) -> Node:
-        """The node that `cell`, made outside, holds at this point of the trace."""
-        if cell in self.written:
-            return self.written[cell]
-        if cell.root in self.written:
-            raise view_beside_write()
-        key = (cell, None if handle is None else handle._edge())
-        if key not in self.lifted:
-            self.lifted[key] = self._lift(cell, self.known(handle, key))
-        return self.lifted[key].placeholder
+    # -- hooks on tensors
 
-    def write_cell(self, cell: Cell, node: Value) -> None:
-        """From here on `cell`, made outside, holds `node`. A write through a view from outside is a break."""
-        if isinstance(cell, ViewCell):
-            raise GraphBreak(
-                "a tensor from outside the compiled function is written to through a view of it",
-                where=user_location(),
-                remedy="write to the tensor itself, or make the view inside the compiled function",
-            )
-        self.written[cell] = node if isinstance(node, Node) else self.constant(node)
+    def tensor_hooks(self, tensor: Tensor) -> TensorHooks | None:
+        """The hooks of a tensor that is traced; None of one from outside, or a leaf."""
+        if tensor._cell.is_external or tensor.is_leaf:
+            return None
+        node = tensor._read()
+        assert isinstance(node, Node)
+        if node not in self.hooked:
+            self.hooked[node] = len(self.boundaries)
+            self.boundaries[self.hooked[node]] = TensorHooks()
+        return self._hooks_of(self.hooked[node])
+
+    def owns(self, hooks: dict[int, Any]) -> bool:
+        """Whether these are the hooks of a traced tensor."""
+        return any(self._hooks_of(key).hooks is hooks for key in self.hooked.values())
+
+    def settle_hooks(self) -> None:
+        """Once all is traced: those that keep their gradient keep that of the value that they have by now."""
+        for kept in self.retaining:
+            handle = kept()
+            hooks = None if handle is None else self.tensor_hooks(handle)
+            if hooks is not None:
+                hooks.kept.append(kept)
+        self.retaining.clear()
+
+    def _hooks_of(self, key: int) -> TensorHooks:
+        hooks = self.boundaries[key]
+        assert isinstance(hooks, TensorHooks)
+        return hooks
+
+    # -- draws and modules
 
     def next_rng(self) -> tuple[Node, int]:
         """The key placeholder, and the number of this draw."""
@@ -128,45 +147,6 @@ class CaptureTrace(GraphBuilder):
         return self.rng, self.draws - 1
 
     def announce_gradient_owner(self, module: ModuleProtocol) -> None:
-        """A module with a `__gradient_strategy__` says, from its forward, that it is part of what is traced."""
-        if self.gradient_owner not in (None, module):
-            raise GraphBreak(
-                "two modules that own their gradients in one compiled function",
-                where=user_location(),
-                remedy="compile each of them by itself",
-            )
-        self.gradient_owner = module
-
-    def known(self, handle: Tensor | None, key: tuple[Cell, Edge]) -> Known | None:
-        """What is known of a tensor from outside, by the handle itself or by the value it stands for."""
-        if handle is not None and id(handle) in self.by_handle:
-            return self.by_handle[id(handle)]
-        if key in self.by_value or handle is None:
-            return self.by_value.get(key)
-        entry = Known(handle, "input", f"tensor {len(self.lifted)} from outside")
-        self.by_handle[id(handle)] = self.by_value[key] = entry
-        return entry
-
-    def _lift(self, cell: Cell, known: Known | None) -> Lifted:
-        if isinstance(cell.value, MetaValue):
-            raise GraphBreak(
-                "a tensor of device meta cannot be compiled", where=user_location(), remedy="give it data first"
-            )
-        meta = meta_of(cell.current())
-        role, source = ("input", "") if known is None else (known.role, known.source)
-        return Lifted(self.placeholder(_short(source), meta, role=role, source=source), cell, known)
-
-
-def view_beside_write() -> GraphBreak:
-    """Which elements such a view shows would have to be guarded."""
-    return GraphBreak(
-        "a tensor is written to, and a view of it made outside the compiled function is read",
-        where=user_location(),
-        remedy="make the view inside the compiled function",
-    )
-
-
-def _short(source: str) -> str:
-    """A name for a placeholder: `self.l1.weight` -> `l1_weight`, `args[0]` -> `arg0`, `args[1]['x']` -> `arg1_x`."""
-    tail = source.removeprefix("self.").removeprefix("kwargs").replace("args[", "arg")
-    return "_".join("".join(c if c.isalnum() else " " for c in tail).split()) or "outer"
+        """A module with a `__gradient_strategy__` says that its forward begins in what is traced."""
+        if all(owner is not module for owner in self.gradient_owners):
+            self.gradient_owners = (*self.gradient_owners, module)

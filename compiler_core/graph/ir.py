@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Placeholder(Node):
-    """A graph input. role: "input", "parameter", "buffer", "saved", "tangent", "rng" or "scale".
+    """A graph input. role: "input", "parameter", "buffer", "saved", "tangent", "hooked", "rng" or "scale".
 
     source: where the caller finds it, as the user would write it (`args[0]`, `model.l1.weight`).
     """

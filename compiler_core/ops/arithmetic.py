@@ -10,11 +10,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from compiler_core.dtype import DType, of
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, INEXACT, INTEGRAL, NUMERIC, ORDERED_NUMBERS, infer_alike
 from compiler_core.ops.pointwise import Eager, computed
-from compiler_core.ops.registry import Array, NotDifferentiable, Op, PerOperand, Sample, Value, VjpRule, register
+from compiler_core.ops.quiet import restore, silence
+from compiler_core.ops.registry import (
+    Array,
+    NotDifferentiable,
+    Op,
+    PerOperand,
+    Sample,
+    Value,
+    VjpRule,
+    current_trace,
+    register,
+)
 from compiler_core.ops.rules import Pointwise
 
 Pair = tuple[Value | None, Value | None]  # the cotangents of two operands
@@ -99,6 +112,24 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
     parity = xp.where(b % 2 == 0, xp.absolute(a), a)
     inverse = xp.where(xp.absolute(a) == 1, parity, xp.zeros_like(a))
     return xp.where(b >= 0, xp.power(a, xp.maximum(b, 0)), inverse)  # type: ignore[no-any-return]
+
+
+def add_gradients(a: Value, b: Value) -> Value:
+    """`prims.add`, at a third of the cost where both are arrays alike and nothing records: a backward adds many."""
+    if (
+        type(a) is np.ndarray
+        and type(b) is np.ndarray
+        and a.dtype is b.dtype
+        and a.shape == b.shape
+        and a.ndim
+        and current_trace() is None
+    ):
+        before = silence()
+        try:
+            return np.add(a, b)
+        finally:
+            restore(before)
+    return prims.add(a, b)
 
 
 ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g), commutative=True, cheap=True)

@@ -144,6 +144,10 @@ def detach(x: Value) -> Value:
     return bind(OPS["detach"], x)
 
 
+def custom_gradient(x: Value, *others: Value, rule: str, slot: int = 0, sources: int = 1) -> Value:
+    return bind(OPS["custom_gradient"], x, *others, rule=rule, slot=slot, sources=sources)
+
+
 # ---- pointwise, several operands
 
 

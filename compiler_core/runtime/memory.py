@@ -123,6 +123,11 @@ def release_unused() -> None:
         _arenas.current = _arenas.levels[0]
 
 
+def is_pooled(array: Array) -> bool:
+    """Whether a pool has handed out this array, and takes it back when nobody else refers to it."""
+    return any(array is other for pool in _pools for other in pool._arrays)
+
+
 class OutputPool:
     """Arrays of one shape and dtype, handed out again once nobody else refers to them. Not safe across threads."""
 

@@ -51,7 +51,7 @@ def _root_edge(tensor: Tensor) -> Edge:
 
 
 def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value:
-    meta = meta_of(tensor)
+    meta = meta_of(tensor._cell.raw)
     if grad is None:
         if meta.numel != 1:
             raise AutogradError(
@@ -66,12 +66,13 @@ def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value
             )
         ones = prims.full_like(tensor._read(), 1)
         return type(tensor)._wrap(ones) if create_graph else ones
-    if tuple(grad.shape) != meta.shape:
-        raise AutogradError("the gradient's shape is not the tensor's", expected=str(meta), got=str(meta_of(grad)))
-    if meta_of(grad).dtype.is_complex and not meta.dtype.is_complex:
-        raise AutogradError("the gradient of a real tensor is real", expected=str(meta), got=str(meta_of(grad)))
-    given = grad if meta_of(grad).dtype is meta.dtype else prims.cast(grad, meta.dtype)
-    return given if create_graph else given._read()
+    given = meta_of(grad._cell.raw)
+    if given.shape != meta.shape:
+        raise AutogradError("the gradient's shape is not the tensor's", expected=str(meta), got=str(given))
+    if given.dtype.is_complex and not meta.dtype.is_complex:
+        raise AutogradError("the gradient of a real tensor is real", expected=str(meta), got=str(given))
+    fitting = grad if given.dtype is meta.dtype else prims.cast(grad, meta.dtype)
+    return fitting if create_graph else fitting._read()
 
 
 def backward(
@@ -179,10 +180,12 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
 
 
 def attach_node(node: FunctionNode, outputs: Sequence[Any]) -> None:
-    """Make `node` the history of those `outputs` that are floating tensors; they must be fresh ones."""
+    """Make `node` the history of those `outputs` that are floating tensors; they must be fresh ones, else `rebound`."""
     for index, output in enumerate(outputs):
-        if hasattr(output, "_node") and output.dtype.is_inexact:
-            output._node = OutputNode(node, index, meta_of(output))
+        if hasattr(output, "_node"):
+            value = output._cell.raw
+            if value.dtype.kind not in "biu":
+                output._node = OutputNode(node, index, meta_of(value))
 
 
 def record_function(
@@ -196,5 +199,5 @@ def record_function(
     backward: the gradient of each output (None where none came) -> of each input: an array, None, or HANDLED when its
     owner has put it into `.grad` already (hooks after accumulation still run). It runs once: saved values are freed.
     """
-    node = FunctionNode(name, tuple(t._edge() for t in inputs), len(outputs), backward, raw=True)
+    node = FunctionNode(name, tuple([t._edge() for t in inputs]), len(outputs), backward, raw=True)
     attach_node(node, outputs)

@@ -19,6 +19,7 @@ from compiler_core.errors import GraphError
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace, use_trace
 from compiler_core.tensor import views
+from compiler_core.tensor.journal import note_change, note_outside
 
 if TYPE_CHECKING:
     from compiler_core.tensor.fence import Fence
@@ -71,6 +72,8 @@ class Cell:
     def write(self, value: Value) -> None:
         """Replace the value."""
         trace = current_trace()
+        if trace is not None:
+            note_change(self, "raw", "version")
         if trace is not None and self.is_external:
             cell_trace(trace).write_cell(self, value)
         else:
@@ -121,7 +124,9 @@ class ViewCell(Cell):
     def current(self) -> Value:
         version = self._root.version
         if self.seen != version:
+            note_change(self, "raw", "seen")
             if self.is_external:
+                note_outside(self, "raw", "seen")
                 with use_trace(None):  # a trace that asks for it must not have its nodes put into an outside cell
                     self.value = bind(self.op, self.base.current(), **self.attrs)
             else:
@@ -132,9 +137,11 @@ class ViewCell(Cell):
     def write(self, value: Value) -> None:
         trace = current_trace()
         if trace is not None and self.is_external:
+            note_change(self.root, "version")
             cell_trace(trace).write_cell(self, value)
             self.touch()
             return
+        note_change(self, "raw", "seen")
         self.base.write(views.scatter(self.op, read(self.base), value, self.attrs))
         self.value, self.seen = value, self._root.version
 

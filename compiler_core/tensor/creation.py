@@ -132,6 +132,7 @@ def tensor(
     pin_memory: bool = False,
 ) -> Tensor:
     """A leaf with a copy of `data`: a number, nested lists, an array, or a Tensor."""
+    data = getattr(data, "__tensor__", data)  # of an array that is traced
     if isinstance(data, Tensor):
         copied = data.detach().clone()
         return leaf((copied if dtype is None else copied.to(dtype))._read(), requires_grad, device)
@@ -141,6 +142,7 @@ def tensor(
 
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """`data` as a Tensor: itself if it is one of that dtype, without a copy if it is an array (see the notes)."""
+    data = getattr(data, "__tensor__", data)
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype is dtype else prims.cast(data, dtype)
     return leaf(to_array(data, dtype), device=device)
@@ -168,6 +170,9 @@ def legacy_value(data: tuple[Any, ...]) -> Value:
 
 def from_numpy(array: Array) -> Tensor:
     """A Tensor on `array`, without a copy. The array must not be written to afterwards."""
+    held: Tensor | None = getattr(array, "__tensor__", None)
+    if held is not None:
+        return held
     if not isinstance(array, np.ndarray):
         raise DTypeError("from_numpy takes a NumPy array", expected="numpy.ndarray", got=type(array).__name__)
     dt.of(array.dtype)

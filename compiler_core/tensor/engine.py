@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.aot.strategy import HANDLED
+from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
-from compiler_core.ops import prims
+from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.grad_mode import thread_mode
@@ -104,6 +106,7 @@ class Backward:
             for node in reversed(order):
                 if any(edge in self.wanted or edge in self.active for edge in node.edges if edge is not None):
                     self.active.add(node)
+            self._check_wanted(order)
         for edge in roots:
             self._expect(edge)
         for node in order:
@@ -111,6 +114,15 @@ class Backward:
                 for edge in node.edges:
                     self._expect(edge)
         return order
+
+    def _check_wanted(self, order: Sequence[GradNode]) -> None:
+        """Raise AutogradError for an output that a compiled call gives no more than a part of the gradient."""
+        for wanted in self.wanted or ():
+            parent = wanted.edges[0] if isinstance(wanted, OutputNode) else None
+            refuse = getattr(getattr(parent, "backward", None), "refuse_partial", None)
+            if refuse is not None:
+                came = {node.index for node in order if isinstance(node, OutputNode) and node.edges[0] is parent}
+                refuse(sum(1 << index for index in came), partial(is_, wanted))
 
     def _expect(self, edge: Edge) -> None:
         if edge is not None and not isinstance(edge, GradNode) and (self.wanted is None or edge in self.wanted):
@@ -134,7 +146,7 @@ class Backward:
 
     def _accumulate(self, edge: Edge, grad: Value) -> None:
         before = self.grads.get(edge)
-        self.grads[edge] = grad if before is None or before is HANDLED else prims.add(before, grad)
+        self.grads[edge] = grad if before is None or before is HANDLED else add_gradients(before, grad)
 
     def _visit(self, node: GradNode) -> None:
         grad = self.grads.pop(node, None)
@@ -148,11 +160,18 @@ class Backward:
             if grad is not None:
                 self.grads.setdefault(parent, [None] * parent.n_outputs)[node.index] = grad
             return
-        grads = (None,) * len(node.edges) if grad is None else node.apply(grad, self.create_graph)
+        if grad is None and isinstance(node, FunctionNode) and node.runs_anyway:
+            grad = [None] * node.n_outputs
+        if grad is None:
+            grads: Sequence[Any] = (None,) * len(node.edges)
+        elif isinstance(node, FunctionNode) and node.has_hooks:
+            grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
+        else:
+            grads = node.apply(grad, self.create_graph)
         if grad is not None and not self.retain_graph:
             node.release()
         for edge, g in zip(node.edges, grads):
-            if edge is not None:
+            if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
 
     def _arrived(self, node: GradNode, grad: Value) -> Value:
@@ -201,6 +220,28 @@ class Backward:
                 )
             grad = replaced if self.create_graph else replaced._read()
         return grad
+
+
+class _PassOfCall:
+    """What a compiled call with hooks sees of the pass (`aot.halt.TapePass`): what is asked for, and who takes it."""
+
+    def __init__(self, run: Backward, node: FunctionNode) -> None:
+        self.run, self.edges = run, node.edges
+        self.needed = None if run.wanted is None else [k for k, edge in enumerate(node.edges) if self._is_needed(edge)]
+
+    def _is_needed(self, edge: Edge) -> bool:
+        return self.run._is_awaited(edge) if isinstance(edge, GradNode) else edge in self.run.pending
+
+    def deliver(self, place: int, gradient: Any) -> bool:
+        """Take the gradient of an input now, if it is a leaf's that has hooks."""
+        leaf = self.edges[place]
+        if leaf is None or isinstance(leaf, GradNode):
+            return False
+        hooks = leaf._hooks
+        if hooks is None or not (hooks.grad or hooks.accumulated):
+            return False
+        self.run._deliver(leaf, gradient)
+        return True
 
 
 def _seq(node: GradNode) -> int:

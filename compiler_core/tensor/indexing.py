@@ -42,9 +42,13 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
         selected = get_item(self, index)
         selected.copy_(_without_leading_ones(value, selected.ndim))
         return
-    self._check_in_place()
     operand = _operand(value, self)
-    if _is_mask(index) and (not hasattr(operand, "shape") or meta_of(operand).numel == 1):
+    beside = _mask_beside(index)
+    if beside >= 0 and current_trace() is not None and _is_one(operand):
+        _set_by_mask_beside(self, index, beside, operand)
+        return
+    self._check_in_place()
+    if _is_mask(index) and _is_one(operand):
         self._assign(_masked(self._snapshot(), index, operand))
     else:
         self._assign(F.setitem(self._snapshot(), _prepared(index), operand))
@@ -89,6 +93,34 @@ def _is_basic(index: Any) -> bool:
     return all(p is None or p is Ellipsis or isinstance(p, (slice, int, np.integer)) for p in parts) and not any(
         isinstance(p, bool) for p in parts
     )
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value to write is one number."""
+    return not hasattr(value, "shape") or meta_of(value).numel == 1
+
+
+def _mask_beside(index: Any) -> int:
+    """The place of the only mask in an index whose other parts are integers, slices and Ellipsis; -1 if it is none."""
+    if not isinstance(index, tuple):
+        return -1
+    places = [k for k, part in enumerate(index) if _is_mask(part) and part.ndim]
+    if len(places) != 1 or any(part is None for part in index):
+        return -1
+    return places[0] if _is_basic(index[: places[0]] + index[places[0] + 1 :]) else -1
+
+
+def _set_by_mask_beside(self: Tensor, index: tuple[Any, ...], place: int, value: Any) -> None:
+    """`self[0, :, mask] = value` of one number: where the mask, over the dims it stands at, holds in that view."""
+    mask = index[place]
+    window = get_item(self, (*index[:place], *(slice(None),) * mask.ndim, *index[place + 1 :]))
+    if any(part is Ellipsis for part in index[:place]):
+        behind = sum(isinstance(part, slice) for part in index[place + 1 :])
+    else:
+        behind = window.ndim - mask.ndim - sum(isinstance(part, slice) for part in index[:place])
+    full = F.reshape(mask, (*mask.shape, *(1,) * behind))
+    window._check_in_place()
+    window._assign(_masked(window._snapshot(), F.expand(full, tuple(window.shape)), value))
 
 
 def _is_mask(index: Any) -> bool:

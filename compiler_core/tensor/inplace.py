@@ -13,14 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from compiler_core import dtype as dt
-from compiler_core.errors import GraphBreak, ShapeError
-from compiler_core.location import user_location
+from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.indexing import index_put
+from compiler_core.tensor.journal import note_change
 from compiler_core.tensor.placement import on_meta
+from compiler_core.tensor.rebinding import rebound
+from compiler_core.tensor.writing import note_move, note_rebinding
 
 if TYPE_CHECKING:
     from compiler_core.tensor.random import Generator
@@ -125,16 +127,13 @@ def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self._check_in_place()
-        if current_trace() is not None and self._cell.is_external:
-            raise GraphBreak(
-                "the shape of a tensor made outside the compiled function is changed in place",
-                where=user_location(),
-                remedy="use the function without the underscore",
-            )
+        note_move(self)
         before = type(self)._from_cell(self._cell, self._node)
         before._view = self._view
         view: Tensor = function(before, *args, **kwargs)
+        note_change(self, "_cell", "_node", "_view")
         self._cell, self._node, self._view = view._cell, view._node, view._view
+        rebound(self)
         return self
 
     method.__doc__ = f"{getattr(function, '__name__', 'the view')}, in place."
@@ -143,8 +142,13 @@ def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
 
 def _detach_in_place(self: Tensor) -> Tensor:
     """Forget the history: this tensor becomes a leaf."""
+    note_rebinding(self)
+    note_change(self, "_cell", "_node", "_view", "_requires_grad")
+    if current_trace() is not None and not self._cell.is_external:
+        self._cell = self.detach()._cell
     self._node = self._view = None
     self._requires_grad = False
+    rebound(self)
     return self
 
 

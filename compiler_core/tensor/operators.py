@@ -33,8 +33,10 @@ Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
 def _binary(function: Callable[..., Value]) -> Binary:
     def operator(self: Any, other: object) -> Any:
-        if isinstance(other, np.ndarray):
-            return function(*_by_numpy(function, self, other))
+        if isinstance(other, _NUMPYS):
+            if isinstance(other, np.ndarray):
+                return function(*_by_numpy(function, self, other))
+            other = getattr(other, "__tensor__", other)
         return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator
@@ -89,8 +91,10 @@ def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
 
 def _reflected(function: Callable[..., Value]) -> Binary:
     def operator(self: Any, other: object) -> Any:
-        if isinstance(other, np.ndarray):
-            return function(*_by_numpy(function, other, self))
+        if isinstance(other, _NUMPYS):
+            if isinstance(other, np.ndarray):
+                return function(*_by_numpy(function, other, self))
+            other = getattr(other, "__tensor__", other)
         return function(other, self) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator
@@ -100,6 +104,7 @@ def _augmented(function: Callable[..., Value]) -> Binary:
     method = in_place(function)
 
     def operator(self: Any, other: object) -> Any:
+        other = getattr(other, "__tensor__", other)
         return method(self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return operator
@@ -133,4 +138,5 @@ class Operators:
     __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)
 
 
+_NUMPYS = (np.ndarray, np.generic)  # an array that is traced passes for one, and holds a Tensor (`__tensor__`)
 _OPERANDS = (Operators, bool, int, float, complex, np.ndarray, np.generic)

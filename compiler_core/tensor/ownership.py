@@ -34,6 +34,11 @@ def is_sole_owner(cell: Cell) -> bool:
     return bool(flags.owndata and flags.writeable and flags.c_contiguous)
 
 
+def other_holders(cell: Cell) -> int:
+    """How many references there are to the array of `cell` beside its own. Hold none while asking."""
+    return _references(cell) - _ALONE
+
+
 def destination(cell: Cell) -> Array:
     """Where a pointwise update may write the cell's next value: over the present one if nobody else sees it."""
     if is_sole_owner(cell):

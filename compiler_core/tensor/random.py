@@ -41,24 +41,30 @@ class _State:
 
 class _Shard(threading.local):
     index: int = 0
+    switches: int = 0  # how often it was set
 
 
-_shard = _Shard()
+shard_mode = _Shard()
 
 
-@contextmanager
-def set_shard(index: int) -> Iterator[None]:
+class set_shard:
     """Within the block, this thread draws the elements of shard `index` of a joint batch."""
-    before, _shard.index = _shard.index, index
-    try:
-        yield
-    finally:
-        _shard.index = before
+
+    def __init__(self, index: int) -> None:
+        self.index, self.before = index, 0
+
+    def __enter__(self) -> None:
+        self.before, shard_mode.index = shard_mode.index, self.index
+        shard_mode.switches += 1
+
+    def __exit__(self, *error: object) -> None:
+        shard_mode.index = self.before
+        shard_mode.switches += 1
 
 
 def current_shard() -> int:
     """The shard this thread draws for."""
-    return _shard.index
+    return shard_mode.index
 
 
 class Generator:
@@ -111,7 +117,7 @@ class Generator:
     def take_keys(self, draws: int) -> Array:
         """The key u64[3] that serves the next `draws` draws as streams 0 .. draws-1; the offset advances past them."""
         state = self._state()
-        key = np.array((state.seed, state.offset, _shard.index), np.uint64)
+        key = np.array((state.seed, state.offset, shard_mode.index), np.uint64)
         state.offset += draws
         return key
 

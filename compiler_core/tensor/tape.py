@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from compiler_core.aot.strategy import HANDLED, Gradient
-from compiler_core.errors import AutogradError
+from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, meta_of
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
 from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.journal import note_entry
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -38,6 +40,7 @@ __all__ = [
     "Poison",
     "WholeNode",
     "demand",
+    "is_traced",
 ]
 
 Edge: TypeAlias = "GradNode | Tensor | None"
@@ -57,10 +60,15 @@ class HookHandle:
 
     def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
         self.hooks, self.id = hooks, next(self._ids)
+        note_entry(hooks, self.id)
         hooks[self.id] = hook
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
+        trace: Any = current_trace()
+        if trace is not None and self.id in self.hooks and not (hasattr(trace, "owns") and trace.owns(self.hooks)):
+            raise GraphBreak("a hook is removed that was registered before", where=user_location())
+        note_entry(self.hooks, self.id)
         self.hooks.pop(self.id, None)
 
     def __enter__(self) -> HookHandle:
@@ -143,6 +151,11 @@ class GradNode:
         """As in torch: (edge, output number), the number being always 0 (see OutputNode)."""
         return tuple((edge, 0) for edge in self.edges)
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether there is a hook on its gradient, or a tensor that retains it."""
+        return bool(self.hooks) or (self.retained is not None and self.retained() is not None)
+
     def name(self) -> str:
         """The name torch would give it, e.g. MulBackward0."""
         return type(self).__name__
@@ -156,6 +169,11 @@ class GradNode:
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
+
+
+def is_traced(node: Edge) -> bool:
+    """Whether `node` only says that a traced tensor requires a gradient."""
+    return type(node) is GradNode
 
 
 TRACED = GradNode(())  # the history of every result that requires a gradient while tracing
@@ -269,10 +287,10 @@ class FunctionNode(GradNode):
     """Several outputs made in one go: a compiled call, an autograd.Function, an in-place overwrite.
 
     backward: one gradient (array or Tensor, None where no gradient came) per output -> one per edge.
-    raw: backward takes and gives arrays, and cannot be differentiated again.
+    raw: backward takes and gives arrays, and cannot be differentiated again. runs_anyway: also if no gradient came.
     """
 
-    __slots__ = ("backward", "label", "n_outputs", "raw")
+    __slots__ = ("backward", "label", "n_outputs", "raw", "runs_anyway")
 
     def __init__(
         self,
@@ -282,15 +300,22 @@ class FunctionNode(GradNode):
         backward: Callable[[Sequence[Any]], Sequence[Any]],
         *,
         raw: bool,
+        runs_anyway: bool = False,
     ) -> None:
         super().__init__(edges)
-        self.label, self.n_outputs, self.raw = label, n_outputs, raw
+        self.label, self.n_outputs, self.raw, self.runs_anyway = label, n_outputs, raw, runs_anyway
         self.backward: Callable[[Sequence[Any]], Sequence[Any]] | None = backward
 
     def name(self) -> str:
         return f"{self.label}Backward"
 
-    def apply(self, grad: Sequence[Any], create_graph: bool) -> Sequence[Any]:
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it is a compiled call that runs hooks in the course of its backward."""
+        return bool(getattr(self.backward, "hooks", None))
+
+    def apply(self, grad: Sequence[Any], create_graph: bool, tape: Any = None) -> Sequence[Any]:
+        """tape: the pass, for a call that has hooks."""
         if self.backward is None:
             raise freed_error()
         if self.raw and create_graph:
@@ -298,7 +323,8 @@ class FunctionNode(GradNode):
                 f"{self.label} cannot be differentiated twice: its backward is compiled",
                 remedy="run the function eager where create_graph=True is needed",
             )
-        grads = self.backward(grad)
+        backward: Any = self.backward
+        grads: Sequence[Any] = backward(grad) if tape is None else backward(grad, tape)
         if len(grads) != len(self.edges):
             raise AutogradError(
                 f"the backward of {self.label} returned a wrong number of gradients",

@@ -22,6 +22,7 @@ from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.registry import (
     OPS,
@@ -35,35 +36,24 @@ from compiler_core.ops.registry import (
     run_eager,
 )
 from compiler_core.ops.whole import Composite
-from compiler_core.tensor import views, writing
+from compiler_core.tensor import hooks, views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, read
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.hooks import LeafHooks
 from compiler_core.tensor.indexing import get_item, set_item
 from compiler_core.tensor.inplace import InPlaceMethods
 from compiler_core.tensor.interop import Interop
+from compiler_core.tensor.journal import note_change, note_outside
 from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
 from compiler_core.tensor.placement import check_together
+from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.size import Size
-from compiler_core.tensor.tape import TRACED, Edge, GradNode, HookHandle, OpNode, WholeNode
+from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, WholeNode, is_traced
 
 __all__ = ["Size", "Tensor", "ViewLink"]
-
-
-class LeafHooks:
-    """The hooks of a leaf: on its gradient before accumulation, and on itself after it.
-
-    owner: called after all of them, unless the gradient was handled: who reduces it over ranks.
-    """
-
-    __slots__ = ("accumulated", "grad", "owner")
-
-    def __init__(self) -> None:
-        self.grad: dict[int, Callable[[Tensor], Tensor | None]] = {}
-        self.accumulated: dict[int, Callable[[Tensor], None]] = {}
-        self.owner: Callable[[Tensor], None] | None = None
 
 
 class ViewLink:
@@ -74,6 +64,14 @@ class ViewLink:
     def __init__(self, base: Tensor, edge: Edge, version: int, detached: bool) -> None:
         self.base, self.edge, self.version, self.detached = base, edge, version, detached
 
+    def holder(self, cell: Cell) -> Tensor:
+        """The handle that shows what a view with `cell` was taken from: the base, or, if that one has got another shape
+        in place since, what it was before."""
+        handle = self.base
+        while isinstance(cell, ViewCell) and handle._cell is not cell.base and handle._view is not None:
+            handle = handle._view.base
+        return handle
+
 
 class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateMethods):
     """An n-dimensional array with torch's methods, aliasing and autograd.
@@ -81,7 +79,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
     Make one with `tensor`, `zeros`, `randn`, ...
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_cell", "_grad", "_hooks", "_node", "_requires_grad", "_view")
+    __slots__ = ("__dict__", "__weakref__", "_cell", "_grad", "_hooks", "_node", "_requires_grad", "_view", "_watches")
     __bind_priority__ = 2
     __array_priority__ = 1000
     _cell: Cell
@@ -182,16 +180,19 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
     def _refresh_history(self, link: ViewLink) -> None:
         """Take a view's history from its base again: a write may have given the base another one."""
         version = self._cell.version
+        cell = self._cell
+        for note in (note_change, note_outside) if cell.is_external else (note_change,):
+            note(link, "version", "edge")
+            note(self, "_node")
         link.version = version
-        edge = link.base._edge()
+        edge = link.holder(cell)._edge()
         if edge is link.edge:
             return
         link.edge = edge
-        cell = self._cell
         assert isinstance(cell, ViewCell)
         if edge is None:
             self._node = None
-        elif current_trace() is not None and not cell.is_external:
+        elif is_traced(edge) or (current_trace() is not None and not cell.is_external):
             self._node = TRACED
         else:
             cell.current()
@@ -216,8 +217,11 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
                 expected="such a dtype",
                 got=repr(self.dtype),
             )
-        if self._node is None:
+        if self._node is None and self._requires_grad is not requires_grad:
+            writing.note_rebinding(self)
+            note_change(self, "_requires_grad")
             self._requires_grad = requires_grad
+            rebound(self)
         return self
 
     @property
@@ -255,9 +259,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
     @data.setter
     def data(self, other: Tensor) -> None:
         if current_trace() is not None:
-            raise GraphBreak("assigning .data cannot be traced", where=user_location(), remedy="use copy_()")
-        self._cell = other._cell
-        self._view = None
+            writing.set_data(self, other)
+        elif self._cell is not other._cell or self._view is not None:
+            self._cell, self._view = other._cell, None
+            rebound(self)
 
     # ---- gradient and hooks
 
@@ -274,6 +279,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             raise AutogradError(
                 "a gradient must have its tensor's shape and dtype", expected=str(meta_of(self)), got=str(meta_of(grad))
             )
+        note_change(self, "_grad")
         self._grad = grad
 
     def _accumulate_grad(self, grad: Value, create_graph: bool) -> None:
@@ -283,41 +289,14 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             self._grad = grad if before is None else prims.add(before, grad)
         elif before is None:
             self._grad = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
+        elif type(grad) is np.ndarray and type(before._cell) is Cell and current_trace() is None:
+            before._cell.value = add_gradients(before._cell.value, grad)
+            before._cell.touch()
         else:
-            before._cell.write(prims.add(before._read(), grad._read() if isinstance(grad, Tensor) else grad))
+            before._cell.write(add_gradients(before._read(), grad._read() if isinstance(grad, Tensor) else grad))
 
-    def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf in `.grad`."""
-        import weakref
-
-        edge = self._edge()
-        if edge is None:
-            raise AutogradError("retain_grad() on a tensor that does not require a gradient")
-        if isinstance(edge, GradNode):
-            edge.retained = weakref.ref(self)
-
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-        """Call `hook(grad)` when this tensor's gradient is complete; what it returns, if not None, replaces it."""
-        edge = self._edge()
-        if edge is None:
-            raise AutogradError("cannot register a hook on a tensor that does not require a gradient")
-        if current_trace() is not None:
-            raise GraphBreak(
-                "a tensor hook cannot be traced", where=user_location(), remedy="use a module's backward hook"
-            )
-        if isinstance(edge, GradNode):
-            if edge.hooks is None:
-                edge.hooks = {}
-            return HookHandle(edge.hooks, hook)
-        return HookHandle(self._leaf_hooks().grad, hook)
-
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> HookHandle:
-        """Call `hook(self)` each time this leaf's `.grad` is complete in a backward pass."""
-        if not self.is_leaf or not self._requires_grad:
-            raise AutogradError(
-                "post accumulate grad hooks can only be registered on leaf tensors that require a gradient"
-            )
-        return HookHandle(self._leaf_hooks().accumulated, hook)
+    retain_grad, register_hook = hooks.retain_grad, hooks.register_hook
+    register_post_accumulate_grad_hook = hooks.register_post_accumulate_grad_hook
 
     def _leaf_hooks(self) -> LeafHooks:
         if self._hooks is None:
@@ -465,6 +444,8 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
     if differentiable and not thread_mode.enabled:
         values = tuple(v.detach() if isinstance(v, Tensor) else v for v in values)
         differentiable = False
+    if differentiable:
+        writing.check_leaves(values)
     if op.name == "detach" and isinstance(values[0], Tensor):
         return values[0].detach()
     node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)

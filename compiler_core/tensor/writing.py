@@ -7,21 +7,25 @@ These functions are Tensor's methods `_check_in_place`, `_snapshot` and `_assign
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.custom_gradient import HISTORY, OVERWRITTEN
 from compiler_core.ops.meta_value import no_data
-from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.cell import Cell, ViewCell, read
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.journal import note_change
 from compiler_core.tensor.placement import on_meta
+from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import TRACED, FunctionNode, GradNode, OutputNode
 
 if TYPE_CHECKING:
-    from compiler_core.tensor.tensor import Tensor
+    from compiler_core.tensor.tensor import Tensor, ViewLink
 
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # torch's dtype categories; a result may not be of a higher one
 
@@ -55,24 +59,39 @@ def assign(self: Tensor, result: Tensor) -> None:
     recorded = enabled and (
         result._edge() is not None or self._edge() is not None or (link is not None and link.base.requires_grad)
     )
-    if current_trace() is not None:
-        _check_traced_write(self, recorded)
+    if link is not None and link.detached and self._edge() is None and result._edge() is None:
+        recorded = False  # through a detached view, without history on either side
     if link is None or not recorded:
-        self._cell.write(result._read())
-        if recorded:
-            _rebase(self, result)
+        _put(self, result, recorded)
         return
     if link.detached:
-        if self._edge() is None and result._edge() is None:
-            self._cell.write(result._read())  # through a detached view, without history on either side
-            return
+        if current_trace() is not None and _is_detached(self, link):
+            what = "a value with a gradient is written into a detached tensor"
+            raise GraphBreak(what, where=user_location(), remedy="write to a clone()")
         raise AutogradError(
             "a view made under no_grad() (or of a detached tensor) is written to in place with a gradient recorded",
             remedy="make the view where gradients are recorded, or write under no_grad()",
         )
     cell = self._cell
     assert isinstance(cell, ViewCell)
-    link.base._assign(views.scatter(cell.op, link.base, result, cell.attrs))
+    base = link.holder(cell)
+    base._assign(views.scatter(cell.op, base, result, cell.attrs))
+
+
+def _is_detached(self: Tensor, link: ViewLink) -> bool:
+    """Whether this view, under a trace, is what `detach()` gave, which is no view to the tape."""
+    cell = self._cell
+    return cell is link.base._cell or (isinstance(cell, ViewCell) and cell.op is OPS["detach"])
+
+
+def _put(self: Tensor, result: Tensor, recorded: bool) -> None:
+    """Replace the value in the cell, and, where it is recorded, the history of this tensor, which is no view then."""
+    if current_trace() is not None:
+        (_write_traced if recorded else _write_beside_autograd)(self, result)
+        return
+    self._cell.write(result._read())
+    if recorded:
+        _rebase(self, result)
 
 
 def _fit(self: Tensor, result: Tensor) -> Tensor:
@@ -106,9 +125,8 @@ def _rebase(self: Tensor, result: Tensor) -> None:
     before, edge = self._edge(), result._edge()
     if edge is not None and not isinstance(edge, GradNode):
         edge = prims.reshape(result, meta_of(self).shape)._edge()  # a leaf was copied as it is: record the copy
-    if current_trace() is not None:
-        node = TRACED
-    elif isinstance(edge, GradNode):
+    node: GradNode
+    if isinstance(edge, GradNode):
         node = edge
     else:
         parent = FunctionNode("Overwrite", (before,), 1, lambda grads: [prims.full_like(grads[0], 0)], raw=False)
@@ -117,21 +135,144 @@ def _rebase(self: Tensor, result: Tensor) -> None:
         node.retained, before.retained = before.retained, None
     self._node = node
     self._requires_grad = False
+    rebound(self)
 
 
-def _check_traced_write(self: Tensor, recorded: bool) -> None:
-    """Writes that a graph cannot express, while tracing."""
-    tensor: Tensor = self
-    detached = not recorded
-    while tensor._view is not None:
-        detached = detached or tensor._view.detached
-        tensor = tensor._view.base
-    if recorded and tensor._cell.is_external:
-        why = "a value with a gradient is written into a tensor made outside the compiled function"
-    elif detached and tensor.requires_grad:
-        why = "a tensor that requires a gradient is written to outside of autograd"
-    else:
+# ---- under a trace
+
+
+@runtime_checkable
+class MemoryTrace(Protocol):
+    """A trace that keeps what happens to memory and handles from outside."""
+
+    def note_rebinding(self, handle: Tensor) -> None: ...
+    def note_move(self, handle: Tensor) -> None: ...
+    def note_recorded_write(self, handle: Tensor) -> None: ...
+    def history(self, cell: Cell) -> Value | None: ...
+    def keep_history(self, cell: Cell, before: Value) -> None: ...
+
+
+def note_rebinding(self: Tensor) -> None:
+    """Say that this handle gets another memory, shape or history; a trace remembers it of one from outside."""
+    if current_trace() is not None and self._cell.is_external:
+        _memory_trace("a tensor made outside the compiled function gets another history").note_rebinding(self)
+
+
+def check_leaves(values: Sequence[Value]) -> None:
+    """Raises GraphBreak for a leaf that was made in the graph, `(x * 2).requires_grad_()`: it gets a gradient, too."""
+    for value in values:
+        if getattr(value, "_requires_grad", False) and value._node is None:
+            cell = value._cell
+            if not cell.is_external and not isinstance(cell, HistoryCell):
+                raise GraphBreak("a leaf that was made in the graph is used there", where=user_location())
+
+
+def note_move(self: Tensor) -> None:
+    """As `note_rebinding`, of a handle that gets another memory or shape."""
+    if current_trace() is not None and self._cell.is_external:
+        _memory_trace("a tensor made outside the compiled function gets another shape").note_move(self)
+
+
+def _memory_trace(what: str) -> MemoryTrace:
+    """The current trace, which can express what happens to memory from outside. Raises GraphBreak if it cannot."""
+    trace: object = current_trace()
+    if not isinstance(trace, MemoryTrace):
+        raise GraphBreak(f"{what}, which cannot be traced here", where=user_location())
+    return trace
+
+
+def set_data(self: Tensor, other: Tensor) -> None:
+    """`self.data = other` under a trace: the other's memory, and the history that self has."""
+    note_move(self)
+    history = self._read() if self.requires_grad else None
+    if history is not None and meta_of(self) != meta_of(other):
+        raise GraphBreak(
+            "assigning .data of another shape or dtype to a tensor with a gradient cannot be traced",
+            where=user_location(),
+        )
+    note_change(self, "_cell", "_view")
+    base = other.detach()._cell
+    self._cell = base if history is None else HistoryCell(base, history)
+    self._view = None
+
+
+class HistoryCell(ViewCell):
+    """The memory of `base`, for a handle whose history is that of the node `history`. For traces alone."""
+
+    __slots__ = ("history",)
+
+    def __init__(self, base: Cell, history: Value) -> None:
+        super().__init__(base, OPS["detach"], {}, prims.custom_gradient(read(base), history, rule=HISTORY))
+        self.history = history
+
+    def current(self) -> Value:
+        if self.seen != self.version:
+            note_change(self, "raw", "seen")
+            self.value = prims.custom_gradient(read(self.base), self.history, rule=HISTORY)
+            self.seen = self.version
+        return self.value
+
+    def write(self, value: Value) -> None:
+        super().write(value)
+        self.seen = -1
+
+
+def _write_traced(self: Tensor, result: Tensor) -> None:
+    """A write that is recorded, to a tensor that is no view: its history is now that of the value."""
+    value = result._read()
+    if result._edge() is None:
+        value = prims.custom_gradient(value, self._read(), rule=OVERWRITTEN)
+    write_node(self, value)
+
+
+def write_node(self: Tensor, value: Value) -> None:
+    """Put a node of the trace, with the history it has there, in this tensor's place; it is no view."""
+    trace = None
+    if self._cell.is_external:
+        trace = _memory_trace("a value with a gradient is written into a tensor made outside the compiled function")
+    self._cell.write(value)
+    if trace is not None:
+        trace.note_recorded_write(self)
+    before = self._node
+    note_change(self, "_node", "_requires_grad")
+    self._node = TRACED
+    self._requires_grad = False
+    rebound(self)
+    if before is not None and before.retained is not None and before.retained() is self:
+        self.retain_grad()
+
+
+def _write_beside_autograd(self: Tensor, result: Tensor) -> None:
+    """A write that is not recorded: who reads this memory with a history depends on what it depended on before."""
+    bottom = self._cell
+    while isinstance(bottom, ViewCell) and not bottom.is_external:
+        bottom = bottom.base
+    before = _history(self, bottom)
+    self._cell.write(result.detach()._read() if result._edge() is not None else result._read())
+    if before is None:
         return
-    raise GraphBreak(
-        f"{why}, which cannot be traced", where=user_location(), remedy="do it outside the compiled function"
-    )
+    if bottom.is_external:
+        _memory_trace("memory with a history").keep_history(bottom, before)
+    else:
+        note_change(bottom, "raw")
+        bottom.raw = prims.custom_gradient(bottom.raw, before, rule=HISTORY)
+    cell = self._cell
+    while cell is not bottom and isinstance(cell, ViewCell):
+        note_change(cell, "seen")
+        cell.seen = -1  # the value that was written has no history: derive it from the base again
+        cell = cell.base
+
+
+def _history(self: Tensor, bottom: Cell) -> Value | None:
+    """The node that readers of this memory depend on, if any has a history. bottom: its root, or one from outside."""
+    if not self.dtype.is_inexact:
+        return None
+    tensor = self
+    while tensor._view is not None:
+        tensor = tensor._view.base
+    if bottom.is_external:
+        trace: object = current_trace()
+        if isinstance(trace, MemoryTrace):
+            return trace.history(bottom)
+        return _memory_trace("a write outside of autograd").history(bottom) if tensor.requires_grad else None
+    return bottom.raw if tensor.requires_grad else None

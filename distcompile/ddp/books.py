@@ -3,9 +3,9 @@
 In: the wrapped module's parameters and the settings. Out: the layout in use, the pass that runs, and what ranks
 compare. Invariants: one layout at a time, over all trained parameters, used by eager and compiled backwards alike;
 ranks compare its word, the round and the forward at the start of every synchronised backward (`passes.py`). Plans are
-ordered by version: a plan made from a backward graph replaces the one by registration; freezing, unfreezing and
-`propose` start a new epoch. Settings that change while training live here and not on the module, whose attributes
-compiled code guards.
+ordered by version: a plan made from a backward graph replaces the one by registration, and one made from all graphs of
+a backward (`pieces.py`) both; freezing, unfreezing and `propose` start a new epoch. Settings that change while training
+live here and not on the module, whose attributes compiled code guards.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from collectives import Communicator
 from compiler_core import dtype as dtypes
@@ -22,14 +23,16 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject
 from distcompile.ddp.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.errors import PlanError
-from distcompile.ddp.layout import Layout, Version
+from distcompile.ddp.layout import BY_GRAPH, BY_REGISTRATION, BY_STEP, Layout, Version
 from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import Recorder
+from distcompile.ddp.pieces import look_at, plan_step
 
 if TYPE_CHECKING:
     from distcompile.ddp.flight import CommHook
     from distcompile.ddp.join import Joining
     from distcompile.ddp.passes import Pass
+    from distcompile.ddp.strategy import BucketStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,9 @@ class Books:
         self.comm_hook: CommHook | None = None
         self.current: Pass | None = None
         self.used: list[Fingerprint] = []  # compiled calls that no gate has told the other ranks of yet
-        self.layout = self._lay_out(self._registration_plan(), (0, 0))
+        self.strategy: ref[BucketStrategy] | None = None  # once something asks for it
+        self.has_pieces = False  # whether a backward was ever compiled for this instance
+        self.layout = self._lay_out(self._registration_plan(), (0, BY_REGISTRATION))
 
     @property
     def scale(self) -> float:
@@ -102,16 +107,38 @@ class Books:
         """From now on, these parameters are trained: something was frozen or unfrozen."""
         self.parameters = dict(parameters)
         self.ledger.forget(self.parameters)
-        self.layout = self._lay_out(self._registration_plan(), (self.layout.version[0] + 1, 0))
+        self.layout = self._lay_out(self._registration_plan(), (self.layout.version[0] + 1, BY_REGISTRATION))
 
     @property
     def wants_ready_plan(self) -> bool:
         """Whether the plan in use is the one by registration, which a plan from a backward graph replaces."""
-        return self.layout.version[1] == 0
+        return self.layout.version[1] == BY_REGISTRATION
 
     def offer(self, plan: BucketPlan) -> None:
         """Use `plan`, made from a backward graph. Other ranks do so too, or `reconcile` finds one plan for all."""
-        self.adopt(plan, (self.layout.version[0], 1))
+        self.adopt(plan, (self.layout.version[0], BY_GRAPH))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the plan in use is to stay."""
+        return self.layout.version[1] == BY_STEP
+
+    def settle(self, run: Backward) -> None:
+        """Called before the first gradient of `run`: make the plan that is to stay, if graphs take part in it."""
+        if self.is_settled or not self.has_pieces or run.wanted is not None:
+            return
+        step = look_at(self, run)
+        if not step.pieces:
+            return
+        plan, layout = plan_step(self, step), self.layout
+        version = (layout.version[0], BY_STEP)
+        if layout.groups == tuple(b.names for b in plan.buckets) and layout.order == plan.launch_order:
+            layout.version = version
+        else:
+            self.adopt(plan, version)
+        strategy = None if self.strategy is None else self.strategy()
+        if strategy is not None:
+            strategy.learn(step)
 
     def propose(self, plan: BucketPlan) -> None:
         """Use `plan` from the next synchronised backward on. Called with an equal plan on every rank.
@@ -124,7 +151,7 @@ class Books:
                 expected=", ".join(sorted(self.parameters)),
                 got=", ".join(sorted(plan.names)),
             )
-        self.adopt(plan, (self.layout.version[0] + 1, 1))
+        self.adopt(plan, (self.layout.version[0] + 1, BY_STEP))
 
     def adopt(self, plan: BucketPlan, version: Version) -> None:
         """Use `plan`. Of a plan laid out as the one in use, the buffers are kept."""
@@ -153,6 +180,7 @@ class Books:
         run = running_backwards()[-1]
         if self.current is None or self.current.run is not run:
             self.drop_broken_pass()
+            self.settle(run)
             self.current = Pass(self, run, outer=self.current, synchronise=synchronise)
         return self.current
 

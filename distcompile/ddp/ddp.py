@@ -3,7 +3,8 @@
 In: a module, built alike on every rank, and the default process group. Out: a module with torch's DDP interface
 (`module.` prefix of state_dict keys, `no_sync`), whose backward leaves averaged gradients in `.grad`, as bucket views.
 `compile(DDP(model))` is the order: capture finds `__gradient_strategy__` and cuts the backward by one bucket plan
-(strategy.py). Called uncompiled, hooks on the leaves fill buckets (eager.py). Reference: Li et al., "PyTorch
+(strategy.py). Called uncompiled, hooks on the leaves fill buckets (eager.py); what is compiled inside of it, or after a
+graph break, finds whose leaves it uses, and writes into the same buckets (pieces.py). Reference: Li et al., "PyTorch
 Distributed", VLDB 2020. In forward, random draws are this rank's part of the joint batch's: N ranks drop out what one
 rank would.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from weakref import WeakKeyDictionary
@@ -21,8 +22,6 @@ from weakref import WeakKeyDictionary
 from collectives import Communicator
 from compiler_core import log, observe
 from compiler_core.aot.strategy import GradientStrategy
-from compiler_core.capture.module_protocol import unwrapped
-from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
 from compiler_core.tensor.tape import tape_position
@@ -36,6 +35,7 @@ from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
 from distcompile.ddp.model_state import Census, broadcast_tensors, check_same_model
+from distcompile.ddp.modes import NoSync, announced, switch
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import ArgumentError
@@ -89,12 +89,6 @@ class DistributedDataParallel(Module):
             log.warn_once(
                 "ddp: gradient_as_bucket_view",
                 "gradient_as_bucket_view=False has no effect: gradients are bucket views",
-            )
-        if unwrapped(module) is not module:
-            log.warn_once(
-                "ddp: compiled inside",
-                "DistributedDataParallel(compile(module)) reduces only after the backward: compile the wrapped module, "
-                "compile(DistributedDataParallel(module)), to reduce while the backward computes",
             )
         self.module = module
         self.process_group = process_group or default_communicator()
@@ -156,11 +150,8 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The wrapped module's forward."""
-        trace = current_trace()
-        if trace is None:
+        if not announced(self):
             return self._run_eager(inputs, kwargs)
-        if hasattr(trace, "announce_gradient_owner"):
-            trace.announce_gradient_owner(self)
         with set_shard(self.process_group.rank):
             return self.module(*inputs, **kwargs)
 
@@ -203,17 +194,12 @@ class DistributedDataParallel(Module):
         if synchronises and self._tuner is not None and books.joining is None:
             self._tuner.before_forward()
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         """Within the block, forwards are meant for accumulation: their backwards add to `.grad` on this rank only.
 
         The first backward whose forward ran outside reduces the whole sum.
         """
-        before, self._books.is_synchronising = self._books.is_synchronising, False
-        try:
-            yield
-        finally:
-            self._books.is_synchronising = before
+        return NoSync(self._books)
 
     @contextmanager
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Iterator[None]:
@@ -242,7 +228,7 @@ class DistributedDataParallel(Module):
 
     @require_backward_grad_sync.setter
     def require_backward_grad_sync(self, value: bool) -> None:
-        self._books.is_synchronising = value
+        switch(self._books, value)
 
     def register_comm_hook(self, state: object, hook: Hook) -> None:
         """Have `hook(state, bucket)` reduce each bucket of gradients: see comm_hook.py. Once, on all ranks.
@@ -263,8 +249,13 @@ class DistributedDataParallel(Module):
 
     @property
     def bucket_plan(self) -> BucketPlan:
-        """The plan in use on all ranks; with segments, as the backward compiled last is cut by it."""
+        """The plan in use on all ranks; with segments, as the backward compiled last is cut by it.
+
+        Of several graphs in one step, the segments of all are counted through, as the last backward ran them.
+        """
         made, layout = self._strategy.cut_made, self._books.layout
+        if layout.last_flown is not None:
+            return layout.last_flown.plan
         return made[1] if made is not None and made[0] is layout else layout.plan
 
     def propose_plan(self, plan: BucketPlan) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 
+from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.tensor.engine import running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
@@ -36,6 +37,13 @@ class Owners:
     def is_one(self) -> bool:
         """Whether there is one such instance."""
         return len(self.members) == 1 or len(self.alive()) == 1
+
+    def strategy(self) -> GradientStrategy | None:
+        """What cuts the backwards of graphs that use this leaf, and are parts of a forward of its one instance."""
+        alive = self.alive()
+        strategy = alive[0][0].strategy if len(alive) == 1 else None
+        found = None if strategy is None else strategy()
+        return None if found is None else found.parts
 
     def __call__(self, leaf: Tensor) -> None:
         alive = self.alive()

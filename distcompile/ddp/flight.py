@@ -23,6 +23,7 @@ from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.layout import Layout
 from distcompile.ddp.overlap import FlightRecord
+from distcompile.ddp.pieces import Flown
 
 
 class BucketWork(Protocol):
@@ -111,8 +112,8 @@ class Flight:
         """Wait for bucket `k`. Raises what the collective raises (time-out, mismatch, failed rank)."""
         self.works[self.layout.order.index(k)].wait()
 
-    def wait(self, plan: BucketPlan) -> FlightRecord:
-        """Wait for all buckets. plan: with the segments of this pass, for the record."""
+    def wait(self, flown: Flown) -> FlightRecord:
+        """Wait for all buckets. flown: the segments of this pass, for the record."""
         if math.isnan(self.ended_s):
             self.ended_s = time.perf_counter()
         now_s, waits = self.ended_s, []
@@ -120,4 +121,6 @@ class Flight:
             work.wait()
             waits.append((now_s, now_s := time.perf_counter()))
         times = [work.times for work in self.works]
-        return FlightRecord(plan, self.began_s, self.ended_s, self.ready_s, times, waits, self.layout.order)
+        return FlightRecord(
+            flown.plan, self.began_s, self.ended_s, self.ready_s, times, waits, self.layout.order, graphs=flown.graphs
+        )

@@ -22,9 +22,9 @@ from distcompile.ddp.overlap import FlightRecord
 
 if TYPE_CHECKING:
     from distcompile.ddp.books import Books
-    from distcompile.ddp.bucket_plan import BucketPlan
     from distcompile.ddp.flight import Flight
     from distcompile.ddp.layout import Layout
+    from distcompile.ddp.pieces import Flown
 
 
 def can_put_off(books: Books, flight: Flight) -> bool:
@@ -34,15 +34,15 @@ def can_put_off(books: Books, flight: Flight) -> bool:
     return all(isinstance(work, Work) for work in flight.works)
 
 
-def put_off(books: Books, flight: Flight, plan: BucketPlan, layout: Layout) -> bool:
+def put_off(books: Books, flight: Flight, flown: Flown, layout: Layout) -> bool:
     """Let the backward return; False, and nothing done, if somebody looks at a gradient in a way that cannot wait.
 
-    plan: `layout`'s, with segments, for the record.
+    flown: `layout`'s plan, with segments, for the record.
     """
     cells = [_cells(books, flight.buffers[bucket].views, layout.groups[bucket]) for bucket in layout.order]
     if not all(can_guard(cell) for group in cells for cell in group):
         return False
-    landing = Landing(books, flight, plan)
+    landing = Landing(books, flight, flown)
     for place, group in enumerate(cells):
         landing.fence(place).guard(group)
     return True
@@ -57,8 +57,8 @@ def _cells(books: Books, views: list[Array], names: tuple[str, ...]) -> list[Cel
 class Landing:
     """One flight until its last bucket has been waited for."""
 
-    def __init__(self, books: Books, flight: Flight, plan: BucketPlan) -> None:
-        self.books, self.flight, self.plan = books, flight, plan
+    def __init__(self, books: Books, flight: Flight, flown: Flown) -> None:
+        self.books, self.flight, self.flown = books, flight, flown
         flight.ended_s = time.perf_counter()
         self.waits = [(flight.ended_s, flight.ended_s)] * len(flight.works)
         self.left = len(flight.works)
@@ -71,7 +71,7 @@ class Landing:
         return Fence(
             work.wait,
             work.is_done,
-            f"bucket {bucket} of {len(self.plan.buckets)}, or the update that was put off behind it,",
+            f"bucket {bucket} of {len(self.flown.plan.buckets)}, or the update that was put off behind it,",
             order=place,
             observe=partial(self._observe, place, bucket),
             owner=self.books.communicator,
@@ -91,5 +91,8 @@ class Landing:
         flight = self.flight
         times = [work.times for work in flight.works]
         ready_s, order = flight.ready_s, flight.layout.order
-        record = FlightRecord(self.plan, flight.began_s, flight.ended_s, ready_s, times, self.waits, order, spread=True)
+        plan, graphs = self.flown
+        record = FlightRecord(
+            plan, flight.began_s, flight.ended_s, ready_s, times, self.waits, order, spread=True, graphs=graphs
+        )
         self.books.recorder.flight(record)

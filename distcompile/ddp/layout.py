@@ -8,7 +8,7 @@ affair (`strategy.py`), so the word leaves segments out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from collectives import Communicator
@@ -16,8 +16,10 @@ from collectives.call import Call
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer, BufferPool
+from distcompile.ddp.pieces import Flown, Took, flown
 
-Version: TypeAlias = tuple[int, int]  # how often plans were replaced on purpose; 1 if made from a backward graph
+BY_REGISTRATION, BY_GRAPH, BY_STEP = range(3)  # what a plan is made from: nothing, one graph, all graphs of a step
+Version: TypeAlias = tuple[int, int]  # how often plans were replaced on purpose; what this one is made from
 WORD_MASK = (1 << 63) - 1
 
 
@@ -49,6 +51,18 @@ class Layout:
             BufferPool(bucket, [parameters[name] for name in bucket.names], communicator, f"bucket {k}")
             for k, bucket in enumerate(plan.buckets)
         ]
+        self._flown: tuple[Sequence[Took], Flown] | None = None  # the last
+
+    def flown(self, took: Sequence[Took]) -> Flown:
+        """The plan as these compiled calls, in this order, carried it out."""
+        if self._flown is None or self._flown[0] != took:
+            self._flown = list(took), flown(self, took)
+        return self._flown[1]
+
+    @property
+    def last_flown(self) -> Flown | None:
+        """How several compiled calls carried out the plan in the last synchronised backward; None if it was another."""
+        return self._flown[1] if self._flown is not None and len(self._flown[0]) > 1 else None
 
     def acquire(self) -> list[BucketBuffer]:
         """A buffer of each bucket, to write one pass's gradients to."""

@@ -9,7 +9,8 @@ another compiled its first plan, plans differ, ...) no bucket has moved on any r
 the gradients are put into its layout, and reduced; the next step overlaps again.
 Without synchronisation (no_sync) gradients stay local.
 With find_unused_parameters, slots that no gradient reached are zeros, and a count reduced behind the buckets tells the
-parameters that no rank used: their `.grad` stays as it was.
+parameters that no rank used: their `.grad` stays as it was. What no graph of this backward uses is known from the tape
+when it begins, so a branch not taken holds no bucket up.
 Invariants: a gradient comes once; all is reduced or a named error is raised; a pass that an exception ends half way is
 dropped, and its round is never reused, so the stamps of the next never meet those of its buckets.
 """
@@ -23,12 +24,14 @@ from typing import TYPE_CHECKING
 from collectives import Gate, Stamp
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, queue_callback
+from compiler_core.tensor.tape import FunctionNode
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.flight import Flight
 from distcompile.ddp.landing import can_put_off, put_off
 from distcompile.ddp.ledger import reduced_twice, unused_error
+from distcompile.ddp.pieces import Took
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
 from distcompile.ddp.users import Users
 from distcompile.errors import NotSupportedError
@@ -36,6 +39,7 @@ from distcompile.errors import NotSupportedError
 if TYPE_CHECKING:
     from distcompile.ddp.books import Books
     from distcompile.ddp.bucket_plan import BucketPlan
+    from distcompile.ddp.pieces import Flown
 
 COUNT_BUCKET = 1 << 20  # the stamp's bucket number of the count of users
 
@@ -46,13 +50,14 @@ class Pass:
     def __init__(self, books: Books, run: Backward | None, *, outer: Pass | None, synchronise: bool) -> None:
         self.books, self.run, self.outer = books, run, outer
         self.layout = books.layout
-        self.plan: BucketPlan = self.layout.plan  # with segments, once a compiled call takes part
+        self.took: list[Took] = []  # the compiled calls that take part
         self.missing = list(self.layout.counts)  # gradients still to come, by bucket
         self.came: set[str] = set()
         self.unshown: list[str] = []  # delivered, but left local in .grad for another owner to see
         self._buffers: list[BucketBuffer] | None = None
         self.flight: Flight | None = None
         self.scale = 1.0
+        self.absent: list[str] = []  # known to get no gradient
         self.is_compiled = False
         if synchronise:
             self._take_off()
@@ -66,16 +71,30 @@ class Pass:
         self.scale = books.scale
         gate: Gate | None = None
         self.checked = books.used
-        self.is_compiled = bool(books.used)
         if books.communicator.world_size > 1:
             gate = books.communicator.open_gate(words_of(books), AGREE, label=f"backward {books.round}")
         books.used = []
         self.step = books.round
         self.flight = self._flight(gate)
+        if books.settings.allows_unused and self.run is not None:
+            self.absent = unreached(books, self.run)
+            self._fill(self.absent)
 
     def _flight(self, gate: Gate | None) -> Flight:
         books = self.books
         return Flight(books.communicator, self.layout, self.buffers, step=self.step, gate=gate, hook=books.comm_hook)
+
+    def take_part(self, name: str, cut: BucketPlan, outputs: frozenset[str], n_segments: int) -> int:
+        """A compiled call begins, with gradients for the parameters `outputs`. Returns its first segment's number."""
+        first = self.took[-1].first + self.took[-1].n_segments if self.took else 0
+        self.took.append(Took(name, cut, outputs, first, n_segments))
+        self.is_compiled = True
+        return first
+
+    @property
+    def flown(self) -> Flown:
+        """Which segments and graphs completed the buckets."""
+        return self.layout.flown(self.took)
 
     @property
     def buffers(self) -> list[BucketBuffer]:
@@ -134,10 +153,11 @@ class Pass:
             return
         now_s = self.flight.ended_s = time.perf_counter()
         books.recorder.span("backward", 1, self.flight.began_s, now_s)
-        unused = [name for name in self.layout.places if name not in self.came] if any(self.missing) else []
+        is_full = not (self.absent or any(self.missing))
+        unused = [] if is_full else [name for name in self.layout.places if name not in self.came]
         if unused and not books.settings.allows_unused:
             raise unused_error(unused)
-        self._leave_out(unused)
+        self._fill(set(unused).difference(self.absent))
         self._land(unused)
         self.run = None  # it holds this pass through its callbacks: nothing is left to the cyclic collector
 
@@ -150,18 +170,19 @@ class Pass:
             self.flight.ready(bucket)
         self._land(list(self.layout.places))
 
-    def _leave_out(self, unused: Iterable[str]) -> None:
-        """Fill the slots of gradients that did not come with what was accumulated before, or zeros."""
-        for name in unused:
+    def _fill(self, names: Iterable[str]) -> None:
+        """No gradient comes for these: their slots get what was accumulated before, or zeros."""
+        assert self.flight is not None
+        for name in names:
             parameter = self.books.parameters[name]
             held, view = held_gradient(parameter), self.view(name)
             if held is None:
                 view[...] = 0
             else:
                 parameter.device.scale(held, self.scale, out=view)
-        assert self.flight is not None
-        for bucket, left in enumerate(self.missing):
-            if left:
+            bucket, _ = self.layout.places[name]
+            self.missing[bucket] -= 1
+            if not self.missing[bucket]:
                 self.flight.ready(bucket)
 
     def _land(self, unused: Sequence[str]) -> None:
@@ -180,9 +201,9 @@ class Pass:
         for name in self.unshown:
             show_gradient(books.parameters[name], self.view(name))
         is_later = users is None and self.run is not None and can_put_off(books, flight)
-        if is_later and put_off(books, flight, self.plan, self.layout):
+        if is_later and put_off(books, flight, self.flown, self.layout):
             return
-        books.recorder.flight(flight.wait(self.plan))
+        books.recorder.flight(flight.wait(self.flown))
         if users is not None and self.run is not None:
             used = users.wait()
             for name in unused:
@@ -202,7 +223,7 @@ class Pass:
                 parameter = books.parameters[name]
                 if parameter._grad is not None and parameter._grad._cell.value is view:
                     show_gradient(parameter, moved)
-            self.layout, self._buffers, self.plan = after, new, after.plan
+            self.layout, self._buffers = after, new
         self.flight = self._flight(None)
         for bucket in after.order:
             self.flight.ready(bucket)
@@ -215,6 +236,16 @@ class Pass:
         left_out = set(unused) - self.books.ledger.local.keys()  # as in torch, use under no_sync() counts
         stamp = Stamp(self.layout.word, self.step, COUNT_BUCKET)
         return Users(self.books.communicator, self.layout.places, left_out, stamp=stamp, gate=gate)
+
+
+def unreached(books: Books, run: Backward) -> list[str]:
+    """The parameters that no node of the tape in `run` gives a gradient to; none if a user's Function, which may run a
+    backward of its own for others (a reentrant checkpoint), takes part."""
+    pending = run.pending
+    found = [name for name, parameter in books.parameters.items() if parameter not in pending]
+    if not found or run.wanted is not None:
+        return []
+    return [] if any(isinstance(node, FunctionNode) and not node.raw for node in run.active) else found
 
 
 def held_gradient(parameter: Tensor) -> Array | None:

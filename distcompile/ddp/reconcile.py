@@ -6,8 +6,8 @@ The first three words must be equal: plan, round, forward. Rounds or forwards th
 backward. Plans may differ: a rank ran eager what another compiled, or ranks compiled for batches of different length
 and planned differently. Then plans are exchanged over the control channel, and all take the newest; of equally new
 ones the lowest rank's. The other words are for judgement after the gate has passed: exact graphs are compared if all
-ranks compiled and their inputs have equal sizes (x / 4 becomes x * 0.25 and x / 3 does not); parameters, if a rank may
-have stepped alone.
+ranks compiled whole calls and their inputs have equal sizes (x / 4 becomes x * 0.25 and x / 3 does not; what comes
+after a graph break may depend on data); parameters, if a rank may have stepped alone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ wrapper, and the plan with the segment of each bucket filled in. Only the backwa
 Method: segment k holds what bucket k's gradients need and no earlier segment computed (ancestor closure), so a bucket
 completes as early as the graph allows; what other outputs need comes last. Buckets that need no computation of their
 own share the segment before them. A value that crosses a cut is an output of one segment and a placeholder (same name)
-of the next; values that cost nothing to derive again (views, constants) are repeated instead of crossing.
+of the next; values that cost nothing to derive again are repeated instead of crossing (`aot/cutting.py`).
 A boundary is a cut, or a notification: `whole` makes one segment that signals where `split` would have cut, which keeps
 fusion across the boundary.
 Invariants: the segments compute exactly the backward's outputs; each planned gradient is multiplied by `scale`
@@ -14,15 +14,15 @@ Invariants: the segments compute exactly the backward's outputs; each planned gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from compiler_core import dtype as dtypes
+from compiler_core.aot.cutting import Cutter, Part, closure, is_free
 from compiler_core.aot.strategy import Segment
-from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS
-from compiler_core.ops.rules import Movement
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import READY_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 
@@ -47,25 +47,6 @@ def plan_backward(
     ready += [ReadyParameter(name, tuple(p.shape), dtypes.of(p.dtype), end) for name, p in (others or {}).items()]
     plan = make_plan(ready, caps, order=READY_ORDER)
     return plan.with_segments(assign_segments(backward, plan, outputs))
-
-
-def is_free(node: Node) -> bool:
-    """Whether deriving `node` again costs nothing: constants, views, and ops with no operand."""
-    if isinstance(node, Call):
-        return not node.args or isinstance(node.op.lower, Movement)
-    return isinstance(node, Constant)
-
-
-def closure(roots: Iterable[Node], done: set[Node]) -> set[Node]:
-    """The calls and constants that `roots` need and that are not `done`."""
-    found: set[Node] = set()
-    todo = list(roots)
-    while todo:
-        node = todo.pop()
-        if node not in found and node not in done and not isinstance(node, Placeholder):
-            found.add(node)
-            todo.extend(node.operands)
-    return found
 
 
 def assign_segments(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int]) -> list[int]:
@@ -93,29 +74,19 @@ def whole(backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with
     return [_Split(backward, plan, outputs, with_scale=with_scale).whole()]
 
 
-@dataclass(slots=True)
-class _Part:
-    """A segment being made: the nodes it computes itself, and the backward outputs it owns."""
-
-    own: set[Node]
-    owned: list[int] = field(default_factory=list)
-
-
-class _Split:
+class _Split(Cutter):
     """One run of the splitter."""
 
     def __init__(self, backward: Graph, plan: BucketPlan, outputs: Mapping[str, int], *, with_scale: bool) -> None:
-        self.backward, self.with_scale = backward, with_scale
+        super().__init__(backward)
+        self.with_scale = with_scale
         self.planned = [outputs[name] for name in plan.names if name in outputs]
         self.segment_of = {
             outputs[name]: bucket.segment for bucket in plan.buckets for name in bucket.names if name in outputs
         }
-        self.position = {node: place for place, node in enumerate(backward.nodes)}
 
     def run(self) -> list[Segment]:
-        parts = self._parts()
-        crossing = self._crossing(parts)
-        return [self._segment(k, part, crossing[k]) for k, part in enumerate(parts)]
+        return self.cut(self._parts())
 
     def whole(self) -> Segment:
         """All parts as one, with a signal for each that completes buckets.
@@ -123,99 +94,41 @@ class _Split:
         But for the signals it is the same for every plan: so are its kernels, and with them the order of every sum.
         """
         parts = self._parts()
-        owned = sorted((i for p in parts for i in p.owned), key=lambda i: (self.position[self.backward.outputs[i]], i))
-        segment = self._segment(0, _Part(set().union(*(p.own for p in parts)), owned), ())
+        owned = sorted((i for p in parts for i in p.owned), key=lambda i: (self.position[self.graph.outputs[i]], i))
+        segment = self.segment(0, Part(set().union(*(p.own for p in parts)), owned), ())
         place = {index: k for k, index in enumerate(segment.outputs)}
         signals = [tuple(place[i] for i in part.owned if i in self.segment_of) for part in parts]
         graph = replace(segment.graph, signals=tuple(signal for signal in signals if signal))
         return Segment(graph, segment.outputs)
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[Part]:
         """Which nodes and which outputs each segment has."""
         done: set[Node] = set()
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for k in range(max(self.segment_of.values(), default=0) + 1):
             owned = [i for i in self.planned if self.segment_of[i] == k]
-            own = closure((self.backward.outputs[i] for i in owned), done)
+            own = closure((self.graph.outputs[i] for i in owned), done)
             done |= own
-            parts.append(_Part(own, owned))
-        rest = [i for i in range(len(self.backward.outputs)) if i not in self.segment_of]
-        tail = closure((self.backward.outputs[i] for i in rest), done)
+            parts.append(Part(own, owned))
+        rest = [i for i in range(len(self.graph.outputs)) if i not in self.segment_of]
+        tail = closure((self.graph.outputs[i] for i in rest), done)
         if any(not is_free(node) for node in tail):
-            parts.append(_Part(tail))
+            parts.append(Part(tail))
         else:
             parts[-1].own |= tail
-        for i in rest:
-            node = self.backward.outputs[i]
-            home = next((part for part in parts if node in part.own), parts[-1])
-            home.owned.append(i)
+        self.add_rest(parts, rest)
         return parts
 
-    def _needs(self, part: _Part) -> set[Node]:
-        """Everything the part computes or derives again: its own nodes, and free ones of earlier parts."""
-        needs: set[Node] = set()
-        todo = [*part.own, *(self.backward.outputs[i] for i in part.owned)]
-        while todo:
-            node = todo.pop()
-            if node not in needs and (node in part.own or is_free(node)):
-                needs.add(node)
-                todo.extend(node.operands)
-        return needs
-
-    def _reads(self, part: _Part) -> set[Node]:
-        """Values from outside that the part reads: placeholders of the backward, or nodes of earlier parts."""
-        needs = self._needs(part)
-        inside = [*needs, *(self.backward.outputs[i] for i in part.owned)]
-        return {n for node in inside for n in (*node.operands, node) if n not in needs}
-
-    def _crossing(self, parts: Sequence[_Part]) -> list[list[Node]]:
-        """For each part, its nodes that later parts read, in graph order."""
-        reads = [self._reads(part) for part in parts]
-        crossing = []
-        for k, part in enumerate(parts):
-            later = set().union(*reads[k + 1 :])
-            crossing.append(sorted(part.own & later, key=self.position.__getitem__))
-        return crossing
-
-    def _segment(self, k: int, part: _Part, crossing: Sequence[Node]) -> Segment:
-        placeholders: dict[Node, Node] = {}
-        for node in sorted(self._reads(part), key=self.position.__getitem__):
-            is_input = isinstance(node, Placeholder)
-            placeholders[node] = (
-                node if is_input else Placeholder(node.name, node.meta, "saved", f"segment:{node.name}")
-            )
-        body, new = self._copy(part, placeholders)
+    def finish(self, part: Part, new: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, list[Node]], list[Node]]:
+        """With the scale: an unscaled gradient that later segments read is passed on as it is."""
         scales, after, gradients = self._scaled(part, new)
-        returned = [gradients[i] for i in part.owned]
-        passed_on = [
-            new[node] for node in crossing if new[node] not in returned
-        ]  # an unscaled output is passed on as it is
-        outputs = [*returned, *passed_on]
-        indices = (*part.owned, *(None for _ in passed_on))
-        first = [*placeholders.values(), *scales]
-        nodes = [*first, *(call for node in first for call in after.get(node, ()))]
-        for node in body:
-            nodes += [node, *after.get(node, ())]
-        return Segment(Graph(f"{self.backward.name}_segment{k}", tuple(nodes), tuple(outputs)), indices)
-
-    def _copy(self, part: _Part, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
-        """The part's nodes in graph order, reading its own placeholders; and old node -> new node."""
-        new = dict(placeholders)
-        body: list[Node] = []
-        for node in sorted(self._needs(part), key=self.position.__getitem__):
-            copy = node
-            if isinstance(node, Call) and any(new[a] is not a for a in node.args):
-                args = tuple(new[a] for a in node.args)
-                copy = Call(node.name, node.meta, op=node.op, args=args, attrs=node.attrs, location=node.location)
-            new[node] = copy
-            body.append(copy)
-        return body, new
+        return scales, after, [gradients[i] for i in part.owned]
 
     def _scaled(
-        self, part: _Part, new: Mapping[Node, Node]
+        self, part: Part, new: Mapping[Node, Node]
     ) -> tuple[list[Node], dict[Node, list[Node]], dict[int, Node]]:
         """The scale placeholders; gradient -> the calls that apply them; output index -> the node returned for it."""
-        gradients = {i: new[self.backward.outputs[i]] for i in part.owned}
+        gradients = {i: new[self.graph.outputs[i]] for i in part.owned}
         planned = [i for i in part.owned if i in self.segment_of]
         if not self.with_scale or not planned:
             return [], {}, gradients

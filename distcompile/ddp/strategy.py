@@ -5,6 +5,8 @@ pass. Out: segments, and gradients in place (`HANDLED`). Ranks do not talk at co
 compares plan and graphs (`reconcile.py`), so a rank that runs eager meanwhile is no mismatch.
 Invariants: a gradient is written straight to its slot, averaged, unless there is something to add to it; bucket k is
 launched when the segment that completes it returns, while segment k+1 runs; the pass waits at the end of the backward.
+Graphs that are parts of a forward (`PartStrategy`) write into the same buckets, by one plan over all of them, made at
+the first backward (`pieces.py`); theirs are not compared between ranks, as what comes after a break depends on data.
 A gradient goes to the tape instead, unscaled, where the compiled call does not have the last word on it: the leaf has
 hooks or several owners, or more contributions are to come in this pass (another call of the module, a penalty on the
 weights). Under backward(inputs=...) and grad() all do.
@@ -13,6 +15,7 @@ weights). Under backward(inputs=...) and grad() all do.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -22,6 +25,8 @@ from compiler_core.aot.strategy import (
     BackwardSession,
     Gradient,
     GradientPlan,
+    GradientStrategy,
+    LocalGradients,
     LocalPlan,
     ParameterInfo,
     Segment,
@@ -39,6 +44,7 @@ from distcompile.ddp.eager import owners_of
 from distcompile.ddp.layout import Layout, word_of
 from distcompile.ddp.order import first_use, launch_order, work_until
 from distcompile.ddp.passes import Pass, show_gradient
+from distcompile.ddp.pieces import Piece, PutOff, Step
 from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
 
@@ -56,7 +62,7 @@ class BucketStrategy:
     """What DistributedDataParallel announces to the compiler.
 
     before_forward: what DDP does before every forward. refresh: has the books look at what is trained now.
-    ready_parameters, backward_graph: of the backward planned last, for the tuner.
+    ready_parameters, backward_graph: of the backward planned last, for the tuner; None if a step has several graphs.
     """
 
     @property
@@ -72,6 +78,11 @@ class BucketStrategy:
         self.ready_parameters: list[ReadyParameter] | None = None
         self.backward_graph: Graph | None = None
         self.first_use: dict[str, int] = {}
+        self.parts = PartStrategy(self, begins=False)
+        books.strategy = weakref.ref(self)
+
+    def of_part(self) -> GradientStrategy:
+        return PartStrategy(self, begins=True)
 
     def on_forward(self) -> Ticket:
         self.before_forward()
@@ -85,13 +96,24 @@ class BucketStrategy:
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
     ) -> GradientPlan:
+        return self.plan_graph(forward, backward, parameters, announces, is_part=False)
+
+    def plan_graph(
+        self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool, *, is_part: bool
+    ) -> GradientPlan:
+        """is_part: whether there may be other graphs in the step; the cut is put off, then, until all are known."""
         self.refresh()
         books = self.books
+        books.has_pieces = True
         names = self._names(parameters)
         outputs = {names[p.name]: p.output_index for p in parameters if p.output_index is not None and p.name in names}
-        sources = {node.name: node.source.partition(".")[2] for node in forward.inputs if node.role == "parameter"}
-        self.first_use = first_use(forward, {node: names[name] for node, name in sources.items() if name in names})
-        self.ready_parameters, self.backward_graph = gradient_ready_order(backward, outputs), backward
+        piece = self._piece(
+            forward, backward, outputs, {p.placeholder: names[p.name] for p in parameters if p.name in names}
+        )
+        if is_part and not books.is_settled and books.communicator.world_size > 1 and not running_backwards():
+            return PutOff(books, piece)
+        if not is_part:
+            self._know(piece)
         if books.wants_ready_plan:
             others = {name: p for name, p in books.parameters.items() if name not in outputs}
             plan = plan_backward(backward, outputs, books.settings.caps, others)
@@ -102,13 +124,34 @@ class BucketStrategy:
         segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
         cut = layout.plan.with_segments(segments)
         self.cut_made = layout, cut
-        fingerprint = fingerprint_of(forward, backward)
+        fingerprint = None if is_part else fingerprint_of(forward, backward)
         wanted = self.boundary_wanted or config.boundary
         self.boundary = "notification" if announces and wanted == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
         made = tuple(divide(backward, cut, outputs, with_scale=not is_alone))
         log.emit("ddp", f"{backward.name}: {len(layout.plan.buckets)} bucket(s), boundaries by {self.boundary}\n{cut}")
-        return BucketGradientPlan(books, layout, cut, made, outputs, fingerprint)
+        return BucketGradientPlan(books, layout, cut, made, outputs, piece, fingerprint)
+
+    @staticmethod
+    def _piece(forward: Graph, backward: Graph, outputs: Mapping[str, int], inputs: Mapping[str, str]) -> Piece:
+        """inputs: placeholder of the forward -> the parameter that it holds."""
+        ready = tuple(gradient_ready_order(backward, outputs))
+        return Piece(
+            forward.name.removesuffix("_forward"), backward, ready, first_use(forward, inputs), len(forward.nodes)
+        )
+
+    def learn(self, step: Step) -> None:
+        """All graphs of a step are known."""
+        if len(set(map(id, step.pieces))) == 1:
+            self._know(step.pieces[0])
+        else:
+            self.first_use = step.first_use
+            self.ready_parameters = self.backward_graph = None
+
+    def _know(self, piece: Piece) -> None:
+        """This is the one graph of a step, as far as is known."""
+        self.first_use = dict(piece.first_use)
+        self.ready_parameters, self.backward_graph = list(piece.ready), piece.backward
 
     @staticmethod
     def _ready_shares(backward: Graph, outputs: Mapping[str, int]) -> dict[str, float]:
@@ -121,6 +164,43 @@ class BucketStrategy:
         """The compiled function's name of each of our parameters -> our name of it."""
         ours = {id(tensor): name for name, tensor in self.books.parameters.items()}
         return {p.name: ours[id(p.tensor)] for p in parameters if id(p.tensor) in ours}
+
+
+class PartStrategy:
+    """The strategy of a graph that is a part of a forward, among others. begins: whether the forward begins in it.
+
+    It does not keep the instance alive: what is compiled inside a module lives as long as the module.
+    """
+
+    def __init__(self, strategy: BucketStrategy, *, begins: bool) -> None:
+        self._owner, self.begins = weakref.ref(strategy), begins
+
+    @property
+    def parameters_may_wait(self) -> bool:
+        owner = self._owner()
+        return owner is not None and owner.parameters_may_wait
+
+    def plan(
+        self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
+    ) -> GradientPlan:
+        owner = self._owner()
+        if owner is None:
+            return LocalGradients().plan(forward, backward, parameters, announces)
+        return owner.plan_graph(forward, backward, parameters, announces, is_part=True)
+
+    def on_forward(self) -> object:
+        owner = self._owner()
+        if owner is None:
+            return None
+        return owner.on_forward() if self.begins else Ticket(owner.books.forward_synchronises)
+
+    def forward_ran(self, ticket: object) -> None:
+        owner = self._owner()
+        if owner is not None and self.begins:
+            owner.forward_ran(ticket)
+
+    def of_part(self) -> GradientStrategy:
+        return self
 
 
 def fingerprint_of(forward: Graph, backward: Graph) -> Fingerprint:
@@ -147,25 +227,26 @@ class Leaf:
 class Route:
     """Where the gradients of one compiled backward go in one layout.
 
-    slots: output index -> (bucket, slot). arrivals: segment -> the buckets that get something, and which names.
+    slots: output index -> (bucket, slot). arrivals: gradients -> the buckets that get something, and which names.
     """
 
     def __init__(self, layout: Layout, names: Mapping[int, str]) -> None:
         self.layout, self.names = layout, names
         self.slots = {index: layout.places[name] for index, name in names.items() if name in layout.places}
         self.handled: dict[int, Gradient] = dict.fromkeys(self.slots, HANDLED)
-        self._arrivals: dict[int, tuple[tuple[int, tuple[str, ...]], ...]] = {}
+        self._arrivals: dict[tuple[int, ...], tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
-    def arrivals(self, segment: int, gradients: Mapping[int, Array]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """(bucket, names that come to it) when `segment` has made `gradients`."""
-        found = self._arrivals.get(segment)
+    def arrivals(self, gradients: Mapping[int, Array]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """(bucket, names that come to it) when a segment, or a piece of it, has made `gradients`."""
+        key = tuple(gradients)
+        found = self._arrivals.get(key)
         if found is None:
             by_bucket: dict[int, list[str]] = {}
             for index in gradients:
                 if index in self.slots:
                     by_bucket.setdefault(self.slots[index][0], []).append(self.names[index])
             found = tuple((bucket, tuple(names)) for bucket, names in sorted(by_bucket.items()))
-            self._arrivals[segment] = found
+            self._arrivals[key] = found
         return found
 
 
@@ -179,10 +260,13 @@ class BucketGradientPlan:
         cut: BucketPlan,
         segments: tuple[Segment, ...],
         outputs: Mapping[str, int],
-        fingerprint: Fingerprint,
+        piece: Piece,
+        fingerprint: Fingerprint | None,
     ) -> None:
-        self.books, self.groups, self.cut, self._segments = books, layout.groups, cut, segments
-        self.fingerprint = fingerprint
+        self._books, self.groups, self.cut, self._segments = weakref.ref(books), layout.groups, cut, segments
+        self._kept = None if fingerprint is None else books
+        self.piece, self.fingerprint, self.produces = piece, fingerprint, frozenset(outputs)
+        self.n_segments = sum(max(1, len(segment.graph.signals)) for segment in segments)
         self.names = {index: name for name, index in outputs.items()}
         self.leaves = [Leaf(index, books.parameters[name]) for index, name in self.names.items()]
         self.route = Route(layout, self.names)
@@ -193,25 +277,40 @@ class BucketGradientPlan:
         return self._segments
 
     @property
+    def books(self) -> Books | None:
+        """None once the instance is gone, which parts of its forward do not keep alive."""
+        return self._books()
+
+    @property
     def is_stale(self) -> bool:
         """Whether the ranks use another plan by now, so that other cuts would let buckets leave earlier."""
-        layout = self.books.layout
-        return layout.groups != self.groups and self.books.communicator.world_size > 1
+        books = self.books
+        if books is None or books.communicator.world_size == 1:
+            return False
+        for run in running_backwards()[-1:]:
+            books.settle(run)
+        return books.layout.groups != self.groups
+
+    def stand_for(self, forward: Graph, backward: Graph) -> None:
+        """Ranks compare these graphs, which do not stop at hooks."""
+        if self.fingerprint is not None:
+            self.fingerprint = fingerprint_of(forward, backward)
 
     def begin(self, ticket: object, missing: Set[int]) -> BackwardSession:
-        assert isinstance(ticket, Ticket)
         books, run = self.books, running_backwards()[-1]
-        if run.wanted is not None:
+        if run.wanted is not None or books is None:
             return self.local
-        books.used.append(self.fingerprint)
+        if self.fingerprint is None and not all(leaf.owners.is_one() for leaf in self.leaves):
+            return self.local  # a part does not know whose forward it was in: the tape finds out
+        assert isinstance(ticket, Ticket)
+        if self.fingerprint is not None:
+            books.used.append(self.fingerprint)
         here = books.pass_now(ticket.synchronise)
         if here.flight is None:
             books.used.clear()
         if self.route.layout is not here.layout:
             self.route = Route(here.layout, self.names)
-        if here.layout is books.layout and here.layout.groups == self.groups:
-            here.plan = self.cut
-        return BucketSession(self, here, run, missing)
+        return BucketSession(self, books, here, run, missing)
 
 
 class BucketSession:
@@ -220,8 +319,9 @@ class BucketSession:
     to_tape: outputs that the tape accumulates. before: output -> what it is to be added to, by the number of arrays.
     """
 
-    def __init__(self, plan: BucketGradientPlan, here: Pass, run: Backward, missing: Set[int]) -> None:
-        self.books, self.here, self.route, self.leaves = plan.books, here, plan.route, plan.leaves
+    def __init__(self, plan: BucketGradientPlan, books: Books, here: Pass, run: Backward, missing: Set[int]) -> None:
+        self.books, self.here, self.route, self.leaves = books, here, plan.route, plan.leaves
+        self.first = here.take_part(plan.piece.name, plan.cut, plan.produces, plan.n_segments)
         self.missing, buffers = missing, here.buffers
         self.views = {index: buffers[bucket].views[slot] for index, (bucket, slot) in plan.route.slots.items()}
         self.to_tape: set[int] = set()
@@ -256,14 +356,14 @@ class BucketSession:
         return self.factor
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
-        self.books.recorder.span("segment", segment, self.segment_began_s, time.perf_counter())
+        self.books.recorder.span("segment", self.first + segment, self.segment_began_s, time.perf_counter())
         here = self.here
         if self.is_plain:
             for index, gradient in gradients.items():
                 view = self.views.get(index)
                 if view is not None and gradient is not view:
                     view[...] = gradient
-            for bucket, names in self.route.arrivals(segment, gradients):
+            for bucket, names in self.route.arrivals(gradients):
                 here.arrived(bucket, names)
         else:
             for index, gradient in gradients.items():
@@ -271,6 +371,13 @@ class BucketSession:
                     self._add(index, gradient)
                     here.arrived(self.route.slots[index][0], (self.route.names[index],))
         self.segment_began_s = time.perf_counter()
+
+    def lose(self, missing: Set[int]) -> None:
+        self.missing = {*self.missing, *missing}
+        self.is_plain = False
+
+    def is_for_tape(self, output_index: int) -> bool:
+        return output_index in self.to_tape or output_index not in self.views
 
     def _add(self, index: int, gradient: Array) -> None:
         """Have the gradient in its slot, averaged, with what came before added to it."""

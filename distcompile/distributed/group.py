@@ -155,6 +155,13 @@ def group_or_default(group: ProcessGroup | None) -> Communicator:
     return found
 
 
+def has_peers(group: Communicator | None) -> bool:
+    """Whether there are ranks beside this one in `group` (None: the default group, if there is one)."""
+    if group is None and not is_initialized():
+        return False
+    return group_or_default(group).world_size > 1
+
+
 def is_initialized() -> bool:
     """Whether there is a default group."""
     return _current() is not None

@@ -8,22 +8,27 @@ Order of a call (torch's):
     in the backward: global pre, module pre (gradients of the outputs), then global, module (gradients of the inputs).
 A hook that returns something replaces the arguments, the output or the gradients. Registering and removing bump the
 module's stamp (global hooks: the global stamp), so compiled functions notice.
-The backward boundary is `compiler_core.aot.boundary.gradient_boundary`: a node of the tape, and of the joint graph.
+The backward boundary is `compiler_core.aot.boundary.gradient_boundary`: a node of the tape; a compiled backward is cut
+there. So backward hooks are called in every backward, on real Tensors, when that gradient is ready.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from compiler_core.capture.module_protocol import WatchedModule
 from compiler_core.log import DistCompileWarning
-from compiler_core.ops.registry import current_trace
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, NotSupportedError
+from distcompile.nn.module_watch import ModuleWatch
 from distcompile.nn.registration import (
     Registration,
     RegistrationHook,
@@ -41,7 +46,7 @@ Grads = tuple[Tensor | None, ...]
 _next_id = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Hook:
     """One registered hook. with_kwargs: it takes the call's keyword arguments. always_call: also after an error."""
 
@@ -77,6 +82,18 @@ _global_forward_pre: Registry[int, Hook] = Registry(global_stamp)
 _global_forward: Registry[int, Hook] = Registry(global_stamp)
 _global_backward_pre: Registry[int, Hook] = Registry(global_stamp)
 _global_backward: Registry[int, Hook] = Registry(global_stamp)
+
+
+class _EveryModule:
+    """The hooks on all modules, watched as a module's own are."""
+
+    def __init__(self) -> None:
+        self._stamp = global_stamp
+        self.global_forward_pre_hooks, self.global_forward_hooks = _global_forward_pre, _global_forward
+        self.global_backward_pre_hooks, self.global_backward_hooks = _global_backward_pre, _global_backward
+
+
+_every_module: Any = _EveryModule()
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -129,6 +146,11 @@ class Hooked(Registration):
         for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"):
             self.__dict__[name] = Registry(self._stamp)
 
+    @staticmethod
+    def __watch__(modules: Iterable[WatchedModule]) -> ModuleWatch:
+        """A watch over these modules, and over the hooks on all modules. See `module_watch.py`."""
+        return ModuleWatch([*modules, WatchedModule(_every_module, "every module")])
+
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
@@ -174,7 +196,7 @@ class _HookedCall:
     def __init__(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.module, self.args, self.kwargs = module, args, kwargs
         self.result: Any = None
-        self.done: set[int] = set()  # ids of the forward hooks that ran
+        self.to_come: Iterator[Hook] | None = None  # forward hooks that have not run
 
     def run(self) -> Any:
         if current_trace() is not None:
@@ -217,8 +239,8 @@ class _HookedCall:
         self.args, self.kwargs = new
 
     def forward_hooks(self) -> None:
-        for key, hook in (*_global_forward.items(), *self.module._forward_hooks.items()):
-            self.done.add(key)
+        self.to_come = iter((*_global_forward.values(), *self.module._forward_hooks.values()))
+        for hook in self.to_come:
             self.call_forward_hook(hook)
 
     def call_forward_hook(self, hook: Hook) -> None:
@@ -228,8 +250,9 @@ class _HookedCall:
             self.result = output
 
     def always_called_hooks(self) -> None:
-        for key, hook in (*_global_forward.items(), *self.module._forward_hooks.items()):
-            if not hook.always_call or key in self.done:
+        to_come = self.to_come or (*_global_forward.values(), *self.module._forward_hooks.values())
+        for hook in to_come:
+            if not hook.always_call:
                 continue
             try:
                 self.call_forward_hook(hook)
@@ -248,18 +271,25 @@ class _HookedCall:
 
 
 class BackwardBoundary:
-    """The two identities around a module's forward whose backward runs the hooks: outputs' gradients, then inputs'."""
+    """The two identities around a module's forward whose backward runs the hooks: outputs' gradients, then inputs'.
+
+    As in torch, hooks run if the backward passes here, also if no gradient came with it. Those on the outputs'
+    gradients are given None and hand it on; those on the inputs' are given zeros and hand these on.
+    """
 
     def __init__(self, module: Module, pre: list[Callable[..., Any]], full: list[Callable[..., Any]]) -> None:
         self.module, self.pre, self.full = module, pre, full
         self.n_inputs = 0
         self.input_places: list[int] | None = None  # places of the tensors among the arguments; None: no boundary there
+        self.n_outputs = 0
         self.output_places: list[int] = []
+        self.input_metas: list[TensorMeta] = []
         self.grad_outputs: Grads | None = None
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         self.n_inputs = len(args)
         wrapped, self.input_places = _wrap(args, self.on_input_gradients)
+        self.input_metas = [meta_of(args[place]) for place in self.input_places or ()]
         return tuple(wrapped)
 
     def outputs(self, result: Any) -> Any:
@@ -272,14 +302,15 @@ class BackwardBoundary:
             )
             return result
         results = (result,) if isinstance(result, Tensor) else result
-        wrapped, places = _wrap(results, lambda *grads: self.on_output_gradients(len(results), grads))
+        self.n_outputs = len(results)
+        wrapped, places = _wrap(results, self.on_output_gradients)
         self.output_places = places or []
         if isinstance(result, Tensor):
             return wrapped[0]
         return type(result)(*wrapped) if hasattr(result, "_fields") else tuple(wrapped)
 
-    def on_output_gradients(self, count: int, grads: Grads) -> Grads:
-        self.grad_outputs = _spread(count, self.output_places, grads)
+    def on_output_gradients(self, *grads: Tensor | None) -> Grads:
+        self.grad_outputs = _spread(self.n_outputs, self.output_places, grads)
         for hook in self.pre:
             self.grad_outputs = _replaced(self.grad_outputs, hook(self.module, self.grad_outputs), "pre hook", "output")
         current = self.grad_outputs
@@ -299,7 +330,7 @@ class BackwardBoundary:
         self.grad_outputs = None
 
     def on_input_gradients(self, *grads: Tensor | None) -> Grads:
-        places = self.input_places or []
+        places, grads = self.input_places or [], _materialized(grads, self.input_metas)
         if self.grad_outputs is None:  # the gradient reached the input without passing the output
             return grads
         current = _spread(self.n_inputs, places, grads)
@@ -320,6 +351,14 @@ def _wrap(values: tuple[Any, ...], on_gradients: Callable[..., Grads]) -> tuple[
     for place, tensor in zip(places, gradient_boundary(tuple(values[i] for i in places), on_gradients), strict=True):
         wrapped[place] = tensor
     return wrapped, places
+
+
+def _materialized(grads: Sequence[Tensor | None], metas: Sequence[TensorMeta]) -> Grads:
+    """Zeros in place of None."""
+    return tuple(
+        Tensor._wrap(prims.full(meta.shape, 0, meta.dtype)) if grad is None else grad
+        for grad, meta in zip(grads, metas, strict=True)
+    )
 
 
 def _spread(count: int, places: Sequence[int], grads: Grads) -> Grads:

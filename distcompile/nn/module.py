@@ -4,8 +4,8 @@ In: a subclass with `forward`. Out: a callable tree of parameters, buffers and c
 
 Module is put together from four parts, each in its file: `Registration` (what it is made of, and its versions),
 `Hooked` (how it is called), `Stateful` (state dicts), and here what acts on the whole tree: mode, conversion, printing.
-The compiler core knows a module only by its protocol: `__tree_version__`, `__global_version__`, `named_parameters`,
-`named_buffers` and, on modules that own the gradients (DDP), `__gradient_strategy__`.
+The compiler core knows a module only by its protocol: `__watch__`, `__tree_version__`, `named_modules`,
+`named_parameters`, `named_buffers` and, on modules that own the gradients (DDP), `__gradient_strategy__`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
 from distcompile.nn.registration import type_name
 from distcompile.nn.state import Stateful
-from distcompile.nn.versions import Registry
+from distcompile.nn.versions import Registry, TreeVersion
 
 M = TypeVar("M", bound="Module")
 
@@ -63,7 +63,8 @@ class Module(Stateful):
         """Set `requires_grad` of every parameter."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
-        self._stamp.bump()
+        for module in self.modules():
+            module._stamp.bump()
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -156,12 +157,16 @@ class Module(Stateful):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
+        state.pop("_tree_version", None)  # of this object
         if state.pop("_plain_forward", None) is not None:
             del state["forward"]  # compiled for this object
         return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
+        if "_stamp" in self.__dict__:
+            self._stamp.bump()  # which may be replaced
         self.__dict__.update(state)
+        self.__dict__["_tree_version"] = TreeVersion()
         self._stamp.bump()  # a copy, or a module from another process, is a new thing to any guard
 
     def _get_name(self) -> str:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from compiler_core.errors import GraphBreak
-from compiler_core.location import user_location
+from compiler_core.breaking import breaks_graph
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import (
@@ -23,7 +22,7 @@ from distcompile.errors import (
     RegistrationTypeError,
 )
 from distcompile.nn.parameter import Buffer, Parameter
-from distcompile.nn.versions import Registry, Stamp, newest_stamp, next_number, tree_state
+from distcompile.nn.versions import Registry, Stamp, TreeVersion
 
 if TYPE_CHECKING:
     from distcompile.nn.module import Module
@@ -61,8 +60,7 @@ class Registration:
         stamp = Stamp()
         state = self.__dict__
         state["_stamp"] = stamp
-        state["_version_seen"] = (-1, -1)  # newest stamp at the last walk, tree version found then
-        state["_versions_by_mode"] = (-1, {})  # largest stamp, training flags -> version
+        state["_tree_version"] = TreeVersion()
         state["training"] = True
         state["_parameters"] = Registry(stamp)
         state["_buffers"] = Registry(stamp)
@@ -71,51 +69,21 @@ class Registration:
         if current_trace() is not None:
             state["_made_in"] = current_trace()
 
-    def _refuse_while_traced(self, name: str) -> None:
-        """Before an attribute changes: a captured graph could not repeat the change at every call.
-
-        A module made in the capture itself may change, short of parameters and buffers: every call makes it anew.
-        """
-        trace = current_trace()
-        if trace is not None and self.__dict__.get("_made_in") is not trace:
-            raise GraphBreak(
-                f"a module's attribute {name!r} is assigned while its forward is captured",
-                where=user_location(),
-                remedy="write to buffers in place, and keep other state outside of the compiled forward",
-            )
-
-    def _refuse_values_while_traced(self, name: str) -> None:
-        """Before a parameter or buffer is registered: a graph does not make them."""
-        if current_trace() is not None:
-            raise GraphBreak(
-                f"parameter or buffer {name!r} of a {type(self).__name__} is made while a forward is captured",
-                where=user_location(),
-                remedy="make the module in __init__",
-            )
+    @breaks_graph("a parameter is made while a forward is captured", "make the module in __init__")
+    def _refuse_values_while_traced(self) -> None:
+        """Before a parameter is registered: a graph does not make one."""
 
     # --- versions -------------------------------------------------------------------------------------------------
 
     def __tree_version__(self) -> int:
         """Another number after every change to this module or one below it; the same again after eval() and train().
 
-        One comparison while nothing changes anywhere.
+        One comparison while nothing changes in the tree.
         """
-        newest = newest_stamp()
-        seen, version = self.__dict__["_version_seen"]
-        if seen != newest:
-            largest, modes = tree_state(self)
-            known_for, versions = self.__dict__["_versions_by_mode"]
-            if known_for != largest:
-                versions = {}
-                self.__dict__["_versions_by_mode"] = (largest, versions)
-            version = versions.setdefault(modes, newest)
-            self.__dict__["_version_seen"] = (newest, version)
-        return cast(int, version)
-
-    @staticmethod
-    def __global_version__() -> int:
-        """Raised by every change to the hooks that concern all modules."""
-        return global_stamp.value
+        seen = self.__dict__.get("_tree_version")
+        if seen is None:  # of a class with a __setstate__ of its own
+            seen = self.__dict__["_tree_version"] = TreeVersion()
+        return cast(TreeVersion, seen).look(self)
 
     # --- attributes -----------------------------------------------------------------------------------------------
 
@@ -156,19 +124,16 @@ class Registration:
             registry.update(value)
             value = registry
         before = self.__dict__.get(name, _MISSING)
-        same = before is value or (type(before) is type(value) and isinstance(value, _PLAIN) and before == value)
-        if not same and "_stamp" in self.__dict__:
-            self._refuse_while_traced(name)
+        same = before is value or (type(before) is type(value) and isinstance(value, _PLAIN) and _equal(before, value))
         object.__setattr__(self, name, value)
         if same or "_stamp" not in self.__dict__:
             return
         if name == "training":
-            next_number()
+            self._stamp.flip()
         else:
             self._stamp.bump()
 
     def _set_module(self, name: str, module: Module | None) -> None:
-        self._refuse_while_traced(name)
         for hook in tuple(global_module_registration_hooks.values()):
             module = _or(hook(cast("Module", self), name, module), module)
         self._modules[name] = module
@@ -180,7 +145,6 @@ class Registration:
         self._require_init("buffer")
         if value is not None and value is self._buffers.get(name) and not global_buffer_registration_hooks:
             return  # self.count += 1
-        self._refuse_while_traced(name)
         persistent = value.persistent if isinstance(value, Buffer) else name not in self._non_persistent_buffers_set
         self.register_buffer(name, value, persistent)
 
@@ -229,7 +193,7 @@ class Registration:
                 remedy=f"to express '{name}' as a function of another Tensor, compute the value in forward()",
             )
         if param is not None:
-            self._refuse_values_while_traced(name)
+            self._refuse_values_while_traced()
         for hook in tuple(global_parameter_registration_hooks.values()):
             param = _or(hook(cast("Module", self), name, param), param)
         self._parameters[name] = param
@@ -240,8 +204,6 @@ class Registration:
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise _cannot_assign(tensor, f"object to buffer '{name}'", "distcompile.Tensor or None", "required")
-        if tensor is not None:
-            self._refuse_values_while_traced(name)
         for hook in tuple(global_buffer_registration_hooks.values()):
             tensor = _or(hook(cast("Module", self), name, tensor), tensor)
         self._buffers[name] = tensor
@@ -382,6 +344,10 @@ class Registration:
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a == b) and (not isinstance(a, float) or repr(a) == repr(b))  # 0.0 is not -0.0
 
 
 def _or(new: Any, old: Any) -> Any:

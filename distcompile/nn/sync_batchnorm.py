@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from collectives import Communicator
+from compiler_core.breaking import breaks_graph
 from compiler_core.dtype import DType
-from compiler_core.errors import GraphBreak, ShapeError
-from compiler_core.location import user_location
-from compiler_core.ops.registry import Array, current_trace
+from compiler_core.errors import ShapeError
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.function import Function
 from compiler_core.tensor.tensor import Tensor
@@ -50,25 +50,11 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() < 2:
             raise ShapeError(f"expected at least 2D input (got {input.dim()}D input)")
-        group = self._group() if self.training or self.running_mean is None else None
-        if group is None:
-            return self._local(input)
-        if current_trace() is not None:
-            raise GraphBreak(
-                "SyncBatchNorm exchanges statistics between ranks in the middle of its forward",
-                where=user_location(),
-                remedy="compile with fullgraph=False; in evaluation it needs no exchange",
-            )
-        return self._joined(input, group)
+        from distcompile.distributed.group import has_peers
 
-    def _group(self) -> Communicator | None:
-        """The ranks to exchange statistics with; None if this one is alone."""
-        from distcompile.distributed.group import group_or_default, is_initialized
-
-        if self.process_group is None and not is_initialized():
-            return None
-        group = group_or_default(self.process_group)
-        return group if group.world_size > 1 else None
+        if (self.training or self.running_mean is None) and has_peers(self.process_group):
+            return self._joined(input)
+        return self._local(input)
 
     def _local(self, input: Tensor) -> Tensor:
         """What BatchNorm does."""
@@ -77,9 +63,14 @@ class SyncBatchNorm(_BatchNorm):
             input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
         )
 
-    def _joined(self, input: Tensor, group: Communicator) -> Tensor:
-        from distcompile.distributed.group import twin
+    @breaks_graph(
+        "SyncBatchNorm exchanges statistics between ranks in the middle of its forward",
+        "compile with fullgraph=False; in evaluation it needs no exchange",
+    )
+    def _joined(self, input: Tensor) -> Tensor:
+        from distcompile.distributed.group import group_or_default, twin
 
+        group = group_or_default(self.process_group)
         statistics = Statistics(twin(group), input._array("SyncBatchNorm"), self.eps)
         factor = float(self._share())
         if self.running_mean is not None and self.running_var is not None and self.training:

@@ -1,12 +1,13 @@
-"""Versions of module trees: one integer that changes whenever anything a compiled function relies on changes.
+"""Stamps: one number a module that changes whenever anything a compiled function relies on changes, and who is told.
 
-In: changes of a module (registration, hooks, attributes, training flag). Out: `Stamp`s, and dicts that keep them.
+In: changes of a module (registration, hooks, attributes, training flag). Out: `Stamp`s, dicts that keep them, the
+version of a tree of modules (`TreeVersion`); `module_watch.py` watches any set of modules.
 
-Every change takes the next number of one process-wide counter and stamps the module with it. The state of a tree is
-the largest stamp in it, which no later state can have again (a sum could: swap in a child whose own count is lower by
-one), and the training flags, which may return: after eval() and train() a tree has the version that it had before, so
-code compiled for either mode stays valid. While the counter stands still nothing has changed anywhere, so a check is
-one comparison; otherwise the tree is walked once. No module knows its parents: sharing and copying need no care.
+Every change takes the next number of one process-wide counter, stamps the module with it, and tells the stamp's
+watches (`compiler_core/watch.py`), so that a look at a module costs one flag however many there are, and whatever else
+changes. The state of a tree is the largest stamp in it, which no later state can have again (a sum could: swap in a
+child whose own count is lower by one), and the training flags, which may return: after eval() and train() a tree has
+the version that it had before. No module knows its parents: sharing and copying need no care.
 
 Limits: writing into a module's `__dict__`, or replacing a method on its class, is not seen.
 """
@@ -16,36 +17,44 @@ from __future__ import annotations
 import itertools
 from typing import Any, Protocol, TypeVar
 
+from compiler_core.watch import NOBODY, Watch, Watches, add_watch, tell
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 _numbers = itertools.count(1)  # its next() is atomic: ranks may be threads, and no two changes may share a number
-_newest = 0
-
-
-def newest_stamp() -> int:
-    """The stamp of the latest change in this process."""
-    return _newest
-
-
-def next_number() -> int:
-    """Something changed (a stamp, or only a training flag): versions must be looked up again."""
-    global _newest
-    _newest = number = next(_numbers)
-    return number
 
 
 class Stamp:
-    """The number of the latest change of one module (or of the global hooks)."""
+    """The number of the latest change of one module (or of the global hooks). A copy is a stamp of its own.
 
-    __slots__ = ("value",)
+    latest: the same, or a greater number, if there was a change since that may be taken back.
+    """
 
-    def __init__(self) -> None:
-        self.bump()
+    __slots__ = ("_watches", "latest", "value")
+    _watches: Watches
+
+    def __new__(cls) -> Stamp:
+        self = super().__new__(cls)  # unpickling calls no __init__
+        self._watches = NOBODY
+        self.value = self.latest = next(_numbers)
+        return self
 
     def bump(self) -> None:
-        """Record a change: take the next number."""
-        self.value = next_number()
+        """Record a change that was made: take the next number, and tell who watches."""
+        self.value = self.latest = next(_numbers)
+        tell(self._watches)
+
+    def flip(self) -> None:
+        """Tell of a change that may be taken back: of the training flag."""
+        self.latest = next(_numbers)
+        tell(self._watches)
+
+    def __getstate__(self) -> None:
+        return None
+
+    def __setstate__(self, state: object) -> None:
+        """Files of before hold a number; it means nothing here."""
 
 
 class Registry(dict[K, V]):
@@ -71,24 +80,29 @@ class Registry(dict[K, V]):
         self.stamp.bump()
 
     def pop(self, key: K, *default: Any) -> Any:
+        value = super().pop(key, *default)
         self.stamp.bump()
-        return super().pop(key, *default)
+        return value
 
     def popitem(self) -> tuple[K, V]:
+        item = super().popitem()
         self.stamp.bump()
-        return super().popitem()
+        return item
 
     def clear(self) -> None:
-        self.stamp.bump()
         super().clear()
+        self.stamp.bump()
 
     def setdefault(self, key: K, default: Any = None) -> Any:
+        value = super().setdefault(key, default)
         self.stamp.bump()
-        return super().setdefault(key, default)
+        return value
 
-    def update(self, other: Any = (), /) -> None:
-        self.stamp.bump()
-        super().update(other)
+    def update(self, other: Any = (), /, **more: Any) -> None:
+        try:
+            super().update(other, **more)
+        finally:  # an error may come after some items
+            self.stamp.bump()
 
     def __ior__(self, other: Any) -> Registry[K, V]:  # type: ignore[override,misc]
         self.update(other)
@@ -111,16 +125,43 @@ class Versioned(Protocol):
     training: bool
 
 
-def tree_state(root: Versioned) -> tuple[int, tuple[bool, ...]]:
-    """The largest stamp of `root` and everything below it, and their training flags. A shared module counts once."""
-    largest, seen, todo = 0, {id(root)}, [root]
-    modes = []
-    while todo:
-        module = todo.pop()
-        largest = max(largest, module._stamp.value)
-        modes.append(module.training)
-        for child in module._modules.values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                todo.append(child)
-    return largest, tuple(modes)
+class TreeVersion(Watch):
+    """The version of the tree below one module, looked up again after a change in the tree."""
+
+    __slots__ = ("_by_mode", "_largest", "_version")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._version: tuple[object, int] = (None, 0)  # what was told by then, and the version
+        self._largest = -1
+        self._by_mode: dict[tuple[bool, ...], int] = {}  # training flags -> version
+
+    def look(self, root: Versioned) -> int:
+        """The version now. root: always the same module."""
+        told = self.told
+        seen, version = self._version
+        if seen is not told:
+            largest, modes = self._walk(root)
+            if self._largest != largest:
+                self._largest, self._by_mode = largest, {}
+            version = self._by_mode.setdefault(modes, next(_numbers))
+            self._version = (told, version)
+        return version
+
+    def _walk(self, root: Versioned) -> tuple[int, tuple[bool, ...]]:
+        """The largest stamp of `root` and everything below it, and their training flags. A shared module counts once.
+
+        From here on all of them tell of their changes.
+        """
+        largest, seen, todo = 0, {id(root)}, [root]
+        modes = []
+        while todo:
+            module = todo.pop()
+            add_watch(module._stamp, self)
+            largest = max(largest, module._stamp.value)
+            modes.append(module.training)
+            for child in module._modules.values():
+                if child is not None and id(child) not in seen:
+                    seen.add(id(child))
+                    todo.append(child)
+        return largest, tuple(modes)

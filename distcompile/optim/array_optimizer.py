@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.dtype import of
-from compiler_core.errors import GraphBreak
-from compiler_core.ops.registry import Array, current_trace
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 
@@ -27,13 +27,12 @@ class ArrayOptimizer(Optimizer):
         """The parameter's new value; writes new state into `state` (`put`). p, g: in the dtype to compute in."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
+    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
 
         Raises: GraphBreak while tracing.
         """
-        if current_trace() is not None:
-            raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
         loss = run_closure(closure)
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.errors import GraphBreak
-from compiler_core.ops.registry import Array, current_trace
+from compiler_core.breaking import breaks_graph
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.optim.checks import check_not_negative
@@ -54,12 +54,11 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ArgumentError("LBFGS doesn't support per-parameter options (parameter groups)")
 
+    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Up to max_iter iterations. Returns the first loss. Raises: ArgumentError without a closure; GraphBreak."""
         if closure is None:
             raise ArgumentError("LBFGS.step needs a closure that computes loss and gradients")
-        if current_trace() is not None:
-            raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
         state = self.state[self.param_groups[0]["params"][0]]
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)

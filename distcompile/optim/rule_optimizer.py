@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.dtype import DType, of
-from compiler_core.errors import BackendError, GraphBreak
+from compiler_core.errors import BackendError
 from compiler_core.log import warn_once
-from compiler_core.ops.registry import Array, current_trace
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.fence import Fence
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
@@ -70,13 +71,12 @@ class RuleOptimizer(Optimizer):
         """The number of the step about to be made for a parameter with this state; 1 is the first."""
         return int(state["step"]._cell.value) + 1 if "step" in state else 1
 
+    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
 
         Raises: BackendError if a group has fused=True and the update cannot be compiled; GraphBreak while tracing.
         """
-        if current_trace() is not None:
-            raise GraphBreak("optimizer.step() cannot be traced", remedy="compile the loss, and step outside of it")
         loss = run_closure(closure)
         for compiled in sorted({group.get("fused") is not False for group in self.param_groups}):
             scalars: list[dict[str, Array]] = []

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from compiler_core.aot.cutting import closure, is_free
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
 from distcompile.ddp.bucket_plan import ReadyParameter
-from distcompile.ddp.splitter import closure, is_free
 
 FLOPS = 80e9
 BYTES_PER_S = 10e9

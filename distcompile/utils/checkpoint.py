@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.capture.pytree import flatten
-from compiler_core.errors import AutogradError, GraphBreak
-from compiler_core.location import user_location
+from compiler_core.errors import AutogradError
 from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.engine import running_backwards
@@ -94,7 +94,10 @@ def checkpoint(
     if determinism_check not in ("default", "none"):
         raise ArgumentError("determinism_check should be one of ['default', 'none']", got=repr(determinism_check))
     if current_trace() is not None:
-        return _in_region(functools.partial(function, *args, **kwargs), context_fn)
+        if context_fn is not noop_context_fn:
+            again = functools.partial(checkpoint, function, *args, use_reentrant=use_reentrant, context_fn=context_fn)
+            return _with_contexts(again, kwargs | {"preserve_rng_state": preserve, "debug": debug})
+        return _in_region(functools.partial(function, *args, **kwargs))
     if use_reentrant:
         if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
@@ -147,10 +150,14 @@ class _State:
                     state.seed, state.offset = before
 
 
-def _in_region(run: Callable[[], Any], context_fn: Callable[[], Contexts]) -> Any:
+@breaks_graph("a checkpoint's context_fn cannot be traced")
+def _with_contexts(run: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A checkpoint with contexts of its own, outside of any graph."""
+    return run(**options)
+
+
+def _in_region(run: Callable[[], Any]) -> Any:
     """Called while tracing: what `run` records is a region of the graph."""
-    if context_fn is not noop_context_fn:
-        raise GraphBreak("a checkpoint's context_fn cannot be traced", where=user_location())
     trace: Any = current_trace()
     if not hasattr(trace, "checkpointed"):  # a backward that is traced: nothing of it is kept anyway
         return run()

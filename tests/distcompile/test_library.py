@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import distcompile as dc
-from compiler_core.errors import GraphBreak
 from distcompile.errors import ArgumentError, NotSupportedError
 
 
@@ -57,12 +56,18 @@ def test_an_operator_without_a_gradient_has_none() -> None:
         y.sum().backward()
 
 
-def test_operators_compile_where_no_gradient_is_asked_for() -> None:
+def test_operators_compile_with_the_gradient_they_have() -> None:
     op = dc.library.custom_op("tests::tripled", lambda x: x * 3, mutates_args=())
     compiled = dc.compile(lambda x: op(x) + 1, fullgraph=True)
     assert compiled(dc.ones(2)).tolist() == [4.0, 4.0]
-    with pytest.raises(GraphBreak):
-        compiled(dc.ones(2, requires_grad=True))
+    assert compiled(dc.ones(2, requires_grad=True)).tolist() == [4.0, 4.0]
+    other = dc.library.custom_op("tests::tripled_too", lambda x: x * 3, mutates_args=())
+    other.register_autograd(lambda ctx, grad: grad * 10)
+    compiled = dc.compile(lambda x: other(x) + 1, fullgraph=True)
+    x = dc.ones(2, requires_grad=True)
+    compiled(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [10.0, 10.0]
 
 
 def test_misuse_is_a_named_error() -> None:

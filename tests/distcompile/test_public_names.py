@@ -19,7 +19,7 @@ from distcompile.installation import check_installation
 from distcompile.names import SOURCES, SUBMODULES
 
 ROOT = Path(dc.__file__).parents[1]
-OURS_ONLY = {"data", "ddp", "debug", "demo", "errors", "parity", "save_file", "load_file"}
+OURS_ONLY = {"data", "ddp", "debug", "demo", "errors", "explain", "parity", "save_file", "load_file"}
 
 
 @pytest.mark.parametrize("name", [*sorted(SUBMODULES), *sorted(SOURCES), *sorted(n for n in FUNCTIONS if "." not in n)])

@@ -53,7 +53,7 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
         if not result.size:
             return rewriter.full(call.meta, 0)
         first = result.reshape(-1)[:1]
-        if np.array_equal(result, np.broadcast_to(first, result.shape)) and not _has_sign(result):
+        if np.all(result == first) and not _has_sign(result):
             return rewriter.full(call.meta, _number(first[0]))
         return rewriter.constant(result)
     return None
@@ -83,7 +83,7 @@ def _array(node: Node) -> Array:
 
 def _evaluate(call: Call, arrays: list[Array]) -> Array:
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(call.op.eager(np, *arrays, **call.attrs)).astype(call.dtype.numpy, copy=False)
+        return np.asarray(call.op.eager(np, *arrays, **call.attrs), order="C").astype(call.dtype.numpy, copy=False)
 
 
 def _number(value: Array | np.generic) -> bool | int | float | complex:

@@ -13,6 +13,7 @@ from html import escape
 from distcompile.ddp.overlap.job import JobReport, RankTimeline
 from distcompile.ddp.overlap.page import document
 from distcompile.ddp.overlap.scene import COLOURS, LEGEND, Box, Kind, RankLanes, Scene, make_scene, ticks
+from distcompile.ddp.overlap.times import segment_names
 
 WIDTH, LEFT, RIGHT = 1120, 118, 16
 MAIN_HEIGHT, RANK_GAP, AXIS = 30, 20, 22
@@ -169,11 +170,11 @@ def _bucket_table(report: JobReport) -> str:
         "why not overlapped",
     )
     rows = []
-    for b in report.buckets:
+    for b, segment in zip(report.buckets, segment_names(report.buckets)):
         bar = _bar([("moving", "moving", b.moving_ms)], longest) + _bar([("wait", "exposed", b.exposed_ms)], longest)
         last = "" if b.last_rank is None else f"rank {b.last_rank}"
         times = (f"{b.moving_ms:.2f} ms", f"{b.exposed_ms:.2f} ms", bar, f"{b.spread_ms:.2f} ms", last)
-        facts = (str(b.bucket), str(b.segment), str(b.parameters), f"{b.nbytes / 1024:.1f}")
+        facts = (str(b.bucket), escape(segment), str(b.parameters), f"{b.nbytes / 1024:.1f}")
         rows.append([*facts, *times, escape(b.why) or "<span class=good>hidden</span>"])
     return _table(head, rows)
 

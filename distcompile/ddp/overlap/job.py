@@ -71,6 +71,7 @@ class JobBucket:
     spread_ms: float
     last_rank: int | None
     why: str
+    graph: str = ""  # the compiled graph whose segment completed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +256,7 @@ def _bucket(together: Sequence[Sequence[StepTimes]], k: int, uncertainty_s: floa
         1e3 * median(spreads),
         last_rank,
         why,
+        row.graph,
     )
 
 

@@ -50,7 +50,13 @@ def _step_events(rank: int, step: StepTimes) -> Iterator[Event]:
 
 def _bucket_events(rank: int, step: int, bucket: BucketTimes, free_s: float) -> Iterator[Event]:
     track = FIRST_BUCKET_TRACK + bucket.bucket
-    facts = {"step": step, "bytes": bucket.nbytes, "parameters": bucket.parameters, "segment": bucket.segment}
+    facts: dict[str, int | str] = {
+        "step": step,
+        "bytes": bucket.nbytes,
+        "parameters": bucket.parameters,
+        "segment": bucket.segment,
+    }
+    facts |= {"graph": bucket.graph} if bucket.graph else {}
     free_s = min(free_s, bucket.started_s)
     yield {"ph": "i", "s": "t", "pid": rank, "tid": track, "name": "ready", "ts": 1e6 * bucket.ready_s, "args": facts}
     phases = (

@@ -40,6 +40,7 @@ class FlightRecord(NamedTuple):
 
     ready_s: bucket -> when it was complete. waits: when the main thread began and ended its wait for each bucket.
     order: the bucket launched at each place; empty: as planned. spread: whether waits were apart (overlap="step").
+    graphs: bucket -> the compiled graph whose segment completed it; empty: not known.
     """
 
     plan: BucketPlan
@@ -50,6 +51,7 @@ class FlightRecord(NamedTuple):
     waits: Sequence[Interval]
     order: Sequence[int] = ()
     spread: bool = False
+    graphs: Sequence[str] = ()
 
 
 class Recorder:
@@ -118,6 +120,7 @@ def _row(record: FlightRecord, k: int, times: TimesOfWork, wait: Interval) -> Bu
         started_s=times.started_s,
         ended_s=times.ended_s,
         waited_s=wait[1] - wait[0],
+        graph=record.graphs[k] if record.graphs else "",
     )
 
 

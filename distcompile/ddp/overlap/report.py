@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from distcompile.ddp.overlap.times import StepTimes, why_not_overlapped
+from distcompile.ddp.overlap.times import StepTimes, segment_names, why_not_overlapped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +34,7 @@ class BucketRow:
     moving_ms: float
     wait_ms: float
     why: str
+    graph: str = ""  # the compiled graph whose segment completed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class OverlapReport:
         for name in ("bucket", "segment", "params", "KiB", "ready", "launch", "start", "end", "moving", "wait"):
             table.add_column(name, justify="right")
         table.add_column("why exposed")
-        for r in self.rows:
+        for r, segment in zip(self.rows, segment_names(self.rows)):
             times = (r.ready_ms, r.launch_ms, r.start_ms, r.end_ms, r.moving_ms, r.wait_ms)
-            cells = (r.bucket, r.segment, r.parameters, f"{r.nbytes / 1024:.1f}", *(f"{t:.2f}" for t in times), r.why)
+            cells = (r.bucket, segment, r.parameters, f"{r.nbytes / 1024:.1f}", *(f"{t:.2f}" for t in times), r.why)
             table.add_row(*map(str, cells))
         table.caption = self.summary()
         return table
@@ -139,4 +140,5 @@ def _row(steps: Sequence[StepTimes], k: int) -> BucketRow:
         1e3 * median([s.buckets[k].ended_s - s.buckets[k].started_s for s in steps]),
         1e3 * median([s.buckets[k].waited_s for s in steps]),
         max(reasons, key=reasons.count),
+        last.graph,
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from distcompile.ddp.overlap.times import segment_names
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -51,10 +53,10 @@ def _buckets(report: JobReport) -> Table:
     for name in ("bucket", "segment", "params", "KiB", "moving", "exposed", "ranks apart", "last rank"):
         table.add_column(name, justify="right")
     table.add_column("why not overlapped")
-    for b in report.buckets:
+    for b, segment in zip(report.buckets, segment_names(report.buckets)):
         last = "" if b.last_rank is None else str(b.last_rank)
         times = (f"{t:.2f}" for t in (b.moving_ms, b.exposed_ms, b.spread_ms))
         table.add_row(
-            str(b.bucket), str(b.segment), str(b.parameters), f"{b.nbytes / 1024:.1f}", *times, last, b.why or "hidden"
+            str(b.bucket), segment, str(b.parameters), f"{b.nbytes / 1024:.1f}", *times, last, b.why or "hidden"
         )
     return table

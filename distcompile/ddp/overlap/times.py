@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 SLOWER_RANK = "waited for a slower rank"
 NEGLIGIBLE_S = 50e-6  # a wait this short is a thread switch, not communication
@@ -30,7 +30,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BucketTimes:
-    """One bucket in one backward. Seconds of perf_counter; `waited_s` is a duration."""
+    """One bucket in one backward. Seconds of perf_counter; `waited_s` is a duration.
+
+    segment: the one that completed it, counted through all graphs of the backward. graph: whose segment that is.
+    """
 
     bucket: int
     segment: int
@@ -41,6 +44,7 @@ class BucketTimes:
     started_s: float
     ended_s: float
     waited_s: float
+    graph: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,24 @@ class StepTimes:
     def exposure_s(self, began_s: float, ended_s: float) -> float:
         """How long the main thread stood waiting between these two times."""
         return sum(overlap(a, b, began_s, ended_s) for a, b in self.waited)
+
+
+class Completed(Protocol):
+    """A bucket's row in any report."""
+
+    @property
+    def segment(self) -> int: ...
+    @property
+    def graph(self) -> str: ...
+
+
+def segment_names(rows: Sequence[Completed]) -> list[str]:
+    """How tables name the segment that completed each bucket: with its graph, if there are several.
+
+    "no graph" completed what eager operations did, or what this backward does not use.
+    """
+    several = len({row.graph for row in rows}) > 1
+    return [f"{row.graph or 'no graph'}: {row.segment}" if several else str(row.segment) for row in rows]
 
 
 def overlap(a0: float, a1: float, b0: float, b1: float) -> float:

@@ -3,20 +3,26 @@
 In: parameters with gradients. Out: new values in the gradients' cells; the norm before clipping.
 The norm of all gradients is the norm of their norms; squares are summed in each gradient's dtype (float32 for 16 bits),
 the total in float64. Gradients that are already small enough are left untouched: nothing is written for a coefficient
-of 1 (torch multiplies by 1, to the same numbers). Gradients that are still on their way are waited for.
+of 1 (torch multiplies by 1, to the same numbers; so do graphs, by tensor operations). Gradients that are still on
+their way are waited for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
 from compiler_core.dtype import of
+from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
 from compiler_core.log import warn_once
-from compiler_core.ops.registry import Array
+from compiler_core.ops.composite_movement import stack
+from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.fence import fence_of
+from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradientNormError
@@ -50,10 +56,31 @@ def _total(arrays: list[Array], norm_type: float, error_if_nonfinite: bool) -> f
     return total
 
 
+def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> Tensor:
+    """The same in a graph: by tensor operations, without looking at the result."""
+    if error_if_nonfinite:
+        raise GraphBreak("a norm is tested for being finite", where=user_location())
+    if not tensors:
+        return Tensor._wrap(np.zeros((), np.float32))
+    dtype = tensors[0].dtype
+    with no_grad():
+        norms: Any = stack([_vector_norm(tensor.to(tensor.dtype.compute), p) for tensor in tensors])
+        total: Tensor = _vector_norm(norms, p).to(dtype)
+    return total
+
+
+def _vector_norm(tensor: Any, p: float) -> Any:
+    if math.isinf(p):
+        return tensor.abs().max()
+    return tensor.square().sum().sqrt() if p == 2.0 else tensor.abs().pow(p).sum().pow(1.0 / p)
+
+
 def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
     """f[]: the norm of all tensors taken as one vector. Raises GradientNormError for a non-finite one, if asked to."""
+    if current_trace() is not None:
+        return _traced_norm([tensors] if isinstance(tensors, Tensor) else list(tensors), norm_type, error_if_nonfinite)
     arrays = [tensor._read() for tensor in ([tensors] if isinstance(tensors, Tensor) else tensors)]
     total = _total(arrays, float(norm_type), error_if_nonfinite)
     dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
@@ -64,6 +91,12 @@ def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor | float, foreach: bool | None = None
 ) -> None:
     """Scale the gradients by max_norm/total_norm where that is below 1."""
+    if current_trace() is not None:
+        scale = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)  # type: ignore[union-attr]
+        with no_grad():
+            for grad in _gradients(parameters):
+                grad.mul_(scale.to(grad.dtype))
+        return
     coefficient = float(max_norm) / (float(total_norm) + 1e-6)
     if coefficient >= 1:
         return

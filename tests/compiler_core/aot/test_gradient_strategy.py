@@ -201,6 +201,7 @@ def test_segments_that_read_what_nothing_makes_are_refused() -> None:
         compile(Owner(Reversed()), backend="aot_eager", fullgraph=True)(randn(5, 3))
 
 
+@pytest.mark.usefixtures("no_compile_times")
 def test_a_plan_that_is_stale_is_made_again_without_the_forward() -> None:
     strategy = Recorder()
     owner = Owner(strategy)

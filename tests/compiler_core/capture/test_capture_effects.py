@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler_core.capture import compile, compiled_function
-from compiler_core.capture.effects import LARGEST_CONTAINER
-from compiler_core.errors import GraphBreak
+from compiler_core.capture import compile
 from compiler_core.tensor.creation import ones
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
@@ -87,11 +85,11 @@ def count_in_an_object() -> Callable[[Tensor], Tensor]:
 
 
 def count_in_a_long_list() -> Callable[[Tensor], Tensor]:
-    seen = [0] * (2 * LARGEST_CONTAINER)
+    seen = [0] * 200
 
     def function(x: Tensor) -> Tensor:
         seen.append(0)
-        return x * (len(seen) - 2 * LARGEST_CONTAINER)
+        return x * (len(seen) - 200)
 
     return function
 
@@ -186,6 +184,8 @@ COUNTERS = [
     count_in_a_module,
 ]
 
+BREAKING = [count_in_an_array]  # NumPy arrays from outside are written by Python itself
+
 
 @pytest.mark.parametrize("make", COUNTERS)
 def test_what_a_call_changes_is_changed_once_in_every_call(make: Callable[[], Any]) -> None:
@@ -194,12 +194,11 @@ def test_what_a_call_changes_is_changed_once_in_every_call(make: Callable[[], An
         np.testing.assert_array_equal(counted(ones(2)).numpy(), [n, n])
 
 
-@pytest.mark.parametrize("make", COUNTERS)
-def test_under_fullgraph_it_is_an_error_and_nothing_has_changed(make: Callable[[], Any]) -> None:
-    function = make()
-    with pytest.raises(GraphBreak, match="outlives the call"):
-        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
-    np.testing.assert_array_equal(function(ones(2)).numpy(), [1, 1])
+@pytest.mark.parametrize("make", [make for make in COUNTERS if make not in BREAKING])
+def test_under_fullgraph_too(make: Callable[[], Any]) -> None:
+    counted = compile(make(), backend="aot_eager", fullgraph=True)
+    for n in (1, 2, 3):
+        np.testing.assert_array_equal(counted(ones(2)).numpy(), [n, n])
 
 
 def test_an_argument_that_is_filled_holds_real_tensors() -> None:
@@ -245,7 +244,9 @@ def test_callbacks_of_the_garbage_collector_are_not_the_functions_doing() -> Non
 
     gc.callbacks.append(callback)
     try:
-        compile(function, backend="aot_eager", fullgraph=True)(ones(2))
+        compiled = compile(function, backend="aot_eager")
+        for _ in range(2):
+            np.testing.assert_array_equal(compiled(ones(2)).numpy(), [2, 2])
     finally:
         gc.callbacks.remove(callback)
     assert COUNT >= 2
@@ -261,7 +262,7 @@ def test_what_was_done_before_the_users_own_exception_stays() -> None:
     assert HISTORY == [1]
 
 
-def test_a_cache_that_the_first_call_fills_breaks_only_the_first_call() -> None:
+def test_a_cache_that_the_first_call_fills_is_read_by_later_ones() -> None:
     HISTORY.clear()
 
     def function(x: Tensor) -> Tensor:
@@ -269,19 +270,14 @@ def test_a_cache_that_the_first_call_fills_breaks_only_the_first_call() -> None:
             HISTORY.append(3)
         return x * HISTORY[0]
 
-    compiled = compile(function, backend="aot_eager")
-    for _ in range(3):
-        np.testing.assert_array_equal(compiled(ones(2)).numpy(), [3, 3])
-    assert len(compiled.explain().entries) == 1
-    assert compiled.explain().breaks == ()
-
-
-def test_a_change_of_every_call_is_traced_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced = []
-    inner = compiled_function.capture
-    monkeypatch.setattr(compiled_function, "capture", lambda *args: traced.append(1) or inner(*args))
-    counted = compile(count_globally(), backend="aot_eager")
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
     for _ in range(4):
-        counted(ones(2))
-    assert len(traced) == 2
-    assert any("outlives the call" in text for text in counted.explain().breaks)
+        np.testing.assert_array_equal(compiled(ones(2)).numpy(), [3, 3])
+    assert len(compiled.explain().entries) == 2  # with an empty list, and with one that holds something
+
+
+def test_a_counter_becomes_an_input() -> None:
+    counted = compile(count_globally(), backend="aot_eager", fullgraph=True)
+    for n in range(1, 7):
+        np.testing.assert_array_equal(counted(ones(2)).numpy(), [n, n])
+    assert len(counted.explain().entries) == 2  # the second takes the number as an input

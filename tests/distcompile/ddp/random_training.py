@@ -3,6 +3,7 @@
 In: a seed. Out: a `Program`, which `train` runs on one rank and `expected` in one process, rank after rank.
 What varies: layers (tied, of two dtypes, used in another order than registered), bucket sizes and plans proposed at
 different steps, batches by rank (odd sizes: recompiles), who runs eager and who compiled in a step, graph breaks,
+after which layers they are, which layers an eager forward runs compiled, in graphs of their own (by rank),
 accumulation under no_sync, several forwards in one backward, penalties on weights, hooks, branches by rank, frozen
 parameters, `zero_grad` or none. `fault`: one rank does something that it must not.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from ddp_models import DistributedDataParallel, gradients, loss_of, wrap
@@ -72,6 +74,7 @@ class Program:
     fault_at: tuple[int, int] = (0, 0)  # step, rank
     names: tuple[str, ...] = field(default=())
     overlap: str = "backward"
+    pieces: tuple[tuple[tuple[int, int], ...], ...] = ()  # [rank]: the layers, from and to, that are compiled apart
 
 
 class Layers(Module):
@@ -90,13 +93,36 @@ class Layers(Module):
             values["extra"] = rng.uniform(-1, 1, (WIDTH,))
         used = [("tied" if kind == "tied" else f"p{place}_{kind}", kind) for place, kind in enumerate(program.layers)]
         object.__setattr__(self, "used", used)
+        object.__setattr__(self, "pieces", {})
+        rng = np.random.default_rng(program.seed + 3)
+        after = {k for k in range(len(used)) if rng.random() < 0.4} | {len(used) - 1}
+        object.__setattr__(self, "breaks_after", after)
         names = list(values)
         for index in np.random.default_rng(program.seed + 1).permutation(len(names)):
             setattr(self, names[index], Parameter(wrap(values[names[index]])))
         object.__setattr__(self, "factor", 1.0)
 
+    def compile_pieces(self, pieces: Sequence[tuple[int, int]], backend: str) -> None:
+        """From now on, run these layers compiled."""
+
+        def piece(start: int, stop: int) -> Callable[[Tensor], Tensor]:
+            return compile(lambda x: self.run_layers(x, start, stop), backend=backend)
+
+        self.pieces.update({start: (stop, piece(start, stop)) for start, stop in pieces})
+
     def forward(self, x: Tensor, breaks: bool = False, branch: bool = False) -> Tensor:
-        for name, kind in self.used:
+        start = 0
+        while start < len(self.used):
+            stop, run = self.pieces.get(start, (start + 1, None))
+            x = self.run_layers(x, start, stop) if run is None else run(x)
+            if breaks and start in self.breaks_after:
+                x = x * (1.0 if x.sum().item() < 1e9 else 0.0)
+            start = stop
+        x = x * self.factor
+        return x + self.extra if branch else x
+
+    def run_layers(self, x: Tensor, start: int, stop: int) -> Tensor:
+        for name, kind in self.used[start:stop]:
             parameter = getattr(self, name)
             if kind == "bias":
                 x = x + parameter
@@ -104,10 +130,7 @@ class Layers(Module):
                 x = x * parameter.double()
             else:
                 x = (x @ parameter).tanh()
-        if breaks:
-            x = x * (1.0 if x.sum().item() < 1e9 else 0.0)
-        x = x * self.factor
-        return x + self.extra if branch else x
+        return x
 
 
 def make_program(
@@ -126,7 +149,22 @@ def make_program(
     names = tuple(name for name, _ in Layers(base).named_parameters())
     made = tuple(_make_step(rng, base, names, number) for number in range(steps))
     hooked = str(rng.choice(["", *(n for n in names if n != "extra")]))
-    return Program(**{**base.__dict__, "steps": made, "hooked": hooked, "names": names, "overlap": overlap})
+    others = {"steps": made, "hooked": hooked, "names": names, "overlap": overlap, "pieces": _make_pieces(base)}
+    return Program(**{**base.__dict__, **others})
+
+
+def _make_pieces(program: Program) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """For each rank, layers that are compiled apart: the same on all ranks, or not; or none."""
+    rng = np.random.default_rng(program.seed + 2)
+    if rng.random() < 0.4:
+        return ((),) * program.world
+
+    def draw() -> tuple[tuple[int, int], ...]:
+        bounds = [0, *(k for k in range(1, len(program.layers)) if rng.random() < 0.6), len(program.layers)]
+        return tuple(pair for pair in pairwise(bounds) if rng.random() < 0.7)
+
+    drawn = [draw() for _ in range(program.world)]
+    return tuple(drawn) if rng.random() < 0.5 else (drawn[0],) * program.world
 
 
 def _make_step(rng: np.random.Generator, program: Program, names: Sequence[str], number: int) -> Step:
@@ -217,6 +255,7 @@ def train(program: Program, communicator: Communicator) -> list[tuple[Gradients,
         overlap=program.overlap,  # type: ignore[arg-type]
     )
     run = compile(ddp, backend=program.backend)
+    model.compile_pieces(program.pieces[rank], program.backend)
     if program.hooked:
         getattr(model, program.hooked).register_hook(lambda gradient: gradient * 2.0)
     optimizer = optim.SGD(model.parameters(), lr=0.05)

@@ -24,7 +24,6 @@ from ddp_models import (
 
 from collectives import Communicator
 from compiler_core.capture import compile
-from compiler_core.log import DistCompileWarning
 from compiler_core.tensor.random import manual_seed
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import LedgerError, RankDisagreementError, UnusedParameterError
@@ -57,17 +56,21 @@ def test_ranks_equal_one_rank_on_the_joined_batch(backend: str, cap_mb: float | 
         assert {n: a.tobytes() for n, a in result.items()} == {n: a.tobytes() for n, a in results[0].items()}
 
 
-def test_the_other_order_reduces_too_and_says_what_it_costs() -> None:
-    """DDP(compile(model)), as some scripts have it: right, but without overlap."""
+@pytest.mark.parametrize("backend", AOT)
+def test_the_other_order_overlaps_too(backend: str) -> None:
+    """DDP(compile(model)), as some scripts have it: the backward is cut by the plan, as of compile(DDP(model))."""
 
     def step(communicator: Communicator) -> None:
         inside = Net()
-        ddp = DistributedDataParallel(compile(inside, backend="aot_eager"), bucket_cap_mb=TINY_MB)
-        loss_of(ddp(shard(batch(1), communicator))).backward()
-        check_close(gradients(inside), joined_gradients(Net(), batch(1)))
+        ddp = DistributedDataParallel(compile(inside, backend=backend, fullgraph=True), bucket_cap_mb=TINY_MB)
+        for seed in (1, 2):
+            ddp.zero_grad()
+            loss_of(ddp(shard(batch(seed), communicator))).backward()
+            check_close(gradients(inside), joined_gradients(Net(), batch(seed)))
+            assert [bucket.names for bucket in ddp.bucket_plan.buckets] == [("w2",), ("b1",), ("w1",)]
+            assert [row.segment for row in ddp.overlap_report().rows] == [0, 1, 2]
 
-    with pytest.warns(DistCompileWarning, match="only after the backward"):
-        on_ranks(2, step)
+    on_ranks(2, step)
 
 
 @pytest.mark.parametrize("backend", AOT)

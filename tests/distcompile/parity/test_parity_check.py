@@ -39,6 +39,37 @@ def test_ranks_check_together() -> None:
         assert report.world_size == 2
 
 
+class Breaking(nn.Module):
+    """Three graphs, with a weight that the first and the last use, and a parameter that only the one between does."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        dc.manual_seed(0)
+        self.first, self.last, self.factor = nn.Linear(6, 6), nn.Linear(6, 3), factor
+        self.gain = nn.Parameter(dc.ones(6) * 0.5)
+
+    def forward(self, x: dc.Tensor) -> dc.Tensor:
+        h = self.first(x).tanh()
+        print(end="")
+        h = nn.functional.dropout(h * self.gain, 0.3, self.training)
+        if h.sum() < 1e9:
+            h = h @ self.first.weight
+        y = self.last(h)
+        return y * self.factor if dc.compiler.is_compiling() else y
+
+
+def test_a_model_whose_graph_breaks_is_checked_graph_by_graph() -> None:
+    def step(communicator: Communicator) -> parity.ParityReport:
+        with use_communicator(communicator):
+            return parity.check(Breaking(), inputs()[communicator.rank :], bucket_cap_mb=1e-5)
+
+    for report in run_ranks(2, step, timeout_s=60):
+        assert report.ok, str(report)
+    wrong = parity.check(Breaking(1.01), inputs(), loss=lambda y, x: y.sum())
+    assert not wrong.ok
+    assert {"first.weight", "gain", "last.bias"} <= {row.parameter for row in wrong.rows if row.failure}
+
+
 class CompiledDiffers(nn.Module):
     """Wrong when compiled, on the ranks named; stands in for a compiler's bug."""
 

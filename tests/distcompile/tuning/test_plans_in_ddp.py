@@ -24,6 +24,7 @@ from ddp_models import (
 
 from collectives import Communicator
 from compiler_core.capture import compile
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan, plan_from_groups
 from distcompile.ddp.errors import PlanError, RankDisagreementError
 from distcompile.errors import ArgumentError
@@ -174,6 +175,38 @@ def test_auto_switches_all_ranks_at_one_step(backend: str | None, monkeypatch: p
     assert changed_at == auto.WARM_UP + auto.WATCHED
     assert changed == [True]
     assert sum(map(len, names)) == 3
+
+
+class Breaking(Net):
+    """Net in two graphs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = (x @ self.w1 + self.b1).tanh()
+        print(end="")
+        return (hidden @ self.w1).tanh() @ self.w2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "codegen"])
+def test_auto_tunes_a_step_of_several_graphs(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "measure_costs", lambda *_: linear(0.0, 1e-4))
+    monkeypatch.setattr(auto, "measure_contention", lambda *_: Contention())
+    monkeypatch.setattr(auto, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(auto.AutoTuner, "_agreed", lambda self, *values: [0.0, *values[1:]])
+
+    def rank(communicator: Communicator) -> list[tuple[str, ...]]:
+        ddp = DistributedDataParallel(Breaking(), bucket_plan="auto")
+        run = compile(ddp, backend=backend)
+        for seed in range(12):
+            ddp.zero_grad()
+            loss_of(run(shard(batch(seed), communicator))).backward()
+            check_close(gradients(ddp.module), joined_gradients(Net(), batch(seed)))
+        assert [t.changed for t in ddp.tuning[:1]] == [True]
+        assert len(run.explain().entries) == 2
+        return [bucket.names for bucket in ddp.bucket_plan.buckets]
+
+    results = on_ranks(2, rank)
+    assert results[0] == results[1]
+    assert sorted(name for names in results[0] for name in names) == ["b1", "w1", "w2"]
 
 
 @pytest.mark.parametrize("backend", [None, "codegen"])

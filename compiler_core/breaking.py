@@ -1,0 +1,32 @@
+"""`breaks_graph`: a decorator for functions of ours that no graph can hold.
+
+In: a function. Out: the same. Where captured code calls it, the graph breaks, and the call is made as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
+from compiler_core.ops.registry import current_trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def breaks_graph(reason: str, remedy: str = "") -> Callable[[F], F]:
+    """reason: what the function is, as a sentence of the break. Raises GraphBreak while something is traced."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def kept_out(*args: Any, **kwargs: Any) -> Any:
+            if current_trace() is not None:
+                raise GraphBreak(reason, where=user_location(), remedy=remedy)
+            return function(*args, **kwargs)
+
+        kept_out.__graph_break__ = reason, remedy  # type: ignore[attr-defined]
+        return kept_out  # type: ignore[return-value]
+
+    return decorate

@@ -1,0 +1,72 @@
+"""Modes of the thread that traced code depends on and may change: gradients, autocast, default dtype, shard of draws.
+
+In: the thread. Out: `Ambient`: what they are now; guards on them; and what a captured segment left them at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler_core import dtype as dtypes
+from compiler_core.capture.guards import Guards
+from compiler_core.ops.casting import casting
+from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.random import current_shard, shard_mode
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """What the thread's modes are."""
+
+    gradients: bool
+    inference: bool
+    acting: Any
+    lower: Any
+    depth: int
+    default: Any
+    shard: int
+    switches: int = field(compare=False)  # of the shard
+
+    @staticmethod
+    def now() -> Ambient:
+        return Ambient(
+            thread_mode.enabled,
+            thread_mode.inference,
+            casting.acting,
+            casting.lower,
+            casting.depth,
+            dtypes.get_default_dtype(),
+            current_shard(),
+            shard_mode.switches,
+        )
+
+    def change(self) -> Ambient | None:
+        """What they have become since, if they have changed."""
+        now = Ambient.now()
+        return None if now == self else now
+
+    def set(self) -> None:
+        """Have the thread in these modes."""
+        thread_mode.enabled, thread_mode.inference = self.gradients, self.inference
+        casting.acting, casting.lower, casting.depth = self.acting, self.lower, self.depth
+        if dtypes.get_default_dtype() is not self.default:
+            dtypes.set_default_dtype(self.default)
+        shard_mode.index = self.shard
+
+    def guard(self, guards: Guards) -> None:
+        """Require them to be like this."""
+        mode = guards.bind(thread_mode, "mode")
+        guards.require(f"{mode}.enabled is {self.gradients}", f"gradients are {'on' if self.gradients else 'off'}")
+        default, getter = guards.bind(self.default, "dtype"), guards.bind(dtypes.get_default_dtype, "get_default_dtype")
+        guards.require(f"{getter}() is {default}", f"the default dtype is {self.default.name}")
+        state = guards.bind(casting, "casting")
+        wanted = "None" if self.acting is None else guards.bind(self.acting, "dtype")
+        guards.require(f"{state}.acting is {wanted}", f"autocast is {self.acting or 'off'}")
+
+    def guard_shard(self, guards: Guards, draws: bool) -> None:
+        """If random numbers are drawn, or blocks remember the shard of a joint batch that they found: require it."""
+        if not draws and shard_mode.switches == self.switches:
+            return
+        mode = guards.bind(shard_mode, "shard")
+        guards.require(f"{mode}.index == {self.shard}", f"random draws are for shard {self.shard}")

@@ -1,0 +1,180 @@
+"""The end of a segment: what its machine did becomes a Graph, guards, and a recipe for later calls.
+
+In: a `Segment` whose machine has returned, broken off or raised; the values that must exist afterwards. Out:
+`Captured`, and the handles that hold traced tensors now (`Survivors`), which get real values when the graph has run.
+Invariant: nothing of the user's changes here, but tensors from outside, which are again what they were before the
+trace: the graph, when it runs for this very call, makes of them what the code made.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.aot.boundary import Hook
+from compiler_core.bytecode.frame import Frame
+from compiler_core.bytecode.generators import InterpretedGenerator
+from compiler_core.capture.ambient import Ambient
+from compiler_core.capture.guards import Check, Guards
+from compiler_core.capture.memory_guards import guard_memory
+from compiler_core.capture.module_guards import guard_modules
+from compiler_core.capture.module_protocol import ModuleProtocol
+from compiler_core.capture.outputs import Outputs, describe_outputs
+from compiler_core.capture.outside import Lazy
+from compiler_core.capture.recipes import Recipe
+from compiler_core.capture.segment import Segment
+from compiler_core.capture.sources import Source
+from compiler_core.capture.trace import CaptureTrace, Known, Lifted, Written
+from compiler_core.graph.ir import Graph
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.tensor import Tensor
+
+Rebuild = Callable[[Sequence[Tensor], Sequence[Any]], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A captured segment.
+
+    graph: returns the nodes of `outputs`, then the new values of `written`. inputs: what each placeholder reads; None
+    for the rng key, which serves `draws` draws. rebuild: from the tensors of `outputs` and what the check hands over
+    to the roots, with the effects; the last root is the backward hooks, where there are any. guards, check: when it
+    may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners: the modules whose
+    forwards begin in it and that have a gradient strategy. ambient: the modes of the thread to set at the end. pauses:
+    the root is a list of frames to go on with, else it is the result. numbers: guard -> the number from outside that it
+    is about.
+    """
+
+    graph: Graph
+    inputs: tuple[Lifted | None, ...]
+    outputs: Outputs
+    rebuild: Rebuild
+    written: tuple[Written, ...]
+    guards: Guards
+    check: Check
+    draws: int
+    shard: int
+    gradient_owners: tuple[ModuleProtocol, ...]
+    ambient: Ambient | None
+    pauses: bool
+    numbers: dict[int, Source]
+    operations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What this very call goes on with. handles: the tensors that `Captured.outputs` describes, as the program holds
+    them. arguments: what the check would have handed over. hooks: of its backward."""
+
+    handles: tuple[Tensor, ...]
+    arguments: tuple[Any, ...]
+    hooks: list[Hook]
+
+
+def settle(segment: Segment) -> tuple[Captured, Survivors]:
+    """What the segment computed, for this call alone: every tensor of its trace that somebody holds."""
+    cells = [thing for thing in gc.get_referrers(*segment.trace.body) if isinstance(thing, Cell)]
+    handles = [thing for thing in gc.get_referrers(*cells) if isinstance(thing, Tensor)] if cells else []
+    segment.effects.clear()
+    return close(segment, handles, "the tensors", pauses=False)
+
+
+def close(segment: Segment, root: Any, name: str, pauses: bool) -> tuple[Captured, Survivors]:
+    """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
+    trace, guards = segment.trace, segment.guards
+    handles: dict[int, Tensor] = {}
+    recipe = _recipe(segment, handles)
+    recipe.root(name, root)
+    trace.settle_hooks()
+    hooks = list(trace.boundaries.values())
+    if hooks:
+        recipe.root("the backward hooks", hooks)
+    for effect in segment.effects:
+        recipe.effect(effect.function, effect.target, *effect.args)
+    for generator in segment.generators:
+        recipe.effect(_go_on_with, generator, generator.frame, generator.state)
+    rebuild = recipe.build(segment.name)
+    outputs = describe_outputs(list(handles.values()), trace)
+    written = trace.write_backs()
+    trace.leave()
+    known = _known(segment)
+    _sort_placeholders(trace, known)
+    graph = trace.build([*outputs.nodes, *trace.written.values()])
+    guard_modules(segment)
+    segment.ambient.guard_shard(guards, trace.rng is not None)
+    _guard_lifted(guards, trace)
+    guard_memory(guards, trace, known)
+    segment.arrays.guard_overlaps()
+    by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
+    captured = Captured(
+        graph,
+        tuple(by_placeholder.get(node) for node in graph.inputs),
+        outputs,
+        rebuild,
+        written,
+        guards,
+        guards.build(segment.name),
+        trace.draws,
+        trace.shard,
+        trace.gradient_owners,
+        segment.ambient.change(),
+        pauses,
+        dict(segment.numbers),
+        tuple(segment.operations),
+    )
+    return captured, Survivors(tuple(handles.values()), tuple(segment.values), hooks)
+
+
+def _go_on_with(generator: InterpretedGenerator, frame: Frame, state: str) -> None:
+    """A generator in whose body the segment started has come this far."""
+    generator.frame, generator.state = frame, state
+
+
+def _recipe(segment: Segment, handles: dict[int, Tensor]) -> Recipe:
+    """A recipe that notes in `handles` the traced tensors that it meets."""
+
+    def lookup(thing: Any) -> int | None:
+        if type(thing) is Lazy:
+            return segment.place(thing.source, thing.value)
+        known = segment.find(thing)
+        return None if known is None else segment.place(known.source, thing)
+
+    def tensor(handle: Tensor) -> str | None:
+        handles.setdefault(id(handle), handle)
+        return f"fresh[{list(handles).index(id(handle))}]"
+
+    return Recipe(lookup, tensor, segment.number_expression)
+
+
+def _known(segment: Segment) -> list[Known]:
+    """The tensors from outside: as they were met, those of modules in the order of their registration."""
+    met = [entry for entry in segment.trace.by_handle.values() if entry.code]
+    place = {name: i for i, name in enumerate(segment.names)}
+    rest = [entry for entry in segment.trace.by_handle.values() if not entry.code]
+    return [*met, *sorted(rest, key=lambda entry: place.get(id(entry.handle), len(place)))]
+
+
+def _sort_placeholders(trace: CaptureTrace, known: Sequence[Known]) -> None:
+    """Arguments in call order, parameters and buffers in registration order, then the rest as met."""
+    place = {id(entry): i for i, entry in reversed(list(enumerate(known)))}
+    by_placeholder = {lift.placeholder: place.get(id(lift.known), len(known)) for lift in trace.lifted.values()}
+    trace.placeholders.sort(key=lambda node: by_placeholder.get(node, len(known) + 1))
+
+
+def _guard_lifted(guards: Guards, trace: CaptureTrace) -> None:
+    """Input expressions for the placeholders, and guards on the tensors that are not arguments."""
+    by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
+    lifts = [by_placeholder.get(node) for node in trace.placeholders]
+    guards.fix_tensors((known.handle, known.source) for known in trace.by_handle.values() if not known.code)
+    guards.inputs.extend(_input(guards, lift) for lift in lifts)
+
+
+def _input(guards: Guards, lift: Lifted | None) -> str:
+    """Code for the value of a placeholder."""
+    if lift is None:
+        return "None"  # the rng key: taken when the call runs
+    if lift.known is not None and lift.known.code:
+        return f"{lift.known.code}._cell{'.root' if lift.at_root else ''}.current()"
+    return guards.value_of(lift.cell)

@@ -1,0 +1,33 @@
+"""Lessons: what earlier captures of a place found out, for the next one.
+
+In: guards that failed, and changes that captured code makes. Out: `Memory`: what is to be guarded one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler_core.capture.sources import Source
+
+
+class Memory:
+    """dynamic: numbers that change from call to call. unstable: modules, registries of modules and tensors that the
+    captured code, or somebody between its calls, changes."""
+
+    def __init__(self, *, skips_hooks: bool = False) -> None:
+        self.skips_hooks = skips_hooks
+        self.dynamic: set[Source] = set()
+        self.unstable: IdentitySet = IdentitySet()
+
+
+class IdentitySet:
+    """A set of objects, told apart by identity."""
+
+    def __init__(self) -> None:
+        self._things: dict[int, Any] = {}
+
+    def add(self, thing: Any) -> None:
+        self._things[id(thing)] = thing
+
+    def __contains__(self, thing: object) -> bool:
+        return id(thing) in self._things

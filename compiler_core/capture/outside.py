@@ -1,0 +1,44 @@
+"""What a segment knows of an object from outside, of a variable that nobody has read, of a change.
+
+In: an object and its source. Out: records; and where a container's items are found without running its class's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.capture.kinds import plain_copy, shows_by_code
+from compiler_core.capture.sources import Raw, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A variable's value that nobody has read yet."""
+
+    source: Source
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Something that was there before. fixed: while the guards hold it is sure to be the very object."""
+
+    thing: Any
+    source: Source
+    fixed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One change: `function(target, *args)`."""
+
+    function: Callable[..., Any]
+    target: Any
+    args: tuple[Any, ...]
+
+
+def contents_of(known: Outside) -> Source:
+    """Where the items of a container are: with itself, or in a copy, if its class would run code to show them."""
+    return Raw(known.source, plain_copy) if shows_by_code(type(known.thing)) else known.source

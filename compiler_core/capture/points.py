@@ -1,0 +1,265 @@
+"""Points: the places where captured code starts (a call, or after a graph break), each with what was compiled for it.
+
+In: the arguments of a call, or the frames that a break left. Out: `Point.run`: the result, or `Paused` frames.
+A point tries its entries, the last used first; one whose guards hold runs. Otherwise the segment from here is captured,
+which does what it does for real, once: then the graph is compiled and run, the tensors that the program holds get their
+values, and the call goes on from where the segment ended. A segment that later calls cannot repeat is remembered by its
+guards: such calls run eager from here on. Past `config.recompile_limit` entries (after a break `PLACES` times as many)
+so do calls that fit none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler_core import log, observe
+from compiler_core.bytecode.frame import Enter, Frame
+from compiler_core.bytecode.machine import Machine
+from compiler_core.bytecode.native import NativeSemantics
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.captured import Captured, Survivors, close, settle
+from compiler_core.capture.control import stance
+from compiler_core.capture.entry import Entry, Paused
+from compiler_core.capture.guards import Check
+from compiler_core.capture.lessons import Memory
+from compiler_core.capture.plain_numbers import plain_numbers
+from compiler_core.capture.recipes import CannotRebuild
+from compiler_core.capture.segment import Segment
+from compiler_core.capture.start import drop_dead, start_call, start_frames, without_sources
+from compiler_core.capture.symbols import is_symbol
+from compiler_core.capture.tracing.items import Step
+from compiler_core.capture.tracing.semantics import TracingSemantics
+from compiler_core.capture.transplant import transplant_each
+from compiler_core.config import config
+from compiler_core.errors import GraphBreak, RecompileLimitError
+from compiler_core.location import interpreting
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.ops.registry import use_trace
+from compiler_core.steps import timed
+
+if TYPE_CHECKING:
+    from compiler_core.capture.compiled_function import State
+
+
+PLACES = 8  # after a break there may be as many more entries: one place serves every layer of a loop over modules
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Calls that run eager from this point: the check that knows them, and why."""
+
+    check: Check
+    why: str
+
+
+class Point:
+    """See the head of this file. function: whose call starts here; None after a graph break."""
+
+    def __init__(self, owner: State, function: Callable[..., Any] | None) -> None:
+        self.owner, self.function = owner, function
+        self.entries: list[tuple[Check, Entry]] = []
+        self.skipped: list[Skipped] = []
+        self.misses: list[str] = []
+        self.memory = Memory(skips_hooks=owner.skips_hooks)
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, or Paused. args: of the call, or the frames to go on with."""
+        for position, item in enumerate(self.entries):
+            found = item[0](args, kwargs)
+            if not isinstance(found, int):
+                if position:
+                    self._keep_first(item)
+                with observe.phase("forward", self.owner.name):
+                    return item[1].run(*found)
+        return self._missed(args, kwargs)
+
+    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, by Python itself, or by the machine where it is in the middle of frames."""
+        if self.function is not None:
+            return self.function(*args, **kwargs)
+        return Machine(NativeSemantics()).run(list(args))
+
+    def _keep_first(self, item: tuple[Check, Entry]) -> None:
+        """Put an entry, new or not, in front. Ranks that are threads may share one compiled function."""
+        with self.owner.lock:
+            self.entries = [item, *(other for other in self.entries if other is not item)]
+
+    def _missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for skipped in self.skipped:
+            if not isinstance(skipped.check(args, kwargs), int):
+                return self.eager(args, kwargs)
+        if stance.name != "default" and self._refuses(args, kwargs):
+            return self.eager(args, kwargs)
+        self._learn(args, kwargs)
+        limit = config.recompile_limit * (1 if self.function is not None else PLACES)
+        if len(self.entries) + len(self.skipped) >= limit:
+            self.owner.over_limit(self.misses, limit)
+            return self.eager(args, kwargs)
+        return Capture(self, args, kwargs).run()
+
+    def _refuses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the stance has this call run eager. Raises RecompileLimitError where it has it fail."""
+        if stance.name == "frozen":
+            return True
+        if not self.entries or stance.name not in ("fail_on_recompile", "eager_on_recompile"):
+            return False
+        if stance.name == "eager_on_recompile":
+            return True
+        check, entry = self.entries[0]
+        failed = check(args, kwargs)
+        why = entry.captured.guards.describe(failed) if isinstance(failed, int) else ""
+        raise RecompileLimitError(
+            f"{self.owner.name} would be compiled again, and the stance is fail_on_recompile",
+            expected=why,
+            remedy="keep this constant, or compile for it before the stance is set",
+        )
+
+    def _learn(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Why the entries do not fit: said, and remembered of numbers and modules that change."""
+        for position, (check, entry) in enumerate(self.entries):
+            failed = check(args, kwargs)
+            assert isinstance(failed, int)
+            guards = entry.captured.guards
+            if failed in entry.captured.numbers:
+                self.memory.dynamic.add(entry.captured.numbers[failed])
+            for thing in guards.culprits(failed):
+                self.memory.unstable.add(thing)
+            if not position:
+                text = guards.describe(failed)
+                self.misses.append(text)
+                log.emit(
+                    "recompiles", f"{self.owner.name}: {entry.captured.graph.name} does not fit, failed guard: {text}"
+                )
+
+
+class Capture:
+    """One capture of a segment, and the rest of this very call's way to where it ends."""
+
+    def __init__(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.point, self.owner = point, point.owner
+        self.args, self.kwargs = args, kwargs
+        self.segment = Segment(self.owner.new_name(), point.memory)
+        self.semantics = TracingSemantics(self.segment)
+        self.machine = Machine(self.semantics)
+        self.semantics.machine = self.machine
+
+    def run(self) -> Any:
+        """The result, or Paused."""
+        try:
+            with timed(self.segment.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
+                ended = self._ended()
+                captured, survivors = self._close(ended)
+        finally:
+            self.semantics.retire()
+            self.segment.trace.leave()
+        try:
+            return self._go_on(ended, captured, survivors)
+        except BaseException:
+            if not isinstance(ended, Raised) and self.point.function is not None:
+                self.segment.ambient.set()  # the frames are left as they are: no `with` of theirs ends
+            raise
+
+    def _ended(self) -> Returned | Broke | Raised:
+        """Run the machine until it returns, breaks or raises."""
+        try:
+            if self.point.function is None:
+                frames: list[Frame] = list(self.args)
+                start_frames(self.segment, frames)
+                return Returned(self.machine.run(frames))
+            answer = start_call(self.semantics, self.point.function, self.args, self.kwargs)
+            return Returned(self.machine.run([answer.frame]) if isinstance(answer, Enter) else answer)
+        except Break as why:
+            return Broke(why, self.machine.location())
+        except GraphBreak:
+            raise
+        except Exception as error:  # noqa: BLE001 (the program's)
+            return Raised(error)
+
+    def _close(self, ended: Returned | Broke | Raised) -> tuple[Captured, Survivors]:
+        """The end of the segment, for later calls if they can repeat it."""
+        self.repeats = not isinstance(ended, Raised)
+        if self.segment.put_off:
+            self._skip(f"a generator is dropped whose end cannot be captured: {self.segment.put_off_because}")
+            return settle(self.segment)
+        try:
+            match ended:
+                case Returned(value):
+                    return close(self.segment, value, "the result", pauses=False)
+                case Broke(why, where) if not self.machine.frames:  # before anything was run
+                    self._skip(f"{why.reason}, at {where}")
+                case Broke(_):
+                    drop_dead(self.machine.frames)
+                    return close(self.segment, self.machine.frames, "the frames", pauses=True)
+        except (CannotRebuild, GraphBreak) as why:
+            self._skip(str(why))
+        return settle(self.segment)
+
+    def _skip(self, why: str) -> None:
+        """Later calls like this one run eager."""
+        self.repeats = False
+        self.point.skipped.append(Skipped(self.segment.check_alone(), why))
+        log.warn_once(
+            f"skip {self.owner.name} {why}", f"{self.owner.name} runs eager for such calls: {why}", stacklevel=6
+        )
+
+    def _go_on(self, ended: Returned | Broke | Raised, captured: Captured, survivors: Survivors) -> Any:
+        """Compile and run the graph; what this call goes on with."""
+        is_whole = self.point.function is not None and isinstance(ended, Returned)
+        entry = self.owner.compile(captured, is_whole)
+        inputs: list[Any] = [None if lift is None else lift.cell.current() for lift in captured.inputs]
+        with observe.phase("forward", self.owner.name):
+            tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
+        transplant_each(survivors.handles, tensors)
+        self.segment.arrays.put_back()
+        for frame in self.segment.put_off:
+            with contextlib.suppress(GeneratorExit, StopIteration):
+                Machine(NativeSemantics()).run([frame])
+        self._plain(survivors.hooks)
+        if self.repeats:
+            self.point._keep_first((captured.check, entry))
+            self.owner.note(self.point, captured, entry)
+        self._plain([effect.args for effect in self.segment.effects])
+        without_sources([generator.frame for generator in self.segment.generators])
+        match ended:
+            case Raised(error):
+                self._plain(error)
+                raise error
+            case Broke(why, where):
+                frames = self.machine.frames
+                without_sources(frames or [frame for frame in self.args if isinstance(frame, Frame)])
+                self._plain(frames)
+                self.owner.broke(why, where, isinstance(why, Step))
+                return Paused(frames) if frames else self.point.eager(self.args, self.kwargs)
+        return self._plain(ended.value)
+
+    def _plain(self, root: Any) -> Any:
+        """`root`, its numbers plain ones."""
+        if not self.segment.symbols and not self.segment.arrays.any_made():
+            return root
+        instead = {TracedArray: self.segment.arrays.real}
+        (plain,), _ = plain_numbers([root], is_symbol, self.segment.is_outside, instead)
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """why, where: the user's line."""
+
+    why: Break
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    error: Exception
+
+
+__all__ = ["Point", "RecompileLimitError", "Skipped"]

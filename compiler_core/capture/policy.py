@@ -1,0 +1,150 @@
+"""How a call is captured: entered frame by frame, run as it is under the trace, or not at all (a graph break).
+
+In: a function. Out: `how(function) -> Entered | Native | Breaks(reason)`, by the file that its code is from and by what
+`distcompile.compiler` was told about it. Our own tensor code runs natively, for it records itself; modules, optimizers
+and what calls the user's functions are entered, as the user's code is. Of Python's library, what speaks to the system
+breaks the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from compiler_core.bytecode.program import program_of
+
+_ROOT = Path(__file__).resolve().parents[2]
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_SITE = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-packages"))
+
+# of ours, entered like a user's code: they hold Python state, or call what the user gave them
+ENTERED = tuple(
+    str(_ROOT / part)
+    for part in (
+        "distcompile/demo",
+        "distcompile/nn/",
+        "distcompile/optim/",
+        "distcompile/utils/checkpoint.py",
+        "distcompile/ddp/ddp.py",
+        "compiler_core/capture/polyfills.py",
+        "compiler_core/tensor/function_apply.py",
+        "compiler_core/numpy_trace/wrap.py",
+    )
+)
+# of these, run natively all the same
+NATIVE = tuple(
+    str(_ROOT / part)
+    for part in (
+        "distcompile/nn/functional",
+        "distcompile/nn/versions.py",
+        "distcompile/nn/init.py",
+        "distcompile/nn/utils/rnn.py",
+        "distcompile/nn/parameter.py",
+        "distcompile/optim/array_optimizer.py",
+    )
+)
+OURS = tuple(f"{_ROOT / package}{os.sep}" for package in ("compiler_core", "distcompile", "collectives", "launch"))
+# files of Python's library whose functions speak to the system, keep state of their own, or look at the stack
+SYSTEM = frozenset(
+    {
+        *("logging", "warnings", "threading", "subprocess", "multiprocessing", "concurrent", "asyncio", "socket"),
+        *("ssl", "http", "urllib", "tempfile", "shutil", "random", "inspect", "traceback", "importlib", "pdb", "bdb"),
+        *("unittest", "ctypes", "signal", "selectors", "queue", "sched", "linecache", "tokenize", "pickle", "gc"),
+        *("os", "io", "_pyio", "pathlib", "glob", "secrets", "uuid", "time", "timeit", "cProfile", "contextvars"),
+        *("weakref", "getpass", "platform", "sysconfig", "tracemalloc", "codecs", "locale", "gettext", "readline"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Its frames are run by the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """It runs as it is, under the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breaks:
+    """It is not captured. reason: a sentence."""
+
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """It is called while capturing, and what it gives is a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """`by` is captured in its place."""
+
+    by: Any
+
+
+How = Entered | Native | Breaks | Constant | Replaced
+ENTER, RUN = Entered(), Native()
+
+
+@cache
+def how_file(filename: str) -> How:
+    """By the file that code is from."""
+    if filename.startswith(NATIVE):
+        return RUN
+    if filename.startswith(ENTERED):
+        return ENTER
+    if filename.startswith(OURS):
+        return RUN
+    if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
+        module = filename[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
+        if module in SYSTEM:
+            return Breaks(f"a function of Python's module {module!r} is called")
+    elif filename.startswith("<frozen ") and not filename.startswith("<frozen distcompile"):
+        module = filename.removeprefix("<frozen ").removesuffix(">").split(".")[0]
+        if module in SYSTEM:
+            return Breaks(f"a function of Python's module {module!r} is called")
+    return ENTER
+
+
+_SAID: dict[int, tuple[Any, How]] = {}  # what distcompile.compiler was told, by id of the function
+
+
+def say(function: Any, how: How) -> None:
+    """`function` shall be captured so, whatever file it is from."""
+    _SAID[id(function)] = (function, how)
+
+
+def unsay(function: Any) -> None:
+    """Forget what was said of `function`."""
+    _SAID.pop(id(function), None)
+
+
+def how(function: FunctionType) -> How:
+    """How a Python function is captured."""
+    told = said(function)
+    if told is not None:
+        return told
+    reason = function.__dict__.get("__graph_break__")
+    if reason is not None:
+        return Breaks(*reason)
+    found = how_file(function.__code__.co_filename)
+    if found is RUN and function.__code__.co_flags & inspect.CO_GENERATOR:
+        return ENTER  # what it yields in between may run the user's code: a context manager's body
+    refusal = program_of(function.__code__).refusal() if found is ENTER else ""
+    return Breaks(f"{refusal} is called") if refusal else found
+
+
+def said(function: Any) -> How | None:
+    """What was said of a callable, if anything."""
+    found = _SAID.get(id(function))
+    return None if found is None else found[1]

@@ -1,0 +1,152 @@
+"""Where a segment starts: the frame of a call, or the frames that a graph break left.
+
+In: a function and its arguments, or frames. Out: frames whose variables are `Lazy`: each is guarded when it is read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+from compiler_core.bytecode.frame import UNSET, Enter, Frame, Marker
+from compiler_core.bytecode.instructions import variable_names
+from compiler_core.capture import policy
+from compiler_core.capture.liveness import live_at
+from compiler_core.capture.module_protocol import is_module, unwrapped
+from compiler_core.capture.outside import Lazy, Outside
+from compiler_core.capture.segment import Segment
+from compiler_core.capture.sources import Argument, Bound
+from compiler_core.capture.tracing.semantics import TracingSemantics
+
+FUNCTION, OWNER = "the compiled function", "self"
+
+
+def start_call(semantics: TracingSemantics, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+    """What `semantics.call` answers of the compiled function: a result, or Enter of its frame."""
+    segment = semantics.segment
+    order = f"tuple(kwargs) == {tuple(kwargs)}" if kwargs else "not kwargs"  # **kwargs keeps the caller's order
+    segment.require(f"len(args) == {len(args)}", f"{len(args)} positional arguments")
+    segment.require(order, f"keyword arguments {', '.join(kwargs) or 'none'}")
+    function = unwrapped(function)
+    given: list[Any] = [Lazy(Argument(f"args[{i}]", f"args[{i}]"), value) for i, value in enumerate(args)]
+    named = {key: Lazy(Argument(f"kwargs[{key!r}]", key), value) for key, value in kwargs.items()}
+    target, owner = function, None
+    if isinstance(function, MethodType):
+        target, owner = function.__func__, function.__self__
+    elif is_module(function):
+        target, owner = type(function).__call__, function
+    if owner is not None:
+        _know(segment, owner, OWNER)
+        given.insert(0, owner)
+    if type(target) is FunctionType and policy.how(target) is policy.ENTER:
+        _know(segment, target, target.__name__)
+        frame = semantics.enter(target, tuple(given), named)
+        _load_shared(segment, frame)
+        return Enter(frame)
+    _know(segment, function, FUNCTION)
+    loaded = [_loaded(segment, value) for value in given]
+    return semantics.call(target, tuple(loaded), {key: _loaded(segment, value) for key, value in named.items()})
+
+
+def start_frames(segment: Segment, frames: list[Frame]) -> None:
+    """Sources for all that the frames hold, where a graph break left them: `args` are these frames."""
+    for i, frame in enumerate(frames):
+        base = f"args[{i}]"
+        names = variable_names(frame.code)
+        for slot, value in enumerate(frame.locals):
+            if not isinstance(value, Marker):
+                source = Argument(f"{base}.locals[{slot}]", names[slot])
+                given = _given(segment, source, value)  # a generator's frame may outlive the segment
+                frame.locals[slot] = given if frame.generator is None else _loaded(segment, given)
+        for place, value in enumerate(frame.stack):
+            frame.stack[place] = segment.load(Argument(f"{base}.stack[{place}]", f"operand {place}"), value)
+        for place, error in enumerate(frame.handled):
+            segment.load(Argument(f"{base}.handled[{place}]", "the exception under handling"), error)
+        frame.pending = tuple(
+            _of_pending(segment, f"{base}.pending[{place}]", value) for place, value in enumerate(frame.pending)
+        )
+        if frame.generator is not None:
+            segment.load(Argument(f"{base}.generator", "a generator"), frame.generator)
+            segment.generators.append(frame.generator)
+        if frame.namespace is not None:
+            segment.load(Argument(f"{base}.namespace", "a namespace"), frame.namespace)
+
+
+def key_of_frames(frames: list[Frame]) -> Hashable:
+    """What makes the place that frames are at: where each stands, and which values there are."""
+    return tuple(
+        (
+            frame.code,
+            id(frame.globals),
+            frame.next,
+            frame.completion,
+            frame.keyword_names,
+            tuple(isinstance(value, Marker) for value in frame.stack),
+            tuple(value is UNSET for value in frame.locals),
+            len(frame.handled),
+            len(frame.pending),
+            frame.generator is None,
+        )
+        for frame in frames
+    )
+
+
+def drop_dead(frames: list[Frame]) -> None:
+    """Forget variables that nothing reads any more."""
+    for frame in frames:
+        if frame.namespace is None:
+            live = live_at(frame.code, frame.next)
+            for slot, value in enumerate(frame.locals):
+                if slot not in live and not isinstance(value, CellType):
+                    frame.locals[slot] = UNSET
+
+
+def without_sources(frames: list[Frame]) -> None:
+    """Variables that nobody has read are their plain values again."""
+    for frame in frames:
+        for slot, value in enumerate(frame.locals):
+            if type(value) is Lazy:
+                frame.locals[slot] = value.value
+
+
+def _know(segment: Segment, thing: Any, text: str) -> None:
+    """The compiled function itself, or its owner: the very object at every call."""
+    if segment.find(thing) is None:
+        segment.outside[id(thing)] = Outside(thing, Bound(thing, text), True)
+        if is_module(thing):
+            segment.visit(thing, text)
+
+
+def _loaded(segment: Segment, value: Any) -> Any:
+    return segment.load(value.source, value.value) if type(value) is Lazy else value
+
+
+def _load_shared(segment: Segment, frame: Frame) -> None:
+    """Arguments that closures share, that *args and **kwargs collect, or a generator keeps, are read now."""
+    code = frame.code
+    generates = code.co_flags & inspect.CO_GENERATOR
+    for slot in range(code.co_argcount + code.co_kwonlyargcount):
+        if generates or code.co_varnames[slot] in code.co_cellvars:
+            frame.locals[slot] = _loaded(segment, frame.locals[slot])
+    slot = code.co_argcount + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        frame.locals[slot] = tuple(_loaded(segment, value) for value in frame.locals[slot])
+        slot += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        frame.locals[slot] = {key: _loaded(segment, value) for key, value in frame.locals[slot].items()}
+
+
+def _given(segment: Segment, source: Argument, value: Any) -> Any:
+    if isinstance(value, CellType):
+        segment.identify_cell(source, value, fixed=False)
+        return value
+    return Lazy(source, value)
+
+
+def _of_pending(segment: Segment, code: str, value: Any) -> Any:
+    """A value that a completion waits with; it may be a tuple of such."""
+    if type(value) is tuple:
+        return tuple(_of_pending(segment, f"{code}[{i}]", item) for i, item in enumerate(value))
+    return segment.load(Argument(code, "a value of the instruction"), value)

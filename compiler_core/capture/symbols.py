@@ -1,0 +1,278 @@
+"""Numbers and texts from outside that change from call to call: inputs of a captured segment, not constants.
+
+In: an int, float or str at a source that made a guard fail before. Out: a symbol: it has its value of this call, and
+a formula of what it was computed from. Arithmetic on symbols gives symbols; comparing them guards the answer; beside a
+tensor they become 0-d tensors, inputs of the graph; whoever else needs the value gets it as a constant (`specialise`).
+Invariant: a symbol is an int, float or str, so nothing that only passes it on notices; the machine gives none to native
+code without `specialise` or `plain`.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core import dtype as dtypes
+from compiler_core.capture.sources import Source
+from compiler_core.capture.trace import Known
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The number or text at `source`."""
+
+    source: Source
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """template: code with a place for each part. parts: formulas, symbols' or constants."""
+
+    template: str
+    parts: tuple[Any, ...]
+
+
+Formula = Input | Apply
+
+
+class SymbolInt(int):
+    formula: Formula
+
+
+class SymbolFloat(float):
+    formula: Formula
+
+
+class SymbolText(str):
+    formula: Formula
+
+
+SYMBOLS = (SymbolInt, SymbolFloat, SymbolText)
+PLAIN = {SymbolInt: int, SymbolFloat: float, SymbolText: str}
+KINDS: dict[type, type] = {plain: kind for kind, plain in PLAIN.items()}
+_OF_DICT: dict[Any, Any] = {}
+HOLDERS = frozenset(
+    {dict, set, frozenset, collections.deque, type(_OF_DICT.keys()), type(_OF_DICT.values()), type(_OF_DICT.items())}
+    | {type(iter([])), type(reversed([])), type(iter(())), zip, enumerate}
+)
+# operators whose result has a formula; of "/", "//" and "%" the divisor is guarded not to be 0
+FORMULAS = frozenset({"+", "-", "*", "/", "//", "%"})
+LIFTED = frozenset({"+", "-", "*", "/"})
+LIFTED_METHODS = frozenset(
+    {"add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide", "add_", "sub_", "mul_", "div_"}
+)
+
+
+def is_symbol(value: Any) -> bool:
+    return type(value) in PLAIN
+
+
+def plain_of(value: Any) -> Any:
+    """The number or text itself."""
+    return PLAIN[type(value)](value) if type(value) in PLAIN else value
+
+
+def plain_parts(value: Any) -> Any:
+    """A value, or one that cannot be changed and holds others (a tuple, a slice), with plain numbers and texts."""
+    if type(value) in PLAIN:
+        return plain_of(value)
+    if isinstance(value, (tuple, frozenset)):
+        parts = [plain_parts(part) for part in value]
+        if all(a is b for a, b in zip(parts, value)):
+            return value
+        make: Any = tuple.__new__ if isinstance(value, tuple) else frozenset.__new__
+        return make(type(value), parts)
+    if type(value) is slice:
+        return slice(*map(plain_parts, (value.start, value.stop, value.step)))
+    return value
+
+
+def make(value: Any, formula: Formula) -> Any:
+    """A symbol of this value; a value of another type (a bool, a complex) has none."""
+    kind = KINDS.get(type(value))
+    if kind is None:
+        return value
+    made = kind(value)
+    made.formula = formula
+    return made
+
+
+def symbol(segment: Segment, source: Source, value: Any) -> Any:
+    """The value at `source` as a symbol; only its type is guarded."""
+    segment.require(
+        f"type({segment.local(source)}) is {type(value).__name__}", f"{source.text} is a {type(value).__name__}"
+    )
+    return make(value, Input(source, value))
+
+
+def render(part: Any, leaf: Callable[[Input], str]) -> str:
+    """Code for a formula's part."""
+    if type(part) in PLAIN:
+        part = part.formula
+    if isinstance(part, Input):
+        return leaf(part)
+    if isinstance(part, Apply):
+        return part.template.format(*(render(inner, leaf) for inner in part.parts))
+    if isinstance(part, float) and not math.isfinite(part):
+        return f"float({str(part)!r})"
+    return f"({part!r})"
+
+
+def code_of(segment: Segment, value: Any) -> str:
+    """Code for a symbol in the check function."""
+    return render(value, lambda part: segment.local(part.source))
+
+
+def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> Any:
+    """The value as a constant: guarded, once. Of a list or tuple that holds symbols, one that holds constants.
+
+    Other containers, views and iterators stay as they are, what they hold is guarded.
+    """
+    kind: Any = type(value)
+    if kind in (tuple, list):
+        if id(value) in inside:
+            return value
+        items = [specialised(segment, item, (*inside, id(value))) for item in value]
+        return value if all(a is b for a, b in zip(items, value)) else kind(items)
+    if type(value) is slice:
+        bounds = (value.start, value.stop, value.step)
+        return slice(*(specialised(segment, bound) for bound in bounds)) if any(map(is_symbol, bounds)) else value
+    if kind in HOLDERS:
+        if id(value) not in inside:  # one may hold itself
+            for item in _held(value):
+                specialised(segment, item, (*inside, id(value)))
+        return value
+    if not is_symbol(value):
+        return value
+    constant = plain_of(value)
+    segment.require_once(
+        f"{code_of(segment, value)} == {render(constant, lambda part: '')}", f"{_text(value)} == {constant!r}"
+    )
+    return constant
+
+
+def _held(value: Any) -> list[Any]:
+    """What a container, a view or an iterator that is not advanced by that, holds."""
+    if type(value) is dict:
+        return [*value, *value.values()]
+    if type(value) in (zip, enumerate):
+        return list(value.__reduce__()[1])  # iterators
+    return list(copy.copy(value) if hasattr(value, "__next__") else value)
+
+
+def arithmetic(segment: Segment, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """`left op right` of numbers (or texts), at least one of them a symbol."""
+    if op not in FORMULAS or (isinstance(left, str) and op != "+"):
+        return function(specialised(segment, left), specialised(segment, right))
+    if op in ("/", "//", "%") and not right:
+        return function(specialised(segment, left), specialised(segment, right))
+    if op in ("/", "//", "%") and is_symbol(right):
+        segment.require_once(f"{code_of(segment, right)} != 0", f"{_text(right)} != 0")
+    return make(function(plain_of(left), plain_of(right)), Apply(f"({{}} {op} {{}})", (left, right)))
+
+
+def unary(segment: Segment, op: str, function: Callable[[Any], Any], value: Any) -> Any:
+    return make(function(plain_of(value)), Apply(f"({op}{{}})", (value,)))
+
+
+def comparison(segment: Segment, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    """The answer, guarded."""
+    answer = function(plain_of(left), plain_of(right))
+    code = f"({render_in(segment, left)} {op} {render_in(segment, right)}) is {answer}"
+    segment.require_once(code, f"{_text(left)} {op} {_text(right)} is {answer}")
+    return answer
+
+
+def truth(segment: Segment, value: Any) -> bool:
+    answer = bool(plain_of(value))
+    segment.require_once(f"bool({code_of(segment, value)}) is {answer}", f"{_text(value)} is {'not ' * answer}zero")
+    return answer
+
+
+def formatted(value: Any, conversion: str, spec: str) -> Any:
+    """An f-string's field."""
+    plain = plain_of(value)
+    convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
+    shown = convert[conversion](plain)
+    converted = {"": "{}", "s": "str({})", "r": "repr({})", "a": "ascii({})"}[conversion]
+    spelled = repr(spec).replace("{", "{{").replace("}", "}}")
+    return make(format(shown, spec), Apply(f"format({converted}, {spelled})", (value,)))
+
+
+def joined(pieces: list[str]) -> Any:
+    """The pieces of an f-string, of which one is a symbol."""
+    return make("".join(map(plain_of, pieces)), Apply("''.join((" + "{}, " * len(pieces) + "))", tuple(pieces)))
+
+
+def converted(kind: type, value: Any) -> Any:
+    """`int(value)`, `float(value)`, `str(value)`."""
+    return make(kind(plain_of(value)), Apply(f"{kind.__name__}({{}})", (value,)))
+
+
+def beside_tensor(segment: Segment, value: Any, other: Tensor) -> Any:
+    """A number as an operand of a tensor: a 0-d tensor of the dtype that the number would be computed in."""
+    dtype = other.dtype
+    if isinstance(value, SymbolText) or dtype in (dtypes.float16, dtypes.bfloat16) or dtype.is_complex:
+        return specialised(segment, value)
+    if isinstance(value, SymbolFloat) and not dtype.is_floating_point:
+        dtype = dtypes.get_default_dtype()
+    elif dtype is dtypes.bool_:
+        dtype = dtypes.int64
+    elif isinstance(value, SymbolInt) and not dtype.is_floating_point and dtype is not dtypes.int64:
+        return specialised(segment, value)
+    return lifted(segment, value, dtype)
+
+
+def beside_array(segment: Segment, value: Any, other: TracedArray) -> Any:
+    """A number as an operand of a traced array: a 0-d one, in the dtype that NEP 50 has the number computed in."""
+    if isinstance(value, SymbolText):
+        return specialised(segment, value)
+    wanted = np.result_type(other.dtype, 1 if isinstance(value, SymbolInt) else 1.0)
+    if wanted not in (np.float32, np.float64, np.int64):
+        return specialised(segment, value)
+    return TracedArray(lifted(segment, value, dtypes.of(wanted)), is_scalar=True)
+
+
+def lifted(segment: Segment, value: Any, dtype: Any) -> Tensor:
+    """A number as a 0-d tensor, one for each formula and dtype."""
+    key = (code_of(segment, value), dtype)
+    if key not in segment.lifted:
+        segment.lifted[key] = lift(segment, value, dtype)
+    return segment.lifted[key]
+
+
+def lift(segment: Segment, value: Any, dtype: Any) -> Tensor:
+    """A 0-d tensor that every call makes of the number."""
+    guards = segment.guards
+    wrap = guards.bind(_zero_d, "zero_d")
+    local = guards.let("number", f"{wrap}({code_of(segment, value)}, {guards.bind(dtype.numpy, 'dtype')})")
+    handle = _zero_d(plain_of(value), dtype.numpy)
+    segment.values.append(handle)
+    guards.outside.append(local)
+    segment.trace.know(Known(handle, "input", _text(value), local, len(guards.outside) - 1))
+    return handle
+
+
+def _zero_d(value: Any, dtype: Any) -> Tensor:
+    return Tensor._wrap(np.asarray(value, dtype))
+
+
+def render_in(segment: Segment, value: Any) -> str:
+    return code_of(segment, value) if is_symbol(value) else render(value, lambda part: "")
+
+
+def _text(value: Any) -> str:
+    """The formula in the user's words."""
+    return render(value, lambda part: part.source.text) if is_symbol(value) else repr(value)

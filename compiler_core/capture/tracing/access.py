@@ -1,0 +1,430 @@
+"""Variables and attributes: reading them guards what they hold; changing those from outside is recorded.
+
+In: frames, owners, names. Out: the values, or `Enter` where a property, `__getattr__` or `__setattr__` of the program's
+runs. Attribute lookup follows `object.__getattribute__` (Python's Data Model, "Invoking Descriptors").
+Own attributes are looked at as items of `owner.__dict__`, so that both spellings see each other's changes.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+from compiler_core.bytecode.frame import Frame
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture import polyfills
+from compiler_core.capture.kinds import key_of, own_attributes
+from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.outside import Lazy, Outside
+from compiler_core.capture.sources import Attribute, Bound, CellContents, InDict, Item, Raw, Source, Variable
+from compiler_core.capture.tracing.base import Base
+from compiler_core.location import is_ours
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.tensor.tensor import Tensor
+
+_ABSENT = object()
+REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+C_METHODS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
+
+
+class Access(Base):
+    """See the head of this file."""
+
+    # -- variables
+
+    def load_fast(self, frame: Frame, slot: int) -> Any:
+        value = frame.locals[slot]
+        if type(value) is Lazy:
+            value = frame.locals[slot] = self.segment.load(value.source, value.value)
+        return value
+
+    def load_cell(self, frame: Frame, slot: int) -> Any:
+        cell: CellType = frame.locals[slot]
+        value = cell.cell_contents  # an empty cell raises, as the machine expects
+        if type(value) is Lazy:
+            cell.cell_contents = value = self.segment.load(value.source, value.value)
+            return value
+        known = self.segment.find(cell)
+        if known is None:
+            return value
+        if (id(cell), "contents") in self.segment.written:
+            return self.segment.written[id(cell), "contents"]
+        return self.segment.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
+
+    def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
+        cell: CellType = frame.locals[slot]
+        if self.segment.is_outside(cell):
+            cell.cell_contents = self.plain(value)
+            self.segment.effect(setattr, cell, "cell_contents", value)
+            self.segment.written[id(cell), "contents"] = value
+        else:
+            cell.cell_contents = value
+
+    def delete_cell(self, frame: Frame, slot: int) -> None:
+        cell: CellType = frame.locals[slot]
+        if self.segment.is_outside(cell):
+            raise Break("a variable of an outer function is deleted")
+        del cell.cell_contents
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        namespace = frame.globals
+        key = (id(namespace), name)
+        if key in self.globals_seen:
+            return self.globals_seen[key]
+        if name in namespace:
+            value = namespace[name]
+            if key not in self.segment.written:
+                root = Bound(namespace, "globals")
+                fixed = is_ours(frame.code.co_filename)  # our own modules' names stay what they are
+                value = self.segment.load(Variable(root, name), value, fixed=fixed)
+            else:
+                value = self.segment.written[key]
+        elif name in frame.builtins:
+            value = frame.builtins[name]
+            if not is_ours(frame.code.co_filename):
+                local = self.segment.local(Bound(namespace, "globals"))
+                self.segment.require(f"{name!r} not in {local}", f"no global {name!r} hides the builtin")
+        else:
+            local = self.segment.local(Bound(namespace, "globals"))
+            self.segment.require_once(f"{name!r} not in {local}", f"there is no global {name!r}")
+            raise NameError(f"name '{name}' is not defined", name=name)
+        self.globals_seen[key] = value
+        return value
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        namespace = frame.globals
+        self.segment.identify(Bound(namespace, "globals"), namespace, fixed=True)
+        self.segment.before_change(namespace)
+        namespace[name] = self.plain(value)
+        self.segment.effect(dict.__setitem__, namespace, name, value)
+        self.segment.written[id(namespace), name] = value
+        self.segment.note_numbers(namespace, (value,))
+        self.globals_seen[id(namespace), name] = value
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        raise Break(f"the global {name!r} is deleted")
+
+    def load_name(self, frame: Frame, name: str) -> Any:
+        if frame.namespace is not None and name in frame.namespace:
+            return frame.namespace[name]
+        return self.load_global(frame, name)
+
+    def store_name(self, frame: Frame, name: str, value: Any) -> None:
+        if frame.namespace is None:
+            self.store_global(frame, name, value)
+        else:
+            frame.namespace[name] = value
+
+    def delete_name(self, frame: Frame, name: str) -> None:
+        raise Break(f"the name {name!r} is deleted")
+
+    # -- reading attributes
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, Tensor):
+            return self._tensor_attr(owner, name)
+        if type(owner) is ModuleType:
+            return self._python_module_attr(owner, name)
+        if isinstance(owner, type):
+            return self._class_attr(owner, name)
+        if type(owner) is super:
+            proxy: Any = owner
+            return self.load_super_attr(proxy.__thisclass__, proxy.__self__, name)
+        owner = self.inner(owner)
+        return self._instance_attr(owner, name)
+
+    def _instance_attr(self, owner: Any, name: str) -> Any:
+        reader = lookup(type(owner), "__getattribute__")[0]
+        if isinstance(reader, FunctionType):
+            return self.call(reader, (owner, name), {})
+        return self.plain_attr(owner, name)
+
+    def plain_attr(self, owner: Any, name: str) -> Any:
+        """`object.__getattribute__`, and `__getattr__` after it."""
+        cls = type(owner)
+        known = self.segment.find(owner)
+        found, base = lookup(cls, name)
+        if found is not _ABSENT and is_data_descriptor(found):
+            return self._described(owner, known, name, found, base)
+        own = own_attributes(owner)
+        if own is not None and name in own:
+            if known is None:
+                return own[name]
+            return self.segment.read_attribute(owner, known, own_source(known, name), name, own[name])
+        if found is not _ABSENT:
+            if known is not None:
+                self.segment.absent(known, name)
+            return self._described(owner, known, name, found, base)
+        if known is not None:
+            self.segment.absent(known, name)
+        return self._missing_attr(owner, known, name)
+
+    def _missing_attr(self, owner: Any, known: Outside | None, name: str) -> Any:
+        """Neither the object nor its class has the attribute."""
+        if is_module(owner):
+            for registry in REGISTRIES:
+                held = vars(owner).get(registry)
+                if held is not None and name in held:
+                    return self._registered(owner, known, registry, name, held)
+        fallback = lookup(type(owner), "__getattr__")[0]
+        if isinstance(fallback, FunctionType):
+            return self.call(fallback, (owner, name), {})
+        return getattr(owner, name)  # raises what Python says
+
+    def _registered(self, owner: Any, known: Outside | None, registry: str, name: str, held: Any) -> Any:
+        """A parameter, buffer or child of a module: `Module.__getattr__` in one step, if it is ours."""
+        fallback = lookup(type(owner), "__getattr__")[0]
+        if not is_ours(fallback.__code__.co_filename):
+            return self.call(fallback, (owner, name), {})
+        if known is None:
+            return held[name]
+        if (id(held), name) in self.segment.written:
+            return self.segment.written[id(held), name]
+        source = Item(InDict(known.source, registry), name)
+        return self.segment.read_attribute(owner, known, source, name, held[name])
+
+    def _described(self, owner: Any, known: Outside | None, name: str, found: Any, base: type) -> Any:
+        """The class attribute `found`, bound to `owner`."""
+        if isinstance(found, FunctionType):
+            return MethodType(self._of_class(base, name, found), owner)
+        if isinstance(found, property):
+            getter = self._of_class(base, name, found).fget
+            if getter is None:
+                return getattr(owner, name)
+            return self.call(self.part(found, "fget"), (owner,), {})
+        if isinstance(found, classmethod):
+            return MethodType(self.part(self._of_class(base, name, found), "__func__"), type(owner))
+        if isinstance(found, staticmethod):
+            return self.part(self._of_class(base, name, found), "__func__")
+        if isinstance(found, functools.cached_property):
+            found = self._of_class(base, name, found)
+            return self.call(polyfills.cached, (owner, found.attrname, self.part(found, "func")), {})
+        if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)):
+            return self._in_slot(owner, known, name)
+        getter = lookup(type(found), "__get__")[0]
+        if isinstance(getter, FunctionType):
+            return self.call(getter, (self._of_class(base, name, found), owner, type(owner)), {})
+        if getter is _ABSENT:
+            return self._of_class(base, name, found)
+        value = getattr(owner, name)
+        if known is None or isinstance(found, C_METHODS):
+            return value
+        return self.segment.load(Attribute(known.source, name), value)  # what a descriptor written in C gives
+
+    def _in_slot(self, owner: Any, known: Outside | None, name: str) -> Any:
+        value = getattr(owner, name)
+        if known is None or name == "__class__":
+            return value
+        if key_of(owner, name) in self.segment.written:
+            return self.segment.written[key_of(owner, name)]
+        if isinstance(owner, FunctionType) and name in ("__globals__", "__code__", "__dict__"):
+            return self.segment.load(Attribute(known.source, name), value)
+        fixed = known.fixed and (name == "__dict__" or is_frozen(owner))
+        return self.segment.load(Attribute(known.source, name), value, fixed=fixed)
+
+    def part(self, owner: Any, name: str) -> Any:
+        """An attribute that never changes, of a descriptor, a bound method or a partial."""
+        value = getattr(owner, name)
+        known = self.segment.find(owner)
+        return value if known is None else self.segment.load(Attribute(known.source, name), value, fixed=known.fixed)
+
+    def _of_class(self, base: type, name: str, found: Any) -> Any:
+        """An attribute of a class: guarded, unless the class is ours or written in C."""
+        key = (id(base), name)
+        if key not in self.class_seen:
+            source = Item(Attribute(Bound(base, base.__name__), "__dict__"), name)
+            written = self.segment.written.get((id(base), name), _ABSENT)
+            if written is not _ABSENT:
+                return written
+            if isinstance(found, (property, staticmethod, classmethod, functools.cached_property)):
+                self.segment.identify(source, found, fixed=is_fixed_class(base))
+                self.class_seen[key] = found
+            else:
+                self.class_seen[key] = self.segment.load(source, found, fixed=is_fixed_class(base))
+        return self.class_seen[key]
+
+    def _tensor_attr(self, owner: Tensor, name: str) -> Any:
+        known = self.segment.find(owner)
+        if known is not None:
+            if key_of(owner, name) in self.segment.written:
+                return self.segment.written[key_of(owner, name)]
+            if name in ("grad", "_grad"):
+                return self.segment.load(Attribute(known.source, name), owner._grad)
+            if name in vars(owner):
+                return self.segment.load(InDict(known.source, name), vars(owner)[name])
+        found, _ = lookup(type(owner), name)
+        if isinstance(found, FunctionType):
+            return MethodType(found, owner)
+        getter = found.fget if isinstance(found, property) else None
+        if isinstance(getter, FunctionType) and not is_ours(getter.__code__.co_filename):
+            return self.call(getter, (owner,), {})
+        if found is _ABSENT and known is not None:
+            self.segment.require(
+                f"{name!r} not in {self.segment.local(known.source)}.__dict__", f"{known.source.text}.{name} is not set"
+            )
+        return self.native(getattr, owner, name)
+
+    def _python_module_attr(self, owner: ModuleType, name: str) -> Any:
+        table = vars(owner)
+        if name not in table:
+            return getattr(owner, name)  # a module's __getattr__ (lazy names), or an error
+        key = (id(table), name)
+        if key in self.segment.written:
+            return self.segment.written[key]
+        if key not in self.globals_seen:
+            source = Variable(Bound(table, owner.__name__), name)
+            fixed = owner.__name__.partition(".")[0] == "numpy"
+            self.globals_seen[key] = self.segment.load(source, table[name], fixed=fixed)
+        return self.globals_seen[key]
+
+    def _class_attr(self, cls: type, name: str) -> Any:
+        meta, _ = lookup(type(cls), name)
+        if meta is not _ABSENT and is_data_descriptor(meta):
+            return (
+                self._described(cls, None, name, meta, type(cls)) if isinstance(meta, property) else getattr(cls, name)
+            )
+        found, base = lookup(cls, name)
+        if found is _ABSENT:
+            if isinstance(meta, FunctionType):
+                return MethodType(meta, cls)
+            fallback = lookup(type(cls), "__getattr__")[0]
+            if isinstance(fallback, FunctionType) and not hasattr(cls, name):
+                return self.call(fallback, (cls, name), {})
+            return getattr(cls, name)
+        value = self._of_class(base, name, found)
+        if isinstance(found, staticmethod):
+            return self.part(value, "__func__")
+        if isinstance(found, classmethod):
+            return MethodType(self.part(value, "__func__"), cls)
+        getter = lookup(type(found), "__get__")[0]
+        if isinstance(getter, FunctionType) and not isinstance(found, functools.cached_property):
+            return self.call(getter, (value, None, cls), {})
+        return value if isinstance(found, FunctionType) or getter is _ABSENT else getattr(cls, name)
+
+    def load_super_attr(self, cls: type, self_: Any, name: str) -> Any:
+        start = self_ if isinstance(self_, type) and cls in self_.__mro__ else type(self_)
+        order = start.__mro__
+        for base in order[order.index(cls) + 1 :]:
+            if name in vars(base):
+                found = vars(base)[name]
+                if start is self_:
+                    return self._from_super_of_class(base, start, name, found)
+                return self._described_super(self_, base, name, found, super(cls, self_))
+        return getattr(super(cls, self_), name)
+
+    def _described_super(self, owner: Any, base: type, name: str, found: Any, proxy: Any) -> Any:
+        if isinstance(found, (FunctionType, property, classmethod, staticmethod)):
+            return self._described(owner, self.segment.find(owner), name, found, base)
+        return getattr(proxy, name)
+
+    def _from_super_of_class(self, base: type, start: type, name: str, found: Any) -> Any:
+        value = self._of_class(base, name, found)
+        if isinstance(found, classmethod):
+            return MethodType(self.part(value, "__func__"), start)
+        if isinstance(found, staticmethod):
+            return self.part(value, "__func__")
+        return value if isinstance(found, FunctionType) else getattr(base, name)
+
+    # -- changing attributes
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> Any:
+        owner = self.inner(owner)
+        cls = type(owner)
+        if cls is TracedArray:
+            raise Break(f"ndarray.{name} is assigned")
+        writer = lookup(cls, "__setattr__")[0]
+        if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
+            return self.call(writer, (owner, name, value), {})
+        found, _ = lookup(cls, name)
+        if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):
+            return self.call(found.fset, (owner, value), {})
+        setter = _ABSENT if found is _ABSENT else lookup(type(found), "__set__")[0]
+        if isinstance(setter, FunctionType):
+            return self.call(setter, (found, owner, value), {})
+        return self.set_attribute(setattr, owner, name, value)
+
+    def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
+        """`function(owner, name, value)` (setattr, or what it calls): done, and recorded for owners from outside."""
+        if not self.segment.is_outside(owner):
+            if isinstance(owner, type):
+                raise Break("an attribute of a class is assigned")
+            self.handing_on(function, owner, name, value)
+            return
+        own = own_attributes(owner)
+        if own is not None:
+            self.segment.before_change(own)
+        self.handing_on(function, owner, name, self.plain(value))
+        self.segment.change_attribute(owner, name, value, function, name, value)
+        self.class_seen.pop((id(owner), name), None)
+        if is_module(owner):  # what its registries were given before is not what they hold now
+            for registry in REGISTRIES:
+                held = vars(owner).get(registry, ())
+                if name in held:
+                    self.segment.written[id(held), name] = value
+
+    def delete_attr(self, owner: Any, name: str) -> Any:
+        remover = lookup(type(owner), "__delattr__")[0]
+        if isinstance(remover, FunctionType) and not is_ours(remover.__code__.co_filename):
+            return self.call(remover, (owner, name), {})
+        known = self.segment.find(owner)
+        if known is not None:
+            raise Break(f"the attribute {name!r} of {known.source.text} is deleted")
+        delattr(owner, name)
+        return None
+
+
+def lookup(cls: type, name: str) -> tuple[Any, type]:
+    """What the class or a base defines under `name`, and which of them; (_ABSENT, cls) if none does."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name], base
+    return _ABSENT, cls
+
+
+def own_source(known: Outside, name: str) -> Source:
+    """Where an object's own attribute is, without running a `__getattribute__` of the program's."""
+    if isinstance(type(known.thing).__getattribute__, FunctionType):
+        return Item(Raw(known.source, own_attributes), name)
+    return InDict(known.source, name)
+
+
+def is_data_descriptor(found: Any) -> bool:
+    kind = type(found)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def is_frozen(owner: Any) -> bool:
+    """Whether an object's slots are never set again: a frozen dataclass of ours."""
+    facts = getattr(type(owner), "__dataclass_params__", None)
+    ours = type(owner).__module__.split(".")[0] in ("compiler_core", "distcompile")
+    return ours and facts is not None and facts.frozen
+
+
+def is_fixed_class(cls: type) -> bool:
+    """Whether a class's attributes stay what they are: it is written in C, or ours."""
+    if not cls.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE
+        return True
+    return cls.__module__.split(".")[0] in ("compiler_core", "enum", "collections", "functools")
+
+
+ABSENT = _ABSENT
+
+
+def _name_of_slot(code: CodeType, slot: int) -> str:
+    """What a slot of `Frame.locals` is called."""
+    cells = [name for name in code.co_cellvars if name not in code.co_varnames]
+    return (*code.co_varnames, *cells, *code.co_freevars)[slot]

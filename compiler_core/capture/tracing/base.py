@@ -1,0 +1,120 @@
+"""What all parts of the tracing semantics share: the segment, native calls under the trace, and each other's methods.
+
+In: a segment. Out: `Base`, whose abstract methods the other parts define.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from compiler_core.bytecode.frame import Frame
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.arguments import IDENTIFIED
+from compiler_core.capture.arrays import is_opaque
+from compiler_core.capture.module_protocol import unwrapped
+from compiler_core.capture.segment import Segment
+from compiler_core.capture.sources import Bound
+from compiler_core.capture.symbols import plain_parts, specialised
+from compiler_core.errors import GraphBreak
+from compiler_core.tensor.tensor import Tensor
+
+OPAQUE = "an array that is not traced is used"
+
+
+class Base:
+    """machine: set by the machine that uses these semantics."""
+
+    machine: Any
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.globals_seen: dict[tuple[int, str], Any] = {}
+        self.in_method = False  # of a tensor
+        self.class_seen: dict[tuple[int, str], Any] = {}
+
+    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`function(*args, **kwargs)` as it is, under the trace. Raises Break, with nothing done, if it cannot."""
+        if any(map(is_opaque, args)) or any(map(is_opaque, kwargs.values())):
+            raise Break(OPAQUE)
+        return self.handing_on(function, *args, **kwargs)
+
+    def handing_on(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`native`, of a function that keeps its arguments, and looks into none."""
+        trace = self.segment.trace
+        before = len(trace.body)
+        mark, breaks = trace.mark(), GraphBreak.made()
+        try:
+            result = function(*args, **kwargs)
+        except GraphBreak as why:
+            trace.rollback(mark)
+            raise Break(why.what, why.remedy) from why
+        if GraphBreak.made() != breaks:
+            trace.rollback(mark)
+            raise Break("a graph break was caught by what was called")
+        if len(trace.body) > before and not self.in_method:
+            self.segment.operations.append(getattr(function, "__name__", type(function).__name__))
+        return result
+
+    def inner(self, thing: Any) -> Any:
+        """What a compiled function or module was made of; anything else is itself."""
+        original = unwrapped(thing)
+        if original is not thing:
+            known = self.segment.find(thing)
+            if known is not None:
+                self.segment.load(Bound(original, known.source.text), original, fixed=True)
+        return original
+
+    def plain(self, value: Any) -> Any:
+        """`value` without what only capture knows: what an object from outside may hold."""
+        return self.segment.arrays.itself(plain_parts(value))
+
+    def specialise(self, value: Any) -> Any:
+        """A number of the program's as a constant, guarded: for whoever needs its value."""
+        return specialised(self.segment, value)
+
+    # -- defined by the other parts
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        raise NotImplementedError
+
+    def plain_attr(self, owner: Any, name: str) -> Any:
+        raise NotImplementedError
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> Any:
+        raise NotImplementedError
+
+    def delete_attr(self, owner: Any, name: str) -> Any:
+        raise NotImplementedError
+
+    def load_fast(self, frame: Frame, slot: int) -> Any:
+        raise NotImplementedError
+
+    def part(self, owner: Any, name: str) -> Any:
+        raise NotImplementedError
+
+    def iterate(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+    def current_frame(self) -> Frame:
+        """The innermost frame."""
+        frame: Frame = self.machine.frames[-1]
+        return frame
+
+
+def is_shared(result: Any) -> bool:
+    """Whether the result of a native call is an object of some class that was there before: nobody guards it."""
+    if (
+        not hasattr(result, "__dict__")
+        or hasattr(result, "__next__")
+        or isinstance(result, (Tensor, *IDENTIFIED, BaseException))
+    ):
+        return False
+    return sys.getrefcount(result) > 3  # this function's, the caller's, and getrefcount's own

@@ -1,0 +1,349 @@
+"""Rules for builtins whose answer depends on more than a native call sees, or that call the program's code.
+
+In: the semantics and a call's arguments. Out: its result, or Enter of a polyfill. `RULES`: callable -> rule.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import copy
+import functools
+import importlib
+import itertools
+import sys
+from collections.abc import Callable
+from types import BuiltinMethodType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.bytecode.frame import Enter
+from compiler_core.bytecode.native import advance_generator
+from compiler_core.bytecode.reflection import zero_argument_super
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture import polyfills
+from compiler_core.capture.arrays import is_opaque
+from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
+from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.outside import Lazy
+from compiler_core.capture.symbols import PLAIN, converted, is_symbol
+from compiler_core.capture.tracing.items import Step, is_interpreted
+from compiler_core.config import config
+from compiler_core.numpy_trace.array import TracedArray, numpy_of
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.function_calls import finish
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.tracing.calls import Calls
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+_NATIVE_ITERABLES = (*CONTAINERS, dict, str, bytes, range)
+
+
+def _length(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    (owner,) = map(semantics.specialise, args)
+    if isinstance(owner, (*CONTAINERS, dict)) and semantics.method_of(owner, "__len__") is None:
+        semantics.segment.read_length(owner)
+        return len(owner)
+    if isinstance(owner, Tensor) or is_opaque(owner):
+        return semantics.native(len, owner)
+    method = semantics.method_of(owner, "__len__")
+    if method is not None:
+        return semantics.call(method, (owner,), {})
+    semantics.segment.read_data(owner)
+    return len(owner)
+
+
+def _getattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 3:
+        return semantics.call(polyfills.getattr_default, args, {})
+    owner, name = args
+    return semantics.load_attr(owner, semantics.specialise(name))
+
+
+def _hasattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    owner, name = args
+    if isinstance(owner, Tensor) and not semantics.segment.is_outside(owner):
+        return hasattr(owner, name)
+    return semantics.call(polyfills.hasattr_, args, {})
+
+
+def _setattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return semantics.store_attr(*args)
+
+
+def _delattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return semantics.delete_attr(*args)
+
+
+def _isinstance(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    owner, kinds = args
+    if not isinstance(kinds, tuple):
+        check = semantics.method_of(kinds, "__instancecheck__")
+        known = ("abc", "enum", "typing", "collections.abc")
+        if check is not None and type(kinds).__module__ not in known and not is_frozen(check):
+            return semantics.native(isinstance, owner, kinds)
+    return isinstance(owner, kinds)
+
+
+def is_frozen(function: Any) -> bool:
+    """Whether a function of the modules that CPython itself is started with."""
+    return bool(function.__code__.co_filename.startswith("<frozen"))
+
+
+def _iter(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return semantics.call(polyfills.iter_until, args, {})
+    return semantics.iterate(*args)
+
+
+def _next(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if is_interpreted(args[0]):
+        if semantics.segment.is_outside(args[0]):
+            raise Step("a generator from outside is advanced")
+        return advance_generator(*args)
+    polyfill = polyfills.next_default if len(args) == 2 else polyfills.next_plain
+    return semantics.call(polyfill, args, {})
+
+
+def _callable(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return callable(*args)
+
+
+def _type(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        if type(args[0]) is TracedArray:
+            return args[0].__class__
+        return PLAIN.get(type(args[0]), type(args[0]))
+    raise Break("a class is made")
+
+
+def _converting(kind: type) -> Any:
+    """A rule for int, float and str: of a symbol they are symbols."""
+
+    def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+        if len(args) == 1 and not kwargs:
+            (value,) = args
+            if (
+                is_symbol(value)
+                and (kind is not int or not isinstance(value, str))
+                and (kind is not float or not isinstance(value, str))
+            ):
+                return converted(kind, value)
+            name = {int: "__int__", float: "__float__", str: "__str__"}[kind]
+            if kind is str and (isinstance(value, Tensor) or not is_constant(value)):
+                return semantics.format(value, "s", "")
+            if semantics.program_method(value, name) is not None:
+                return semantics.call(semantics.load_attr(value, name), (), {})
+            if isinstance(value, Tensor):
+                return semantics.native(kind, value)
+        return semantics.call_pure(kind, args, kwargs)
+
+    return rule
+
+
+def _bool(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return semantics.truth(*args) if args else False
+
+
+def _repr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return semantics.format(args[0], "r", "")
+
+
+def _vars(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1:
+        raise Break("vars() without an argument")
+    return semantics.load_attr(args[0], "__dict__")
+
+
+def _dict(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if args and isinstance(args[0], dict) and semantics.segment.is_outside(args[0]):
+        semantics.segment.read_whole(args[0])
+    elif args and (semantics.runs_python(args[0]) or semantics.program_method(args[0], "keys") is not None):
+        return semantics.call(polyfills.dict_, (args[0], kwargs), {})
+    elif args and isinstance(args[0], CONTAINERS):
+        semantics.read_all(args, {})
+    return dict(*args, **kwargs)
+
+
+def _ignored(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return None
+
+
+def _id(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    known = semantics.segment.find(args[0])
+    if known is not None and known.fixed:
+        return id(args[0])
+    raise Break("id() of an object, which another call's will not have")
+
+
+def _hash(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    (owner,) = args
+    if is_constant(owner) or isinstance(owner, (type, tuple)):
+        return hash(owner)
+    method = semantics.program_method(owner, "__hash__")
+    if method is None:
+        raise Break("hash() of an object, which another call's will not have")
+    return semantics.call(method, (owner,), {})
+
+
+def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function: bool = False) -> Any:
+    """A rule: natively where nothing of the program's runs, else the polyfill. takes_function: its first argument."""
+
+    def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+        given = list(kwargs.values())
+        iterables = args[1:] if takes_function else args
+        called = [value for value in (*args, *given) if _is_of_program(value)]
+        if called or any(_runs(semantics, value) for value in iterables):
+            return semantics.call(polyfill, args, kwargs)
+        for value in iterables:
+            if function in _COMPARING or function in _HASHING:
+                semantics.segment.read_deeply(value)
+            elif isinstance(value, (*CONTAINERS, dict)) and semantics.segment.is_outside(value):
+                semantics.segment.read_whole(value)
+        return semantics.native(function, *map(semantics.specialise, args), **kwargs)
+
+    def _runs(semantics: Calls, value: Any) -> bool:
+        if isinstance(value, _NATIVE_ITERABLES):
+            return _holds_program_objects(semantics, value) and function in _COMPARING
+        if is_constant(value):
+            return False
+        iterates = hasattr(value, "__next__") or semantics.method_of(value, "__iter__") is not None
+        return iterates and semantics.runs_python(value)
+
+    return rule
+
+
+def _holds_program_objects(semantics: Calls, items: Any) -> bool:
+    names = ("__lt__", "__gt__", "__add__", "__radd__", "__bool__")
+    return not isinstance(items, (str, bytes, range)) and any(
+        semantics.program_method(item, name) is not None for item in items for name in names
+    )
+
+
+def _is_of_program(value: Any) -> bool:
+    """Whether a function of the program's, something else that is called through Python, or a container's method."""
+    if isinstance(value, BuiltinMethodType) and isinstance(value.__self__, (*CONTAINERS, dict)):
+        return True
+    return isinstance(value, (FunctionType, MethodType, functools.partial, *GETTERS)) or is_module(value)
+
+
+def _deepcopy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs and _is_plain_data(args[0]):
+        semantics.segment.read_deeply(args[0])
+        return copy.deepcopy(semantics.specialise(args[0]))
+    return Enter(semantics.enter(copy.deepcopy, args, kwargs))  # type: ignore[arg-type]
+
+
+def _is_plain_data(value: Any, depth: int = 0) -> bool:
+    """Whether constants, in containers of Python's own."""
+    if type(value) in (list, tuple, set, frozenset):
+        return depth < 8 and all(_is_plain_data(item, depth + 1) for item in value)
+    if type(value) is dict:
+        return depth < 8 and all(_is_plain_data(item, depth + 1) for pair in value.items() for item in pair)
+    return is_constant(value)
+
+
+def _import_module(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    name = args[0] if args else kwargs.get("name")
+    if name not in sys.modules or len(args) + len(kwargs) != 1:
+        raise Break(f"the module {name!r} is imported")
+    return sys.modules[name]
+
+
+def _super(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        return super(*args)
+    frame = semantics.current_frame()
+    if type(frame.locals[0]) is Lazy:
+        semantics.load_fast(frame, 0)
+    return zero_argument_super(frame, args, kwargs)
+
+
+def _outside_reading(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    raise Break("the variables of a frame are asked for")
+
+
+_HASHING = (set, frozenset)
+_COMPARING = (builtins.max, builtins.min, builtins.sorted, builtins.sum, builtins.any, builtins.all)
+
+
+def _finish_function(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    """The end of a call of an autograd.Function: numbers that its context holds are constants from here on."""
+    _, ctx, *_ = args
+    if semantics.segment.is_outside(ctx):
+        raise Break("a graph break in the forward of an autograd.Function")
+
+    def specialised(value: Any) -> Any:
+        return tuple(map(specialised, value)) if type(value) is tuple else semantics.specialise(value)
+
+    for name, value in vars(ctx).items():
+        setattr(ctx, name, specialised(value))
+    return semantics.native(finish, *args)
+
+
+def _numpy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return semantics.native(numpy_of if config.trace_numpy else Tensor.numpy, *args, **kwargs)
+
+
+def _places_in_order(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    semantics.check_order(args[0])
+    return semantics.native(polyfills.places_in_order, *map(semantics.specialise, args))
+
+
+RULES: dict[Any, Any] = {
+    polyfills.places_in_order: _places_in_order,
+    finish: _finish_function,
+    Tensor.numpy: _numpy,
+    len: _length,
+    getattr: _getattr,
+    hasattr: _hasattr,
+    setattr: _setattr,
+    delattr: _delattr,
+    isinstance: _isinstance,
+    iter: _iter,
+    next: _next,
+    type: _type,
+    vars: _vars,
+    dict: _dict,
+    id: _id,
+    hash: _hash,
+    super: _super,
+    copy.deepcopy: _deepcopy,
+    collections._count_elements: lambda s, args, kwargs: s.call(polyfills.count_elements, args, kwargs),  # type: ignore[attr-defined]
+    callable: _callable,
+    itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills.accumulate),
+    itertools.takewhile: _by_polyfill(itertools.takewhile, polyfills.takewhile, takes_function=True),
+    itertools.dropwhile: _by_polyfill(itertools.dropwhile, polyfills.dropwhile, takes_function=True),
+    itertools.filterfalse: _by_polyfill(itertools.filterfalse, polyfills.filterfalse, takes_function=True),
+    itertools.groupby: _by_polyfill(itertools.groupby, polyfills.groupby),
+    itertools.chain: _by_polyfill(itertools.chain, polyfills.chain),
+    itertools.islice: _by_polyfill(itertools.islice, polyfills.islice),
+    importlib.import_module: _import_module,
+    int: _converting(int),
+    float: _converting(float),
+    str: _converting(str),
+    bool: _bool,
+    repr: _repr,
+    current_trace: lambda semantics, args, kwargs: current_trace(),
+    locals: _outside_reading,
+    globals: _outside_reading,
+    object.__init_subclass__: _ignored,
+    any: _by_polyfill(any, polyfills.any_),
+    all: _by_polyfill(all, polyfills.all_),
+    sum: _by_polyfill(sum, polyfills.sum_),
+    max: _by_polyfill(max, polyfills.max_),
+    min: _by_polyfill(min, polyfills.min_),
+    sorted: _by_polyfill(sorted, polyfills.sorted_),
+    enumerate: _by_polyfill(enumerate, polyfills.enumerate_),
+    zip: _by_polyfill(zip, polyfills.zip_),
+    map: _by_polyfill(map, polyfills.map_, takes_function=True),
+    filter: _by_polyfill(filter, polyfills.filter_, takes_function=True),
+    list: _by_polyfill(list, polyfills.list_),
+    tuple: _by_polyfill(tuple, polyfills.tuple_),
+    set: _by_polyfill(set, polyfills.set_),
+    frozenset: _by_polyfill(frozenset, polyfills.frozenset_),
+    functools.reduce: _by_polyfill(functools.reduce, polyfills.reduce_, takes_function=True),
+    itertools.starmap: _by_polyfill(itertools.starmap, polyfills.starmap, takes_function=True),
+}

@@ -1,0 +1,448 @@
+"""Calls: entered, run natively under the trace, answered by a rule of this file's, or a graph break.
+
+In: a callable and its arguments. Out: the result, or `Enter`. Python functions are entered or run natively as `policy`
+says; classes are made step by step; methods of containers go to `items.py`; builtins have rules (`builtin_rules.py`);
+of what else is written in C, functions that only compute (`PURE`) are called natively, after all that their arguments
+hold was guarded. Everything else breaks the graph: it is then called once, as it is, between two segments.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import random
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    CoroutineType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, ClassVar
+
+from compiler_core.bytecode.binding import make_frame
+from compiler_core.bytecode.frame import Enter, Frame
+from compiler_core.bytecode.native import call_generator
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture import policy, polyfills
+from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, own_attributes
+from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.outside import Lazy
+from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
+from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, is_symbol
+from compiler_core.capture.tracing.access import lookup
+from compiler_core.capture.tracing.base import is_shared
+from compiler_core.capture.tracing.items import Step, is_interpreted
+from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
+from compiler_core.capture.tracing.operators import OperatorSemantics
+from compiler_core.capture.tracing.pure import is_pure
+from compiler_core.location import is_ours
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.ops.registry import use_trace
+from compiler_core.tensor.tensor import Tensor
+
+DEEPEST = 200  # frames
+C_FUNCTIONS = (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    MethodWrapperType,
+    ClassMethodDescriptorType,
+)
+
+
+class Calls(OperatorSemantics):
+    """See the head of this file. rules: id of a callable -> what answers it:
+    rule(semantics, args, kwargs)."""
+
+    rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.segment.is_outside(args):  # `f(*args)` hands on the very tuple
+            self.segment.read_whole(args)
+        match policy.said(function):
+            case policy.Constant():
+                return self.call_constant(function, args, kwargs)
+            case policy.Replaced(by):
+                return self.call(by, args, kwargs)
+            case policy.Breaks(reason, remedy):
+                raise Break(reason, remedy)
+            case policy.Native():
+                return self.native(function, *map(self.specialise, args), **self.named(kwargs))
+        kind = type(function)
+        if is_numpys(function):
+            return call_numpy(self, function, args, kwargs)
+        if kind is FunctionType:
+            return self.call_function(function, args, kwargs)
+        if kind is MethodType:
+            inner, owner = self.part(function, "__func__"), self.part(function, "__self__")
+            if hasattr(type(owner), "materialize"):
+                raise Break(
+                    "a parameter without a shape cannot be compiled", "call the module with a first batch before"
+                )
+            if is_interpreted(owner):
+                if self.segment.is_outside(owner):
+                    raise Step("a generator from outside is advanced")
+                return call_generator(owner, function, args, kwargs)
+            if isinstance(owner, Tensor):
+                return self.call_method(inner, (owner, *args), kwargs)
+            return self.call(inner, (owner, *args), kwargs)
+        if isinstance(function, type):
+            return self.call_class(function, args, kwargs)
+        if isinstance(function, C_FUNCTIONS):
+            return self.call_c(function, args, kwargs)
+        if kind is functools.partial:
+            return self.call_partial(function, args, kwargs)
+        original = self.inner(function)
+        if original is not function:
+            return self.call(original, args, kwargs)
+        if isinstance(function, functools._lru_cache_wrapper):
+            return self.call_cached(function, args, kwargs)
+        if kind in GETTERS and len(args) == 1 and not kwargs:
+            return self.call_getter(function, *args)
+        method = lookup(kind, "__call__")[0]
+        if isinstance(method, FunctionType):
+            return self.call(self.load_attr(function, "__call__"), args, kwargs)
+        if is_pure(function):
+            return self.call_pure(function, args, kwargs)
+        raise Break(f"a call of a {kind.__module__}.{kind.__name__}")
+
+    def call_getter(self, getter: Any, owner: Any) -> Any:
+        """operator.attrgetter, itemgetter or methodcaller: what they get is read as if the program did."""
+        made, parts = getter.__reduce__()
+        if type(getter) is operator.attrgetter:
+            return self.call(polyfills.attributes, (owner, parts), {})
+        if type(getter) is operator.itemgetter:
+            return self.call(polyfills.items, (owner, parts), {})
+        if isinstance(made, functools.partial):
+            return self.call(polyfills.call_method, (owner, *made.args, parts, made.keywords), {})
+        return self.call(polyfills.call_method, (owner, parts[0], parts[1:], {}), {})
+
+    def call_method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A method of a tensor."""
+        self.in_method = True
+        try:
+            return self.call(function, args, kwargs)
+        finally:
+            self.in_method = False
+
+    def call_constant(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function of which its author says that it gives the same at every call (`assume_constant_result`)."""
+        with use_trace(None):
+            result = function(*map(self.specialise, args), **self.named(kwargs))
+        if not is_constant(result):
+            name = getattr(function, "__name__", "a constant")
+            self.segment.load(Bound(result, f"{name}()"), result, fixed=True)
+        return result
+
+    def call_cached(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function that caches its results: called for real, as its cache is; later calls' guards ask it again."""
+        known = self.segment.find(function)
+        if known is None or not known.fixed:
+            raise Break("a function that caches its results is made and called")
+        given = tuple(map(self._of_answer, args))
+        named = {name: self._of_answer(value) for name, value in kwargs.items()}
+        args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
+        with use_trace(None):
+            value = function(*args, **kwargs)
+        return self.segment.load(Answer(Bound(function, known.source.text), given, named), value)
+
+    def _of_answer(self, value: Any) -> Any:
+        """An argument of a cached function: its source, or a constant."""
+        value = self.specialise(value)
+        known = self.segment.find(value)
+        if known is not None and not isinstance(value, Tensor):
+            return known.source
+        if not is_key(value):
+            raise Break(f"a function that caches its results is given a {type(value).__name__}")
+        return value
+
+    def segment_part(self, owner: Any, name: str) -> Any:
+        known = self.segment.find(owner)
+        value = getattr(owner, name)
+        return value if known is None else self.segment.load(Attribute(known.source, name), value)
+
+    # -- Python functions
+
+    def call_function(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self.rules.get(id(function))
+        if rule is not None:
+            return rule(self, args, kwargs)
+        if args and type(args[0]) is TracedArray and is_ours(function.__code__.co_filename):
+            args = tuple(loaded(self, arg) for arg in args)
+            return self.native(function, *args, **{key: loaded(self, value) for key, value in kwargs.items()})
+        match policy.how(function):
+            case policy.Breaks(reason, remedy):
+                own = args and isinstance(args[0], random.Random) and not self.segment.is_outside(args[0])
+                if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
+                    self.read_all(args, kwargs)
+                    return self.native(function, *map(self.specialise, args), **kwargs)  # a generator of its own
+                told = "__graph_break__" in function.__dict__
+                raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy)
+            case policy.Native():
+                if function.__name__ == "__exit__":
+                    self._read_state(args[0])
+                self.read_all(args, kwargs)
+                result = self.native(function, *self.operands(function.__name__, args), **self.named(kwargs))
+                given = any(result is arg for arg in args)
+                if not given and is_shared(result) and not self.segment.is_outside(result):
+                    raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
+                return result
+        return Enter(self.enter(function, args, kwargs))
+
+    def _read_state(self, block: Any) -> None:
+        """What a block of ours from outside holds counts: the modes that it found, which it brings back, natively."""
+        if not self.segment.is_outside(block):
+            return
+        todo = [self.load_attr(block, name) for name in own_attributes(block) or ()]
+        while todo:
+            value = self.specialise(todo.pop())
+            if type(value) in (list, tuple):
+                self.segment.read_whole(value)
+                todo.extend(value)
+
+    def operands(self, name: str, args: tuple[Any, ...]) -> list[Any]:
+        """Arguments for a function of tensors: numbers that change from call to call are operands where they may be."""
+        if len(args) == 2 and name in LIFTED_METHODS and isinstance(args[0], Tensor) and is_symbol(args[1]):
+            return [args[0], beside_tensor(self.segment, args[1], args[0])]
+        return [self.specialise(arg) for arg in args]
+
+    def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {key: self.specialise(value) for key, value in kwargs.items()}
+
+    def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+        """A frame of `function`, with sources for what it brings along: defaults and closure."""
+        if len(self.machine.frames) > DEEPEST:
+            raise Break(f"calls nest deeper than {DEEPEST}")
+        frame: Frame = make_frame(function, args, kwargs)
+        known = self.segment.find(function)
+        if known is not None:
+            self._lazy_defaults(function, known, frame, len(args), kwargs)
+            if function.__code__.co_flags & inspect.CO_GENERATOR:  # its frame may outlive the segment
+                for slot in range(len(frame.locals)):
+                    self.load_fast(frame, slot)
+            for place, cell in enumerate(function.__closure__ or ()):
+                self.segment.identify_cell(Item(Attribute(known.source, "__closure__"), place), cell, known.fixed)
+        return frame
+
+    def _lazy_defaults(
+        self, function: FunctionType, known: Any, frame: Frame, given: int, kwargs: dict[str, Any]
+    ) -> None:
+        code = function.__code__
+        cells = set(code.co_cellvars)
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames
+        for place, value in enumerate(defaults):
+            slot = code.co_argcount - len(defaults) + place
+            if slot >= given and names[slot] not in kwargs and names[slot] not in cells:
+                frame.locals[slot] = self._later(code, Item(Attribute(known.source, "__defaults__"), place), value)
+        for name, value in (function.__kwdefaults__ or {}).items():
+            if name not in kwargs and name not in cells:
+                source = Item(Attribute(known.source, "__kwdefaults__"), name)
+                frame.locals[names.index(name)] = self._later(code, source, value)
+
+    def _later(self, code: CodeType, source: Source, value: Any) -> Any:
+        """A variable's value that is guarded when it is read; a generator may outlive the segment, so has it now."""
+        return self.segment.load(source, value) if code.co_flags & inspect.CO_GENERATOR else Lazy(source, value)
+
+    def call_partial(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner, given, named = (self.part(function, name) for name in ("func", "args", "keywords"))
+        if self.segment.is_outside(function):
+            self.segment.read_whole(given)
+            self.segment.read_whole(named)
+        return self.call(inner, (*given, *args), {**named, **kwargs})
+
+    # -- classes
+
+    def call_class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self.rules.get(id(cls))
+        if rule is not None:
+            return rule(self, args, kwargs)
+        maker = lookup(type(cls), "__call__")[0]
+        if isinstance(maker, FunctionType):
+            if type(cls).__module__ == "enum":
+                return self.native(cls, *map(self.specialise, args), **kwargs)
+            return self.call(maker, (cls, *args), kwargs)
+        if is_pure_class(cls):
+            return self.call_pure(cls, args, kwargs)
+        said = policy.said(cls)
+        if isinstance(said, policy.Breaks):
+            raise Break(said.reason, said.remedy)
+        return self._make(cls, args, kwargs)
+
+    def _make(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`type.__call__`: __new__, then __init__."""
+        new, _ = lookup(cls, "__new__")
+        init, _ = lookup(cls, "__init__")
+        if isinstance(new, staticmethod):
+            new = new.__func__
+        if isinstance(new, FunctionType):
+            return self.call(polyfills.make_by_new, (cls, new, init, args, kwargs), {})
+        if not isinstance(init, FunctionType):
+            for value in args:
+                if isinstance(value, (*CONTAINERS, dict)):
+                    self.segment.read_whole(value)
+                elif self.runs_python(value):
+                    raise Break(f"{cls.__name__}() of an iterator that runs the program's code")
+            if not is_plain_class(cls):
+                raise Break(f"a {cls.__name__} is made")
+            return self.native(cls, *args, **kwargs)
+        made = self.native(
+            cls.__new__, cls, *(() if new is object.__new__ else args), **({} if new is object.__new__ else kwargs)
+        )
+        entered = self.call(init, (made, *args), kwargs)
+        if isinstance(entered, Enter):
+            return Enter(entered.frame, "INSTANCE", (made,))
+        return made
+
+    # -- C functions
+
+    def call_c(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self.rules.get(id(function))
+        if rule is not None:
+            return rule(self, args, kwargs)
+        owner = getattr(function, "__self__", None)
+        if function_is_new(function):
+            return self.native(function, *args, **kwargs)
+        if owner is None or isinstance(owner, ModuleType):
+            if args and isinstance(function, (MethodDescriptorType, WrapperDescriptorType)):
+                bound = functools.partial(function, args[0])
+                return self.c_method(args[0], function.__name__, bound, args[1:], kwargs)
+        elif isinstance(owner, type):
+            if is_pure_class(owner):  # chain.from_iterable, dict.fromkeys
+                return self.call_pure(function, args, kwargs)
+        else:
+            if self.segment.is_outside(function):
+                owner = self.part(function, "__self__")
+            return self.c_method(owner, function.__name__, function, args, kwargs)
+        if is_pure(function):
+            return self.call_pure(function, args, kwargs)
+        raise Break(f"a call of {getattr(function, '__qualname__', function)!s}(), which is written in C")
+
+    def c_method(self, owner: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A method written in C, of `owner`. bound: calls it."""
+        if is_symbol(owner):
+            owner = self.specialise(owner)
+            bound = getattr(owner, name)
+        if isinstance(owner, ContextVar) and name == "get":
+            return self.context_variable(owner, args)
+        if isinstance(owner, Tensor):
+            self.read_all(args, kwargs)
+            return self.native(bound, *self.operands(name, (owner, *args))[1:], **self.named(kwargs))
+        if name in ("__init__", "__init_subclass__") and not args and not kwargs:
+            return None  # object.__init__
+        if name in ("__setattr__", "__delattr__", "__getattribute__"):
+            return self.raw_attribute(name, bound, owner, args)
+        if isinstance(owner, (list, dict, set, deque)):
+            return self.container_method(owner, name, args, kwargs)
+        if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
+            return bound(*args, **kwargs)
+        if isinstance(owner, random.Random) and not self.segment.is_outside(owner):
+            return self.native(bound, *args, **kwargs)
+        if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.is_outside(owner)):
+            raise Step("an iterator from outside is advanced")
+        if is_constant(owner) or isinstance(owner, (tuple, frozenset)) or is_pure_object(owner):
+            self.segment.read_deeply(owner)
+            return self.call_pure(bound, args, kwargs)
+        raise Break(f"a call of {type(owner).__name__}.{name}(), which is written in C")
+
+    def context_variable(self, variable: ContextVar[Any], args: tuple[Any, ...]) -> Any:
+        """`variable.get()`: guarded."""
+        try:
+            value = variable.get(*args)
+        except LookupError:
+            raise Break("a ContextVar that is not set is read") from None
+        self.segment.identify(Bound(variable, variable.name), variable, fixed=True)
+        return self.segment.load(Got(Bound(variable, variable.name), args), value)
+
+    def raw_attribute(self, name: str, bound: Any, owner: Any, args: tuple[Any, ...]) -> Any:
+        """object.__setattr__(owner, name, value) and its like: what the program's own method ends in."""
+        if name == "__setattr__":
+            return self.set_attribute(object.__setattr__, owner, *args)
+        if name == "__getattribute__":
+            return self.plain_attr(owner, *args)
+        if self.segment.is_outside(owner):
+            raise Break("an attribute is deleted")
+        return bound(*args)
+
+    def call_pure(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function that only computes: natively, after everything that it may read was guarded."""
+        args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
+        for value in (*args, *kwargs.values()):
+            if type(value) in (FunctionType, MethodType) and function is not functools.partial:
+                raise Break(f"{getattr(function, '__name__', function)}() calls a function of the program's")
+            if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
+                continue
+            if (self.segment.is_outside(value) and hasattr(value, "__next__")) or hides_program(self, value):
+                raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
+        self.read_all(args, kwargs)
+        return self.native(function, *args, **kwargs)
+
+
+def function_is_new(function: Any) -> bool:
+    """Whether a `__new__` of a class written in C whose making only computes."""
+    owner = getattr(function, "__self__", None)
+    return function.__name__ == "__new__" and isinstance(owner, type) and is_plain_class(owner)
+
+
+def hides_program(semantics: Calls, value: Any) -> bool:
+    """Whether a C function that is given `value` may run the program's code."""
+    if hasattr(value, "__next__"):
+        return semantics.runs_python(value)
+    return (
+        semantics.program_method(value, "__iter__") is not None
+        or semantics.program_method(value, "__len__") is not None
+    )
+
+
+PURE_CLASSES = frozenset(
+    {
+        *(int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, slice, object, deque),
+        *(functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller),
+        *(bytearray, memoryview, type, super, property, staticmethod, classmethod, enumerate, zip, reversed),
+    }
+)
+
+
+PURE_MODULES = frozenset({"itertools", "types", "collections", "decimal", "fractions", "datetime"})
+
+
+def is_heap_type(cls: type) -> bool:
+    """Whether a class was made by a class statement."""
+    return bool(cls.__flags__ & (1 << 9)) and not cls.__flags__ & (1 << 8)  # a heap type, and not an immutable one
+
+
+def is_pure_class(cls: type) -> bool:
+    """Whether a builtin class whose making only computes."""
+    return cls in PURE_CLASSES or (cls.__module__ in PURE_MODULES and not is_heap_type(cls))
+
+
+def is_plain_class(cls: type) -> bool:
+    """Whether making an instance of a class without an `__init__` in Python only computes."""
+    return (
+        issubclass(cls, (BaseException, list, dict, set, tuple, int, float, str, deque))
+        or cls.__new__ is object.__new__
+        or is_pure_class(cls)
+        or is_ours_class(cls)
+    )
+
+
+def is_ours_class(cls: type) -> bool:
+    return cls.__module__.split(".")[0] in ("compiler_core", "distcompile")
+
+
+def is_pure_object(owner: Any) -> bool:
+    """Whether an object's C methods only compute: patterns, ranges, dates, keys of dictionaries ..."""
+    module = type(owner).__module__
+    if module not in PURE_MODULES and module not in ("re", "builtins", "operator"):
+        return False
+    return not (isinstance(owner, (ModuleType, type)) or hasattr(owner, "fileno") or is_module(owner))

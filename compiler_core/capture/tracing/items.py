@@ -1,0 +1,415 @@
+"""Items and iteration: containers from outside are guarded as far as they are read, and their changes recorded.
+
+In: containers, keys. Out: items, iterators. An exact container, or one of a subclass that does not define the method in
+question, is handled here; the program's own `__getitem__`, `__iter__` ... are entered.
+Iterators from outside are not advanced under capture: the machine's caller does that, one step at a time (`Step`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from typing import Any
+
+from compiler_core.bytecode.frame import Enter
+from compiler_core.bytecode.generators import InterpretedGenerator
+from compiler_core.bytecode.semantics import STOP, Break
+from compiler_core.capture import polyfills
+from compiler_core.capture.arrays import is_opaque
+from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry
+from compiler_core.capture.symbols import is_symbol
+from compiler_core.capture.tracing.access import ABSENT, lookup
+from compiler_core.capture.tracing.base import OPAQUE, Base
+from compiler_core.capture.tracing.numpy_rules import is_indexed, item_of
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.tensor.tensor import Tensor
+
+WRITES: dict[type, set[str]] = {  # methods that change a container without reading it
+    list: {"append", "extend"},
+    deque: {"append", "appendleft", "extend", "extendleft"},
+    set: {"add", "update", "discard"},
+    dict: {"__setitem__", "update"},
+}
+CHANGES: dict[type, set[str]] = {  # methods that read and change it
+    list: {"insert", "pop", "remove", "clear", "sort", "reverse", "__setitem__", "__delitem__", "__iadd__", "__imul__"},
+    deque: {"pop", "popleft", "remove", "clear", "insert", "rotate", "reverse", "__setitem__", "__delitem__"},
+    set: {"remove", "pop", "clear", "difference_update", "intersection_update", "symmetric_difference_update"}
+    | {"__ior__", "__iand__", "__isub__", "__ixor__"},
+    dict: {"pop", "popitem", "clear", "setdefault", "__delitem__", "move_to_end", "__ior__"},
+}
+COPIED = frozenset({"extend", "extendleft", "update", "__iadd__", "__ior__"})  # arguments whose contents count
+
+
+class Step(Break):
+    """Not a graph break: the instruction advances something from outside, and is done between two segments."""
+
+
+class Items(Base):
+    """See the head of this file."""
+
+    def method_of(self, owner: Any, name: str) -> Any:
+        """The program's own method `name` of an object, if it is written in Python."""
+        found = lookup(type(owner), name)[0]
+        return found if isinstance(found, FunctionType) else None
+
+    # -- items
+
+    def get_item(self, owner: Any, key: Any) -> Any:
+        if isinstance(owner, Tensor):
+            self.segment.read_deeply(key)
+            return self.native(Tensor.__getitem__, owner, self.specialise(key))
+        method = self.method_of(owner, "__getitem__")
+        if method is not None and not is_indexed(owner):
+            return self.call(self.load_attr(owner, "__getitem__"), (key,), {})
+        if is_indexed(owner):
+            return item_of(self, owner, key)  # type: ignore[arg-type]
+        key, owner = self.specialise(key), self.specialise(owner) if is_symbol(owner) else owner
+        if type(key) is TracedArray and isinstance(owner, dict):
+            raise Break("a traced number is used as a key")
+        if not self.segment.is_outside(owner):
+            return self._own_item(owner, key)
+        return self.outside_item(owner, key)
+
+    def outside_item(self, owner: Any, key: Any) -> Any:
+        """The item that a container from outside itself has, whatever its class's `__getitem__` says."""
+        if isinstance(owner, dict):
+            return self._dict_item(owner, key)
+        if isinstance(owner, (list, tuple, deque)):
+            return self._sequence_item(owner, key)
+        if isinstance(owner, type):  # list[int], Enum["NAME"]
+            return owner[key]  # type: ignore[index]
+        raise Break(f"an item of a {type(owner).__name__}")
+
+    def _own_item(self, owner: Any, key: Any) -> Any:
+        if isinstance(owner, type):
+            meta = lookup(type(owner), "__getitem__")[0]
+            if isinstance(meta, FunctionType) and type(owner).__module__ != "enum":
+                return self.call(meta, (owner, key), {})
+            return owner[key]  # type: ignore[index]
+        if isinstance(owner, defaultdict) and key not in owner:
+            return self._default(owner, key)
+        if isinstance(owner, dict) and key not in owner and self.method_of(owner, "__missing__") is not None:
+            return self.call(self.load_attr(owner, "__missing__"), (key,), {})
+        return owner[key]
+
+    def _default(self, owner: Any, key: Any) -> Any:
+        factory = owner.default_factory
+        if factory in (list, dict, set, int, float, tuple, str):
+            value = factory()
+            self.store_item(owner, key, value)
+            return value
+        if factory is None:
+            raise KeyError(key)
+        return self.call(polyfills.missing, (owner, key, factory), {})
+
+    def _dict_item(self, owner: Any, key: Any) -> Any:
+        try:
+            present = dict.__contains__(owner, key)
+        except TypeError:
+            return owner[key]  # unhashable: Python's own error
+        self.segment.read_key(owner, key, present)
+        if present:
+            return self.segment.read_item(owner, key)
+        if isinstance(owner, defaultdict):
+            return self._default(owner, key)
+        if self.method_of(owner, "__missing__") is not None:
+            return self.call(self.load_attr(owner, "__missing__"), (key,), {})
+        raise KeyError(key)
+
+    def _sequence_item(self, owner: Any, key: Any) -> Any:
+        if isinstance(key, slice):
+            self.segment.read_whole(owner)
+            return owner[key]
+        try:
+            owner[key]
+        except IndexError:
+            self.segment.read_length(owner)
+            raise
+        return self.segment.read_item(owner, key)
+
+    def store_item(self, owner: Any, key: Any, value: Any) -> Any:
+        if isinstance(owner, Tensor):
+            self.read_all((key, value), {})
+            self.native(Tensor.__setitem__, owner, self.specialise(key), self.specialise(value))
+            return None
+        if self.method_of(owner, "__setitem__") is not None and not self.is_registry(owner):
+            return self.call(self.load_attr(owner, "__setitem__"), (key, value), {})
+        if self.segment.is_outside(owner) and not isinstance(owner, (list, dict, deque)):
+            raise Break(f"an item of a {type(owner).__name__} is assigned")
+        if type(key) is TracedArray and isinstance(owner, dict):
+            raise Break("a traced number is used as a key")
+        if is_opaque(owner):
+            raise Break(OPAQUE)
+        return self.change(owner, "__setitem__", (self.specialise(key), value), {})
+
+    def delete_item(self, owner: Any, key: Any) -> Any:
+        if self.method_of(owner, "__delitem__") is not None and not self.is_registry(owner):
+            return self.call(self.load_attr(owner, "__delitem__"), (key,), {})
+        return self.change(owner, "__delitem__", (self.specialise(key),), {})
+
+    def is_registry(self, owner: Any) -> bool:
+        """Whether a module's registry: a dictionary of ours, which stamps the module."""
+        return is_registry(owner)
+
+    # -- methods of containers written in C
+
+    def container_method(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`owner.name(*args)`, of a container from outside or not."""
+        kind = kind_of(owner)
+        if name in WRITES.get(kind, set()) or name in CHANGES.get(kind, set()):
+            return self.change(owner, name, args, kwargs)
+        method = c_method(owner, name)
+        if name in ("index", "count") and any(self.compares_in_python(item) for item in (*args, *owner)):
+            raise Break("what to find in a container is told by code of the program's")
+        if not self.segment.is_outside(owner):
+            return method(owner, *args, **kwargs)
+        if name == "__getitem__":
+            return self.outside_item(owner, *args)
+        if name == "__len__":
+            self.segment.read_length(owner)
+        elif name == "__contains__" and isinstance(owner, dict):
+            return self._has_key(owner, self.specialise(args[0]))
+        elif name == "get" and isinstance(owner, dict):
+            return self._get(owner, *args)
+        elif name in ("keys", "values", "items", "copy", "__iter__", "__reversed__"):
+            self.segment.read_whole(owner)
+        else:
+            self.segment.read_deeply(owner)
+            self.read_all(args, kwargs)
+        return method(owner, *args, **kwargs)
+
+    def _has_key(self, owner: Any, key: Any) -> bool:
+        present = dict.__contains__(owner, key)
+        self.segment.read_key(owner, key, present)
+        return present
+
+    def _get(self, owner: Any, key: Any, default: Any = None) -> Any:
+        present = dict.__contains__(owner, key)
+        self.segment.read_key(owner, key, present)
+        return self.segment.read_item(owner, key) if present else default
+
+    def change(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A method that changes the container: done, and recorded if the container is from outside."""
+        self.check_iterables(name, args)
+        copied = name in COPIED or (name == "__setitem__" and isinstance(args[0], slice))
+        if copied:
+            args = tuple(map(drained, args))
+            self.read_all(args, {})
+        method = getattr(type(owner), name) if self.is_registry(owner) else c_method(owner, name)
+        if name == "sort":
+            key = kwargs.get("key")
+            if key is not None and not isinstance(key, (BuiltinFunctionType, MethodDescriptorType)):
+                return self.call(polyfills.sort_, (owner,), kwargs)
+            self.check_order(owner)
+        if name == "remove" and any(self.compares_in_python(item) for item in (*args, *owner)):
+            raise Break("what to remove from a container is found by code of the program's")
+        if not self.segment.is_outside(owner):
+            return method(owner, *args, **kwargs)
+        only_writes = name in WRITES.get(kind_of(owner), set())
+        if not only_writes or (isinstance(owner, (set, frozenset)) and name != "update"):
+            self.segment.read_whole(owner)
+        if name in ("remove", "sort"):
+            self.segment.read_deeply(owner)
+        self.segment.before_change(owner)
+        plain = tuple(map(self.plain_contents if copied else self.plain, args))
+        result = self.handing_on(method, owner, *plain, **{key: self.plain(value) for key, value in kwargs.items()})
+        recorded = tuple(map(snapshot, args)) if copied else args
+        self._record(owner, name, method, recorded, kwargs)
+        return result
+
+    def plain_contents(self, values: Any) -> Any:
+        """What `extend` or `update` is given, with plain numbers in it."""
+        if isinstance(values, dict):
+            return {self.plain(key): self.plain(value) for key, value in dict.items(values)}
+        if isinstance(values, set):
+            return set(map(self.plain, values))
+        if isinstance(values, (list, tuple, deque)):
+            parts = [self.plain(value) for value in values]
+            return values if all(a is b for a, b in zip(parts, values)) else parts
+        return self.plain(values)
+
+    def _record(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
+        if kwargs:
+            self.segment.effect(apply_with, owner, method, args, kwargs)
+        else:
+            self.segment.effect(method, owner, *args)
+        self.segment.note_numbers(owner, (*args, *kwargs.values()))
+        if name == "__setitem__" and not isinstance(args[0], slice):
+            self.segment.written[id(owner), _key(args[0])] = args[1]
+        elif name == "update" and isinstance(owner, dict):
+            changed = dict(*args, **kwargs)
+            self.segment.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
+        elif name not in WRITES.get(kind_of(owner), set()):
+            self.segment.whole.add(id(owner))
+
+    def check_iterables(self, name: str, args: tuple[Any, ...]) -> None:
+        """What `extend` and its like iterate over must not run the program's code, nor come from outside half used."""
+        if name in COPIED:
+            for arg in args:
+                if self.runs_python(arg):
+                    raise Break(f"{name}() of an iterator that runs the program's code")
+
+    def runs_python(self, iterable: Any) -> bool:
+        """Whether iterating natively would run the program's code, or advance something from outside."""
+        if isinstance(iterable, (Tensor, str, bytes, range)) or is_constant(iterable):
+            return False
+        if isinstance(iterable, (dict, *CONTAINERS)):
+            return isinstance(lookup(type(iterable), "__iter__")[0], FunctionType)
+        return type(iterable).__module__ != "builtins" or self.segment.is_outside(iterable) or hides_python(iterable)
+
+    def read_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Everything that these hold counts."""
+        for value in (*args, *kwargs.values()):
+            self.segment.read_deeply(value)
+
+    # -- iteration
+
+    def iterate(self, value: Any) -> Any:
+        value = self.specialise(value) if is_symbol(value) else value
+        self.segment.read_view(value)
+        if isinstance(value, Tensor) or is_opaque(value):
+            return self.native(iter, value)
+        if self.method_of(value, "__iter__") is not None and not is_interpreted(value):
+            return self.call(self.load_attr(value, "__iter__"), (), {})
+        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
+            self.segment.read_whole(value)
+        elif self.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
+            return self.call(polyfills.iterate_by_index, (value,), {})
+        return iter(value)
+
+    def advance(self, iterator: Any) -> Any:
+        if self.segment.is_outside(iterator):
+            raise Step("an iterator from outside is advanced")
+        if type(iterator) is InterpretedGenerator:
+            frame = iterator.resume()
+            return STOP if frame is None else Enter(frame)
+        method = self.method_of(iterator, "__next__")
+        if method is not None:
+            return self.call(polyfills.advance_, (self.load_attr(iterator, "__next__"),), {})
+        return self.native(next, iterator, STOP)
+
+    def unpack(self, value: Any, count: int, after: int) -> Any:
+        value = self.specialise(value) if is_symbol(value) else value
+        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
+            if isinstance(value, (list, tuple)):
+                self.segment.read_length(value)
+                value = [self.segment.read_item(value, place) for place in range(len(value))]
+            else:
+                self.segment.read_whole(value)
+        elif isinstance(value, Tensor):
+            value = self.native(list, value)
+        elif self.runs_python(value):
+            return self.call(polyfills.unpack, (value, count, after), {})
+        return polyfills.unpack(value, count, after)
+
+    def contains(self, item: Any, container: Any) -> Any:
+        if self.method_of(container, "__contains__") is not None:
+            return self.call(polyfills.contains, (lookup(type(container), "__contains__")[0], container, item), {})
+        if isinstance(container, Tensor):
+            return self.native(Tensor.__contains__, container, item)
+        item, container = self.specialise(item), self.specialise(container) if is_symbol(container) else container
+        self.segment.read_view(container)
+        if isinstance(container, (*CONTAINERS, dict)):
+            if self.segment.is_outside(container):
+                if isinstance(container, dict):
+                    return self._has_key(container, item)
+                self.segment.read_deeply(container)
+            if isinstance(container, (list, tuple, deque)) and any(
+                self.compares_in_python(x) for x in (item, *container)
+            ):
+                return self.call(polyfills.contains_by_iteration, (container, item), {})
+        elif self.runs_python(container):
+            return self.call(polyfills.contains_by_iteration, (container, item), {})
+        self.segment.read_deeply(item)
+        return self.native(_is_in, item, container)
+
+    def check_order(self, items: Any) -> None:
+        """Sorting these must run none of the program's code: how often, and in which order, is CPython's affair."""
+        if any(self.method_of(item, "__lt__") is not None and not isinstance(item, Tensor) for item in list(items)):
+            raise Break("objects are put in order by code of the program's")
+
+    def compares_in_python(self, value: Any) -> bool:
+        return self.method_of(value, "__eq__") is not None and not isinstance(value, Tensor)
+
+    def collect(self, target: Any, name: str, *values: Any) -> None:
+        """Into a list, set or dict under construction: one from outside, if a graph break came in between."""
+        self.change(target, name, values, {})
+
+    def extend(self, target: Any, values: Any) -> Any:
+        if isinstance(values, (*CONTAINERS, dict)) and self.segment.is_outside(values):
+            self.segment.read_whole(values)
+        if isinstance(values, Tensor):
+            values = self.native(list, values)
+        elif self.runs_python(values):
+            return self.call(
+                polyfills.extend_list if isinstance(target, list) else polyfills.extend_set, (target, values), {}
+            )
+        self.collect(target, "extend" if isinstance(target, list) else "update", values)
+        return None
+
+    def merge(self, target: dict[Any, Any], mapping: Any, call: Any) -> Any:
+        if isinstance(mapping, dict) and self.segment.is_outside(mapping):
+            self.segment.read_whole(mapping)
+        elif not isinstance(mapping, dict):
+            return self.call(polyfills.merge, (target, mapping, call), {})
+        if self.segment.is_outside(target) and (call is None or target.keys().isdisjoint(mapping)):
+            self.collect(target, "update", mapping)
+        else:
+            polyfills.merge(target, mapping, call)
+        return None
+
+
+def kind_of(owner: Any) -> type:
+    """The container type that an object's methods are of."""
+    for kind in (list, dict, set, deque):
+        if isinstance(owner, kind):
+            return kind
+    return type(owner)
+
+
+def c_method(owner: Any, name: str) -> Any:
+    """The method of that name that the program's classes inherit from a container written in C."""
+    for base in type(owner).__mro__:
+        found = vars(base).get(name)
+        if found is not None and not isinstance(found, FunctionType):
+            return found
+    raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+
+
+def drained(values: Any) -> Any:
+    """An iterator's items, or a view's: they are asked for once, and needed at every call."""
+    is_view = isinstance(values, (type({}.keys()), type({}.values()), type({}.items())))
+    return list(values) if is_view or hasattr(values, "__next__") else values
+
+
+def snapshot(values: Any) -> Any:
+    """The contents of an argument as they are now: it may change before the effect is replayed."""
+    if isinstance(values, (OrderedDict, dict)):
+        return dict(values)
+    return list(values) if isinstance(values, (list, set, deque, frozenset)) else values
+
+
+def apply_with(owner: Any, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """An effect with keyword arguments."""
+    method(owner, *args, **kwargs)
+
+
+def is_interpreted(value: Any) -> bool:
+    """Whether a generator that the machine runs."""
+    return type(value) is InterpretedGenerator
+
+
+def hides_python(iterator: Any) -> bool:
+    """Whether advancing a builtin iterator would run Python code: zip, map, enumerate over something that does."""
+    if type(iterator) in (map, filter):
+        return True
+    if type(iterator) in (zip, enumerate, reversed):
+        return any(
+            hides_python(part) or is_interpreted(part) for part in iterator.__reduce__()[1] if hasattr(part, "__next__")
+        )
+    return type(iterator).__name__ in ("generator", "InterpretedGenerator", "callable_iterator")
+
+
+def _is_in(item: Any, container: Any) -> bool:
+    return item in container

@@ -1,0 +1,266 @@
+"""Operators, truth, comparison and formatting. The program's own methods (`__add__`, `__bool__` ...) are entered.
+
+In: operands. Out: results, or Enter. Operators on tensors record themselves; a tensor's truth is a graph break.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture import polyfills, symbols
+from compiler_core.capture.kinds import CONTAINERS, is_constant, plain_copy
+from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.outside import contents_of
+from compiler_core.capture.symbols import is_symbol
+from compiler_core.capture.tracing.access import lookup
+from compiler_core.capture.tracing.items import Items
+from compiler_core.location import is_ours
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.tensor.tensor import Tensor
+
+BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "+": ("add", operator.add),
+    "-": ("sub", operator.sub),
+    "*": ("mul", operator.mul),
+    "/": ("truediv", operator.truediv),
+    "//": ("floordiv", operator.floordiv),
+    "%": ("mod", operator.mod),
+    "@": ("matmul", operator.matmul),
+    "**": ("pow", operator.pow),
+    "<<": ("lshift", operator.lshift),
+    ">>": ("rshift", operator.rshift),
+    "&": ("and", operator.and_),
+    "|": ("or", operator.or_),
+    "^": ("xor", operator.xor),
+}
+IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.iadd,
+    "-": operator.isub,
+    "*": operator.imul,
+    "/": operator.itruediv,
+    "//": operator.ifloordiv,
+    "%": operator.imod,
+    "@": operator.imatmul,
+    "**": operator.ipow,
+    "<<": operator.ilshift,
+    ">>": operator.irshift,
+    "&": operator.iand,
+    "|": operator.ior,
+    "^": operator.ixor,
+}
+UNARY: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "-": ("__neg__", operator.neg),
+    "+": ("__pos__", operator.pos),
+    "~": ("__invert__", operator.invert),
+}
+COMPARE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
+    "<": ("__lt__", "__gt__", operator.lt),
+    "<=": ("__le__", "__ge__", operator.le),
+    "==": ("__eq__", "__eq__", operator.eq),
+    "!=": ("__ne__", "__ne__", operator.ne),
+    ">": ("__gt__", "__lt__", operator.gt),
+    ">=": ("__ge__", "__le__", operator.ge),
+}
+NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
+
+
+class OperatorSemantics(Items):
+    """See the head of this file."""
+
+    def program_method(self, value: Any, name: str) -> Any:
+        """A method of the program's (not of ours), written in Python, that an operator calls."""
+        method = self.method_of(value, name)
+        return None if method is None or is_ours(method.__code__.co_filename) else method
+
+    def binary(self, op: str, left: Any, right: Any) -> Any:
+        name, function = BINARY[op]
+        return self._binary(op, f"__{name}__", f"__r{name}__", function, left, right)
+
+    def in_place(self, op: str, left: Any, right: Any) -> Any:
+        name = BINARY[op][0]
+        own = self.program_method(left, f"__i{name}__")
+        if own is not None:
+            fallback = self._attempts(f"__{name}__", f"__r{name}__", left, right)
+            return self.call(polyfills.binary, (left, right, (own, left, right), *fallback[:1], op), {})
+        if self.segment.is_outside(left) and isinstance(left, (list, set, dict)):
+            return self._change_in_place(f"__i{name}__", left, right)
+        return self._binary(op, f"__{name}__", f"__r{name}__", IN_PLACE[op], left, right)
+
+    def _change_in_place(self, name: str, left: Any, right: Any) -> Any:
+        """`a += b` of a container from outside: a change, and the same object again."""
+        if name == "__iadd__" and isinstance(left, list):
+            self.change(left, "extend", (right,), {})
+        elif hasattr(type(left), name):
+            self.change(left, name, (right,), {})
+        else:
+            return self._binary("*", "__mul__", "__rmul__", operator.imul, left, right)
+        return left
+
+    def _attempts(self, name: str, reflected: str, left: Any, right: Any) -> list[Any]:
+        """What Python would try, in order: (method, owner, other), or None."""
+        first, second = lookup(type(left), name)[0], lookup(type(right), reflected)[0]
+        attempts = [(first, left, right) if callable(first) else None]
+        if type(left) is not type(right) and callable(second):
+            attempt = (second, right, left)
+            if issubclass(type(right), type(left)) and second is not lookup(type(left), reflected)[0]:
+                return [attempt, *attempts]
+            return [*attempts, attempt]
+        return [*attempts, None]
+
+    def _binary(self, op: str, name: str, reflected: str, function: Any, left: Any, right: Any) -> Any:
+        if self.program_method(left, name) is not None or self.program_method(right, reflected) is not None:
+            return self.call(polyfills.binary, (left, right, *self._attempts(name, reflected, left, right), op), {})
+        if is_symbol(left) or is_symbol(right):
+            if any(isinstance(side, Tensor) or type(side) is TracedArray for side in (left, right)):
+                left, right = self.operand(op, left, right), self.operand(op, right, left)
+            elif type(left) in NUMBERS and type(right) in NUMBERS:
+                return symbols.arithmetic(self.segment, op, BINARY[op][1], left, right)
+            left, right = self.specialise(left), self.specialise(right)
+        for value in (left, right):
+            self.segment.read_data(value)
+            if isinstance(value, (*CONTAINERS, dict)):
+                self.segment.read_deeply(value) if op == "%" else self.segment.read_whole(value)
+        if op == "%" and isinstance(left, str) and not is_constant(right):
+            self.check_printable(right)
+        return self.native(function, left, right)
+
+    def operand(self, op: str, value: Any, other: Any) -> Any:
+        """An operand as a tensor's operator shall see it."""
+        if not is_symbol(value):
+            return value
+        if op in symbols.LIFTED and isinstance(other, Tensor):
+            return symbols.beside_tensor(self.segment, value, other)
+        if op in symbols.LIFTED and type(other) is TracedArray:
+            return symbols.beside_array(self.segment, value, other)
+        return self.specialise(value)
+
+    def unary(self, op: str, value: Any) -> Any:
+        name, function = UNARY[op]
+        if is_symbol(value) and op != "~":
+            return symbols.unary(self.segment, op, function, value)
+        method = self.program_method(value, name)
+        self.segment.read_data(value)
+        return self.native(function, self.specialise(value)) if method is None else self.call(method, (value,), {})
+
+    def compare(self, op: str, left: Any, right: Any) -> Any:
+        name, reflected, function = COMPARE[op]
+        if is_symbol(left) or is_symbol(right):
+            if isinstance(left, Tensor) or isinstance(right, Tensor):
+                return self.native(function, self.specialise(left), self.specialise(right))
+            if type(left) in NUMBERS and type(right) in NUMBERS:
+                return symbols.comparison(self.segment, op, function, left, right)
+            left, right = self.specialise(left), self.specialise(right)
+        first, second = self.program_method(left, name), self.program_method(right, reflected)
+        if first is None and second is None and op == "!=":
+            first = self.program_method(left, "__eq__")
+            if first is not None:
+                return self.call(
+                    polyfills.compare, (left, right, (polyfills.not_equal_by(first), left, right), None, op), {}
+                )
+        if first is not None or second is not None:
+            attempts = self._attempts(name, reflected, left, right)
+            return self.call(polyfills.compare, (left, right, *attempts, op), {})
+        for value in (left, right):
+            self.segment.read_data(value)
+            if isinstance(value, (*CONTAINERS, dict)):
+                self.segment.read_deeply(value)
+        return self.native(function, left, right)
+
+    def is_same(self, left: Any, right: Any) -> bool:
+        left, right = self.specialise(left), self.specialise(right)
+        if left is right or is_constant(left) or is_constant(right):
+            return left is right
+        one, other = self.segment.find(left), self.segment.find(right)
+        if one is not None and other is not None and not (one.fixed and other.fixed):
+            a, b = self.segment.local(one.source), self.segment.local(other.source)
+            self.segment.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
+        return False
+
+    def truth(self, value: Any) -> Any:
+        if isinstance(value, bool) or value is None:
+            return bool(value)
+        if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
+            return self.native(bool, value)
+        if is_symbol(value):
+            return symbols.truth(self.segment, value)
+        method = self.program_method(value, "__bool__")
+        if method is not None:
+            return self.call(polyfills.truth, (value, method), {})
+        method = self.program_method(value, "__len__")
+        if method is not None and self.method_of(value, "__bool__") is None:
+            return self.call(polyfills.truth_of_length, (value, method), {})
+        if isinstance(value, (*CONTAINERS, dict)):
+            return self._holds_anything(value)
+        if is_module(value):
+            return self.native(bool, value)
+        return bool(self.specialise(value))
+
+    def _holds_anything(self, container: Any) -> bool:
+        known = self.segment.find(container)
+        if known is None or self.segment.covers(known):
+            return bool(container)
+        if id(container) not in self.segment.whole and not isinstance(container, tuple):
+            if id(container) in self.segment.originals:
+                self.segment.read_whole(container)
+            else:
+                some = bool(plain_copy(container))
+                local = self.segment.local(contents_of(known))
+                self.segment.require(f"bool({local}) is {some}", f"{known.source.text} is {'not ' * some}empty")
+        return bool(container)
+
+    # -- text
+
+    def join(self, pieces: list[str]) -> str:
+        """The pieces of an f-string."""
+        return symbols.joined(pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
+
+    def format(self, value: Any, conversion: str, spec: str) -> Any:
+        if is_symbol(value):
+            return symbols.formatted(value, conversion, self.specialise(spec))
+        name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
+        if conversion == "":
+            method = self.program_method(value, "__format__")
+            if method is not None:
+                return self.call(method, (value, spec), {})
+            if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
+                raise Break("a tensor is formatted")
+            name = "__str__"
+        method = self.program_method(value, name)
+        if method is None and name == "__str__":
+            method = self.program_method(value, "__repr__")
+        if method is not None:
+            return self.call(polyfills.format_text, (method, value, spec), {})
+        self.check_printable(value)
+        value = self.specialise(value)
+        convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
+        shown = convert[conversion](value)
+        return format(shown, spec)
+
+    def check_printable(self, value: Any, depth: int = 0) -> None:
+        """Raises Break for what has no text of its own while it is captured, or whose text is the program's."""
+        self.segment.read_deeply(value)
+        if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
+            raise Break("a tensor is formatted")
+        if depth > 8:
+            raise Break("a deeply nested container is formatted")
+        if isinstance(value, (*CONTAINERS, dict)):
+            for item in [*value, *value.values()] if isinstance(value, dict) else list(value):
+                self.check_printable(item, depth + 1)
+        elif is_module(value) or any(self.program_method(value, name) for name in ("__repr__", "__str__")):
+            if not isinstance(value, type) and (depth or is_module(value)):
+                raise Break(f"a {type(value).__name__} is formatted")
+        elif not is_constant(value) and self.segment.is_outside(value) and has_no_text(value):
+            raise Break(f"a {type(value).__name__} is formatted")
+
+
+def has_no_text(value: Any) -> bool:
+    """Whether the text of an object is only its address."""
+    if isinstance(value, (type, FunctionType, BaseException)):
+        return False
+    return lookup(type(value), "__repr__")[0] is object.__dict__["__repr__"]

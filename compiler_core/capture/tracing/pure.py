@@ -1,0 +1,37 @@
+"""C functions of Python's library that only compute: the same arguments give the same result, and nothing changes.
+
+In: a callable. Out: whether it is one of these.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from typing import Any
+
+_MODULES = frozenset(
+    {
+        *("math", "cmath", "operator", "_operator", "itertools", "_functools", "_collections", "_bisect", "_heapq"),
+        *("_struct", "binascii", "zlib", "_statistics", "re", "_sre", "unicodedata", "_string", "_json", "_datetime"),
+    }
+)
+_BUILTINS = frozenset(
+    {
+        *("abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "hash", "hex", "isinstance"),
+        *("issubclass", "len", "max", "min", "oct", "ord", "pow", "repr", "round", "sorted", "sum", "iter"),
+    }
+)
+_CHANGES = frozenset(
+    {"heappush", "heappop", "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right"}
+)
+_CHANGES |= {"setitem", "delitem", "iadd", "iconcat", "ior", "iand", "isub", "imul", "length_hint"}
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a callable written in C only computes."""
+    name = getattr(function, "__name__", "")
+    module = getattr(function, "__module__", None)
+    owner = getattr(function, "__self__", None)
+    if owner is builtins:
+        return name in _BUILTINS
+    return module in _MODULES and name not in _CHANGES and function is not functools.reduce

@@ -1,0 +1,124 @@
+"""Where traced arrays meet real ones: an array of the caller's as a value to trace, and results as real arrays.
+
+In: ndarrays (arguments, or what else traced code reads from outside), Tensors that hold results. Out: Tensors on the
+caller's memory; ndarrays and NumPy scalars.
+Invariants: a write to a lifted array reaches the caller's memory, when the graph has run; a result has memory of its
+own (which results that are views of one another share) unless it is, or is a view of, the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import of
+from compiler_core.errors import DTypeError
+from compiler_core.numpy_trace.array import not_traced
+from compiler_core.ops.registry import Array, Value, current_trace
+from compiler_core.runtime.memory import is_pooled
+from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.ownership import is_sole_owner, other_holders
+from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.views import Strides
+
+
+class ArrayCell(Cell):
+    """A cell on an array of the caller's: what is written goes into that array."""
+
+    __slots__ = ()
+
+    @property
+    def is_dense(self) -> bool:  # type: ignore[override]
+        """Whether the elements lie in order, without gaps."""
+        return bool(self.raw.flags.c_contiguous)
+
+    def write(self, value: Value) -> None:
+        if not self.raw.flags.writeable:
+            raise ValueError("assignment destination is read-only")
+        if current_trace() is not None:
+            super().write(value)
+            return
+        np.copyto(self.raw, value)
+        self.touch()
+
+    def strides(self) -> Strides:
+        itemsize = self.raw.dtype.itemsize
+        return tuple(step // itemsize for step in self.raw.strides)
+
+
+class ResultCell(Cell):
+    """The cell of a result that a program was given as an array."""
+
+    __slots__ = ()
+
+
+def why_not(array: Array) -> str:
+    """What an array is that no Tensor can stand for; empty for all others."""
+    try:
+        of(array.dtype)
+    except DTypeError:
+        return f"an array of dtype {array.dtype}"
+    if type(array) is not np.ndarray:
+        return f"a {type(array).__name__}, a subclass of ndarray,"
+    steps = [step for step, size in zip(array.strides, array.shape) if size > 1 and array.size]
+    if any(step % array.itemsize for step in steps) or (array.flags.writeable and 0 in steps):
+        return "an array whose elements overlap"
+    return ""
+
+
+def lift(array: Array) -> Tensor:
+    """A Tensor on the caller's array. Raises GraphBreak for what no Tensor can stand for."""
+    if why := why_not(array):
+        raise not_traced(why)
+    return Tensor._from_cell(ArrayCell(array))
+
+
+def lift_number(number: Any) -> Tensor:
+    """A 0-d Tensor of one of NumPy's numbers."""
+    return Tensor._from_cell(Cell(np.array(number)))
+
+
+def to_result(tensor: Tensor, is_scalar: bool, is_outside: bool) -> Any:
+    """What eager code would have: an ndarray, or a NumPy scalar. tensor: real, after the graph has run.
+
+    is_outside: the memory was there before. Then the result is the caller's array, or a view of it (of a Tensor's a
+    read-only one, as `numpy()` gives); otherwise it has memory of its own.
+    """
+    cell = tensor._cell
+    root = cell.root
+    if is_scalar:
+        return np.array(cell.current())[()]
+    if not is_outside:
+        _own(root)
+    array: Array = cell.current()
+    if is_outside and type(root) is not ArrayCell:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def regain(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], place: int | None) -> Any:
+    """The view that a copy stood for, made by NumPy of real arrays."""
+    result = function(*args, **kwargs)
+    return result if place is None else result[place]
+
+
+_WORTH_ASKING_NBYTES = 65536
+
+
+def _is_lent(root: Cell) -> bool:
+    """Whether only the cell and a pool of compiled code hold the array: then it may be kept, and is not lent again."""
+    if root.raw.nbytes < _WORTH_ASKING_NBYTES or type(root.raw.base) is not bytearray or other_holders(root) != 1:
+        return False
+    return is_pooled(root.raw)
+
+
+def _own(root: Cell) -> None:
+    """Have the root hold an array that nothing else holds, and that may be written to; done once."""
+    if type(root) is Cell:
+        if not is_sole_owner(root) and not _is_lent(root):
+            root.raw = np.array(root.raw, order="C")
+            root.touch()
+        root.__class__ = ResultCell

@@ -1,0 +1,57 @@
+"""What `wrap_numpy` does before and after the call of its function: Tensors to arrays, and back, in nested containers.
+
+In: a tree of tuples, lists and dicts with Tensors (or arrays) in it. Out: the same tree with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.numpy_trace.known import constant
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.tensor import Tensor
+
+
+def given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments for a function of arrays: traced ones under a trace, or where a gradient is asked for."""
+    traced = current_trace() is not None or (
+        thread_mode.enabled and any(t.requires_grad for t in _tensors((args, kwargs)))
+    )
+    return _mapped((args, kwargs), Tensor, TracedArray if traced else _copy)
+
+
+def taken(result: Any) -> Any:
+    """What a function of arrays has returned, as Tensors."""
+    return _mapped(result, (TracedArray, np.ndarray, np.generic), _tensor)
+
+
+def _copy(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """An array that may be written to: the values of Tensors are not changed in place."""
+    return tensor.numpy(force=True).copy()
+
+
+def _tensor(x: Any) -> Tensor:
+    return x.tensor if type(x) is TracedArray else constant(np.asarray(x))
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list, dict)):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(part)
+
+
+def _mapped(tree: Any, kind: Any, function: Callable[[Any], Any]) -> Any:
+    """The tree with `function` of its leaves of this kind."""
+    if isinstance(tree, kind):
+        return function(tree)
+    if isinstance(tree, (tuple, list)):
+        parts = [_mapped(part, kind, function) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return {key: _mapped(part, kind, function) for key, part in tree.items()} if isinstance(tree, dict) else tree

@@ -1,0 +1,53 @@
+"""What compiled code must not do by itself: the beginning of a forward, and what no_sync() switches.
+
+In: a DDP instance, or its books. Out: the same, in a way that capture understands: a forward that begins in what is
+traced is announced there; switching how gradients are reduced breaks the graph, so that it happens at every call, and
+before the forward that follows it. Capture runs these functions as they are, unlike `ddp.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler_core.errors import GraphBreak
+from compiler_core.location import user_location
+from compiler_core.ops.registry import current_trace
+
+if TYPE_CHECKING:
+    from distcompile.ddp.books import Books
+    from distcompile.ddp.ddp import DistributedDataParallel
+
+
+def announced(ddp: DistributedDataParallel) -> bool:
+    """Whether the forward of `ddp` that begins here is traced; who runs the graph does what is due before it."""
+    trace = current_trace()
+    if trace is None:
+        return False
+    if hasattr(trace, "announce_gradient_owner"):
+        trace.announce_gradient_owner(ddp)
+    return True
+
+
+def switch(books: Books, is_synchronising: bool) -> bool:
+    """Have backwards synchronise, or not, whose forward comes from now on. Returns what it was."""
+    if current_trace() is not None:
+        raise GraphBreak(
+            "no_sync() changes what the backward does with gradients",
+            where=user_location(),
+            remedy="enter no_sync() outside of the compiled function",
+        )
+    before, books.is_synchronising = books.is_synchronising, is_synchronising
+    return before
+
+
+class NoSync:
+    """The block of `no_sync()`."""
+
+    def __init__(self, books: Books) -> None:
+        self.books, self.before = books, True
+
+    def __enter__(self) -> None:
+        self.before = switch(self.books, False)
+
+    def __exit__(self, *error: object) -> None:
+        switch(self.books, self.before)

@@ -2,7 +2,7 @@
 
 In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Out: executables.
 
-    capture         user's function -> Graph, guards                             capture/capture.py
+    capture         user's frames -> Graph, guards, recipe                       capture/points.py
     simplify        Graph -> Graph                                               graph/passes
     joint           Graph -> forward and gradient in one Graph                   aot/joint.py
     simplify_joint  Graph -> Graph                                               graph/passes

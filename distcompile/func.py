@@ -67,13 +67,13 @@ def _places(module: Module) -> Places:
 
 def _with_tied(tensors: dict[str, Tensor], places: Places) -> dict[str, Tensor]:
     """`tensors`, and the same under the other names of shared parameters."""
-    names: dict[int, list[str]] = {}
+    names: dict[Tensor, list[str]] = {}  # by identity
     for name, (registry, key) in places.items():
-        names.setdefault(id(registry[key]), []).append(name)
+        names.setdefault(registry[key], []).append(name)
     result = dict(tensors)
     for group in names.values():
         given = [name for name in group if name in tensors]
-        if len({id(tensors[name]) for name in given}) > 1:
+        if any(tensors[name] is not tensors[given[0]] for name in given[1:]):
             raise StateDictError(f"functional_call got values for both {given}, which are tied",
                                  remedy="give one of them, or tie_weights=False")  # fmt: skip
         result.update({name: tensors[given[0]] for name in group if given})
@@ -91,7 +91,7 @@ def _swapped(tensors: Tensors, places: Places) -> Iterator[None]:
 
 
 def _put(tensors: Tensors, places: Places) -> None:
-    """Under a trace past the registry's stamp: when the trace ends, nothing has changed."""
+    """Under a trace past the registry's stamp: when the call ends, nothing has changed."""
     for name, tensor in tensors.items():
         registry, key = places[name]
         (dict.__setitem__ if current_trace() is not None else type(registry).__setitem__)(registry, key, tensor)

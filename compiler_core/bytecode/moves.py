@@ -174,6 +174,11 @@ def setup_annotations(machine: Machine, frame: Frame, arg: Any) -> None:
 # fresh containers
 
 
+def last(stack: list[Any], count: int) -> list[Any]:
+    """The topmost `count` values."""
+    return stack[-count:] if count else []
+
+
 def taken(stack: list[Any], count: int) -> list[Any]:
     """The topmost `count` values, which leave the stack."""
     if not count:
@@ -197,14 +202,16 @@ def build_list(machine: Machine, frame: Frame, count: int) -> None:
 
 @move("BUILD_SET")
 def build_set(machine: Machine, frame: Frame, count: int) -> None:
-    frame.stack.append(set(taken(frame.stack, count)))
+    keys = [machine.semantics.as_key(key) for key in last(frame.stack, count)]
+    taken(frame.stack, count)
+    frame.stack.append(set(keys))
     frame.next += 1
 
 
 @move("BUILD_MAP")
 def build_map(machine: Machine, frame: Frame, count: int) -> None:
-    values = taken(frame.stack, 2 * count)
-    frame.stack.append(dict(zip(values[::2], values[1::2])))
+    keys = [machine.semantics.as_key(key) for key in last(frame.stack, 2 * count)[::2]]
+    frame.stack.append(dict(zip(keys, taken(frame.stack, 2 * count)[1::2])))
     frame.next += 1
 
 
@@ -223,7 +230,7 @@ def build_slice(machine: Machine, frame: Frame, count: int) -> None:
 
 @move("LIST_TO_TUPLE")
 def list_to_tuple(machine: Machine, frame: Frame, arg: Any) -> None:
-    frame.stack[-1] = tuple(frame.stack[-1])
+    frame.stack[-1] = machine.semantics.as_tuple(frame.stack[-1])
     frame.next += 1
 
 

@@ -253,6 +253,12 @@ class NativeSemantics:
     def collect(self, target: Any, name: str, *values: Any) -> None:
         getattr(target, name)(*values)
 
+    def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
+        return tuple(items)
+
+    def as_key(self, value: Any) -> Any:
+        return value
+
     def extend(self, target: list[Any] | set[Any], values: Any) -> Any:
         if isinstance(target, set):
             target.update(values)

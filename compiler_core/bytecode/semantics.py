@@ -74,6 +74,9 @@ class Semantics(Protocol):
 
     # containers under construction: [... for ...]; name: append, add or __setitem__
     def collect(self, target: Any, name: str, *values: Any) -> None: ...
+    def as_key(self, value: Any) -> Any: ...  # what a new set or dict is given as a key; never Enter
+
+    def as_tuple(self, items: list[Any]) -> tuple[Any, ...]: ...  # of a list under construction; never Enter
 
     # containers whose parts come from elsewhere: [*a], {**a}, (*a,)
     def extend(self, target: list[Any] | set[Any], values: Any) -> Any: ...

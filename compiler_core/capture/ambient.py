@@ -57,7 +57,8 @@ class Ambient:
     def guard(self, guards: Guards) -> None:
         """Require them to be like this."""
         mode = guards.bind(thread_mode, "mode")
-        guards.require(f"{mode}.enabled is {self.gradients}", f"gradients are {'on' if self.gradients else 'off'}")
+        same = f"{mode}.enabled is {self.gradients} and {mode}.inference is {self.inference}"
+        guards.require(same, f"gradients are {'on' if self.gradients else 'off'}")
         default, getter = guards.bind(self.default, "dtype"), guards.bind(dtypes.get_default_dtype, "get_default_dtype")
         guards.require(f"{getter}() is {default}", f"the default dtype is {self.default.name}")
         state = guards.bind(casting, "casting")

@@ -103,6 +103,7 @@ def close(segment: Segment, root: Any, name: str, pauses: bool) -> tuple[Capture
     _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     guard_modules(segment)
+    _guard_distinct(segment)
     segment.ambient.guard_shard(guards, trace.rng is not None)
     _guard_lifted(guards, trace)
     guard_memory(guards, trace, known)
@@ -125,6 +126,19 @@ def close(segment: Segment, root: Any, name: str, pauses: bool) -> tuple[Capture
         tuple(segment.operations),
     )
     return captured, Survivors(tuple(handles.values()), tuple(segment.values), hooks)
+
+
+def _guard_distinct(segment: Segment) -> None:
+    """What the captured code changes must not be, at a later call, something else that it reads as another object."""
+    changed = {id(effect.target): known for effect in segment.effects if (known := segment.find(effect.target))}
+    for known in changed.values():
+        for other in list(segment.outside.values()):
+            if other is known or type(other.thing) is not type(known.thing) or (other.fixed and known.fixed):
+                continue
+            a, b = segment.local(known.source), segment.local(other.source)
+            first, second = sorted((a, b))
+            text = f"{known.source.text} is not {other.source.text}"
+            segment.require_once(f"{first} is not {second}", text)
 
 
 def _go_on_with(generator: InterpretedGenerator, frame: Frame, state: str) -> None:

@@ -12,6 +12,8 @@ import decimal
 import functools
 import gc
 import operator
+import re
+import struct
 from collections import OrderedDict, deque
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -46,7 +48,7 @@ def is_identified(value: Any) -> bool:
     """Whether an object is guarded by being the very one."""
     if getattr(type(value), "__wraps_original__", False):
         return True
-    if isinstance(value, (functools._lru_cache_wrapper, *GETTERS)):
+    if isinstance(value, (functools._lru_cache_wrapper, re.Pattern, struct.Struct, *GETTERS)):
         return True
     if is_module(value):
         return True

@@ -324,6 +324,10 @@ class OutsideMemory(GraphBuilder):
         self.note_rebinding(handle)
         self._hold(handle._cell, self.written[handle._cell], (TRACED,))
 
+    def has_changed(self, handle: Tensor) -> bool:
+        """Whether a tensor from outside is no longer what it was when the trace began."""
+        return id(handle) in self.rebound or handle._cell.root in self._versions
+
     # -- the end
 
     def write_backs(self) -> tuple[Written, ...]:

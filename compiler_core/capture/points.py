@@ -181,6 +181,7 @@ class Capture:
     def _close(self, ended: Returned | Broke | Raised) -> tuple[Captured, Survivors]:
         """The end of the segment, for later calls if they can repeat it."""
         self.repeats = not isinstance(ended, Raised)
+        self.put_outside = [effect.args for effect in self.segment.effects]
         if self.segment.put_off:
             self._skip(f"a generator is dropped whose end cannot be captured: {self.segment.put_off_because}")
             return settle(self.segment)
@@ -221,7 +222,7 @@ class Capture:
         if self.repeats:
             self.point._keep_first((captured.check, entry))
             self.owner.note(self.point, captured, entry)
-        self._plain([effect.args for effect in self.segment.effects])
+        self._plain(self.put_outside)
         without_sources([generator.frame for generator in self.segment.generators])
         match ended:
             case Raised(error):

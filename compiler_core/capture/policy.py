@@ -27,11 +27,13 @@ _SITE = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-pa
 ENTERED = tuple(
     str(_ROOT / part)
     for part in (
+        "distcompile/amp/grad_scaler.py",
         "distcompile/demo",
         "distcompile/nn/",
         "distcompile/optim/",
         "distcompile/utils/checkpoint.py",
         "distcompile/ddp/ddp.py",
+        "distcompile/func.py",
         "compiler_core/capture/polyfills.py",
         "compiler_core/tensor/function_apply.py",
         "compiler_core/numpy_trace/wrap.py",
@@ -140,8 +142,16 @@ def how(function: FunctionType) -> How:
     found = how_file(function.__code__.co_filename)
     if found is RUN and function.__code__.co_flags & inspect.CO_GENERATOR:
         return ENTER  # what it yields in between may run the user's code: a context manager's body
+    if found is RUN and _decorates_a_users(function):
+        found = ENTER  # as a decorated function: what the user's code in it does is seen
     refusal = program_of(function.__code__).refusal() if found is ENTER else ""
     return Breaks(f"{refusal} is called") if refusal else found
+
+
+def _decorates_a_users(function: FunctionType) -> bool:
+    """Whether a function of ours is what a decorator (no_grad, custom_fwd) made of a function that is entered."""
+    inner = function.__dict__.get("__wrapped__")
+    return isinstance(inner, FunctionType) and how(inner) is ENTER
 
 
 def said(function: Any) -> How | None:

@@ -40,13 +40,14 @@ from compiler_core.capture.kinds import (
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Effect, Outside, contents_of
-from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression
+from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression, shown
 from compiler_core.capture.symbols import KINDS, is_symbol, plain_parts, render, specialised, symbol
 from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 
+_NUMBERS = (int, float, str, bytes)
 ABSENT = object()  # what is read where there is nothing
 
 
@@ -85,6 +86,7 @@ class Segment:
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
         self.loaded: set[Source] = set()
+        self.counted: set[type] = set()  # classes of which no attribute is added
 
     # -- code for sources
 
@@ -333,6 +335,11 @@ class Segment:
             local = self.local(contents_of(known))
             self.require(f"len({local}) == {size}", f"{known.source.text} has {size} items")
 
+    def forget_written(self, container: Any) -> None:
+        """What was written to its places is no longer there."""
+        for key in [key for key in self.written if key[0] == id(container)]:
+            del self.written[key]
+
     def note_numbers(self, container: Any, values: Iterable[Any]) -> None:
         """Plain copies of numbers that change from call to call were put into a container from outside."""
         for value in values:
@@ -390,7 +397,7 @@ class Segment:
                     self.loaded.add(mark)
                     word = "" if present else "not "
                     self.require(f"({spelled} in {self.local(contents_of(known))}) is {present}",
-                                 f"{key!r} is {word}in {known.source.text}")  # fmt: skip
+                                 f"{shown(key)} is {word}in {known.source.text}")  # fmt: skip
                 return
         self.read_whole(container)
 
@@ -466,10 +473,13 @@ class Segment:
     def read_data(self, value: Any) -> None:
         """The content of an object of a class written in C counts. Raises Break where no guard can tell it."""
         self.read_view(value)
+        known = self.find(value)
+        base = next((base for base in _NUMBERS if issubclass(type(value), base)), None)
+        if base is not None and known is not None and not known.fixed:  # of a class derived from a number's
+            same, bound = self.guards.bind(base.__eq__, "equal"), self.guards.bind(value, "value")
+            self.require_once(f"{same}({self.local(known.source)}, {bound})", f"{known.source.text} == {value!r}")
         if issubclass(type(value), _BUFFERS) and self.is_outside(value):
             raise Break(f"the content of a {type(value).__name__} from outside is read")
-        if isinstance(value, _DATA):
-            known = self.find(value)
-            if known is not None and not known.fixed:
-                bound = self.guards.bind(value, "value")
-                self.require_once(f"{self.local(known.source)} == {bound}", f"{known.source.text} == {value!r}")
+        if isinstance(value, _DATA) and known is not None and not known.fixed:
+            bound = self.guards.bind(value, "value")
+            self.require_once(f"{self.local(known.source)} == {bound}", f"{known.source.text} == {value!r}")

@@ -80,7 +80,7 @@ class Item:
 
     @property
     def text(self) -> str:
-        return f"{self.base.text}[{self.key!r}]"
+        return f"{self.base.text}[{shown(self.key)}]"
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -147,6 +147,12 @@ class Answer:
 
 
 Source: TypeAlias = Argument | Bound | InDict | Attribute | Variable | Item | CellContents | Got | Raw | Answer
+
+
+def shown(key: Any) -> str:
+    """A key in the user's words. Not every object can show itself while it is captured."""
+    plain = type(key) in (int, str, bool, float, bytes, type(None))
+    return repr(key) if plain else f"a {type(key).__name__}"
 
 
 def expression(source: Source, local: Callable[[Source], str], bind: Bind) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import copy
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,10 @@ HOLDERS = frozenset(
 )
 # operators whose result has a formula; of "/", "//" and "%" the divisor is guarded not to be 0
 FORMULAS = frozenset({"+", "-", "*", "/", "//", "%"})
+COMPUTED = frozenset({min, max, abs, round})
+NUMBERS = frozenset({bool, int, float, SymbolInt, SymbolFloat})
+HOLDING: tuple[Any, ...] = (list, tuple, set, frozenset, deque, *map(type, ({}.keys(), {}.values(), {}.items())))
+DEEP = 8  # containers in containers that C code is looked for to read
 LIFTED = frozenset({"+", "-", "*", "/"})
 LIFTED_METHODS = frozenset(
     {"add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide", "add_", "sub_", "mul_", "div_"}
@@ -136,16 +141,22 @@ def code_of(segment: Segment, value: Any) -> str:
 
 
 def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> Any:
-    """The value as a constant: guarded, once. Of a list or tuple that holds symbols, one that holds constants.
+    """The value as a constant: guarded, once. Of a tuple that holds symbols, one that holds constants.
 
-    Other containers, views and iterators stay as they are, what they hold is guarded.
+    A list stays the same list and holds constants from here on. Other containers, views and iterators stay as they
+    are, what they hold is guarded.
     """
     kind: Any = type(value)
     if kind in (tuple, list):
         if id(value) in inside:
             return value
         items = [specialised(segment, item, (*inside, id(value))) for item in value]
-        return value if all(a is b for a, b in zip(items, value)) else kind(items)
+        if all(a is b for a, b in zip(items, value)):
+            return value
+        if kind is tuple:
+            return tuple(items)
+        value[:] = items
+        return value
     if type(value) is slice:
         bounds = (value.start, value.stop, value.step)
         return slice(*(specialised(segment, bound) for bound in bounds)) if any(map(is_symbol, bounds)) else value
@@ -157,9 +168,10 @@ def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> A
     if not is_symbol(value):
         return value
     constant = plain_of(value)
-    segment.require_once(
-        f"{code_of(segment, value)} == {render(constant, lambda part: '')}", f"{_text(value)} == {constant!r}"
-    )
+    code, spelled = code_of(segment, value), render(constant, lambda part: "")
+    if isinstance(constant, float) and (not constant or constant != constant):  # 0.0 is not -0.0; NaN is NaN
+        code, spelled = f"repr({code})", repr(repr(constant))
+    segment.require_once(f"{code} == {spelled}", f"{_text(value)} == {constant!r}")
     return constant
 
 
@@ -170,6 +182,18 @@ def _held(value: Any) -> list[Any]:
     if type(value) in (zip, enumerate):
         return list(value.__reduce__()[1])  # iterators
     return list(copy.copy(value) if hasattr(value, "__next__") else value)
+
+
+def settled(segment: Segment, value: Any, depth: int = 0) -> None:
+    """The numbers and texts that a container holds, keys and items, are guarded: something compares or shows them."""
+    if is_symbol(value) or type(value) is slice:
+        specialised(segment, value)
+    elif isinstance(value, dict) and depth < DEEP:
+        for part in (*dict.keys(value), *dict.values(value)):
+            settled(segment, part, depth + 1)
+    elif isinstance(value, HOLDING) and depth < DEEP:
+        for part in list(next(kind for kind in HOLDING if isinstance(value, kind)).__iter__(value)):
+            settled(segment, part, depth + 1)
 
 
 def arithmetic(segment: Segment, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
@@ -214,6 +238,24 @@ def formatted(value: Any, conversion: str, spec: str) -> Any:
 def joined(pieces: list[str]) -> Any:
     """The pieces of an f-string, of which one is a symbol."""
     return make("".join(map(plain_of, pieces)), Apply("''.join((" + "{}, " * len(pieces) + "))", tuple(pieces)))
+
+
+def computed(segment: Segment, function: Any, args: tuple[Any, ...]) -> Any:
+    """`function(*args)`, of `math` or a builtin, of numbers of which one is a symbol. The result's type is guarded."""
+    name = f"__import__('math').{function.__name__}" if function.__module__ == "math" else function.__name__
+    made = make(function(*map(plain_of, args)), Apply(f"{name}({', '.join(['{}'] * len(args))})", args))
+    if is_symbol(made):
+        kind = PLAIN[type(made)].__name__
+        segment.require_once(f"type({code_of(segment, made)}) is {kind}", f"{_text(made)} is a {kind}")
+        return made
+    return function(*(specialised(segment, arg) for arg in args))
+
+
+def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
+    """Whether `computed` has a formula for a call."""
+    if not any(map(is_symbol, args)) or any(type(arg) not in NUMBERS for arg in args):
+        return False
+    return function in COMPUTED or getattr(function, "__module__", "") == "math"
 
 
 def converted(kind: type, value: Any) -> Any:

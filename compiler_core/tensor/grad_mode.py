@@ -6,6 +6,7 @@ In: nothing. Out: context managers that also decorate functions, as in torch. Th
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 from collections.abc import Callable
@@ -49,10 +50,15 @@ class _Block:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         thread_mode.enabled, thread_mode.inference = self.before.pop()
 
+    def __copy__(self) -> _Block:
+        block: _Block = object.__new__(type(self))
+        block.__dict__.update(self.__dict__, before=[])
+        return block
+
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self:
+            with copy.copy(self):  # a call's own: it may be inside itself, and go on after a graph break
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]

@@ -1,6 +1,7 @@
 """Random Python programs: compiled, and in the machine, they return, raise, print and leave behind what Python does.
 
-Five calls of each with changing arguments. `--fuzz N`: N programs instead of 500; DISTCOMPILE_FUZZ_SEED: the first one.
+Five calls of each with changing arguments. `--fuzz N`: N programs instead of
+100 (500 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
 A failing program is made small and shown under its seed; `python -m tests.fuzz.python_check SEED` shows it again.
 """
 
@@ -21,7 +22,8 @@ EACH_PURE = 5  # one of so many programs has no tensors
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "chunk" in metafunc.fixturenames:
-        count = metafunc.config.getoption("--fuzz")
+        long = metafunc.config.getoption("--long")
+        count = metafunc.config.getoption("--fuzz") or (500 if long else 100)
         metafunc.parametrize("chunk", range(FIRST, FIRST + count, CHUNK))
 
 

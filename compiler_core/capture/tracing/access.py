@@ -30,12 +30,14 @@ from compiler_core.capture.kinds import key_of, own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy, Outside
 from compiler_core.capture.sources import Attribute, Bound, CellContents, InDict, Item, Raw, Source, Variable
+from compiler_core.capture.symbols import is_symbol, plain_of
 from compiler_core.capture.tracing.base import Base
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 _ABSENT = object()
+TENSOR_FACTS = frozenset({"is_leaf", "grad_fn", "_base", "_version", "__dict__"})
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 C_METHODS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
@@ -135,6 +137,8 @@ class Access(Base):
     # -- reading attributes
 
     def load_attr(self, owner: Any, name: str) -> Any:
+        if is_symbol(owner):
+            return type(plain_of(owner)) if name == "__class__" else getattr(self.specialise(owner), name)
         if isinstance(owner, Tensor):
             return self._tensor_attr(owner, name)
         if type(owner) is ModuleType:
@@ -148,14 +152,15 @@ class Access(Base):
         return self._instance_attr(owner, name)
 
     def _instance_attr(self, owner: Any, name: str) -> Any:
-        reader = lookup(type(owner), "__getattribute__")[0]
+        reader, base = lookup(type(owner), "__getattribute__")
         if isinstance(reader, FunctionType):
-            return self.call(reader, (owner, name), {})
+            return self.call(self.of_class(base, "__getattribute__", reader), (owner, name), {})
         return self.plain_attr(owner, name)
 
     def plain_attr(self, owner: Any, name: str) -> Any:
         """`object.__getattribute__`, and `__getattr__` after it."""
         cls = type(owner)
+        self.guard_names(cls)
         known = self.segment.find(owner)
         found, base = lookup(cls, name)
         if found is not _ABSENT and is_data_descriptor(found):
@@ -164,6 +169,10 @@ class Access(Base):
         if own is not None and name in own:
             if known is None:
                 return own[name]
+            if found is not _ABSENT and not is_fixed_class(base):  # it may become a property
+                local = self.segment.local(Item(Attribute(Bound(base, base.__name__), "__dict__"), name))
+                kind = self.segment.guards.bind(type(found), "type")
+                self.segment.require_once(f"type({local}) is {kind}", f"{base.__name__}.{name} is of the same kind")
             return self.segment.read_attribute(owner, known, own_source(known, name), name, own[name])
         if found is not _ABSENT:
             if known is not None:
@@ -180,9 +189,9 @@ class Access(Base):
                 held = vars(owner).get(registry)
                 if held is not None and name in held:
                     return self._registered(owner, known, registry, name, held)
-        fallback = lookup(type(owner), "__getattr__")[0]
+        fallback, base = lookup(type(owner), "__getattr__")
         if isinstance(fallback, FunctionType):
-            return self.call(fallback, (owner, name), {})
+            return self.call(self.of_class(base, "__getattr__", fallback), (owner, name), {})
         return getattr(owner, name)  # raises what Python says
 
     def _registered(self, owner: Any, known: Outside | None, registry: str, name: str, held: Any) -> Any:
@@ -200,26 +209,26 @@ class Access(Base):
     def _described(self, owner: Any, known: Outside | None, name: str, found: Any, base: type) -> Any:
         """The class attribute `found`, bound to `owner`."""
         if isinstance(found, FunctionType):
-            return MethodType(self._of_class(base, name, found), owner)
+            return MethodType(self.of_class(base, name, found), owner)
         if isinstance(found, property):
-            getter = self._of_class(base, name, found).fget
+            getter = self.of_class(base, name, found).fget
             if getter is None:
                 return getattr(owner, name)
             return self.call(self.part(found, "fget"), (owner,), {})
         if isinstance(found, classmethod):
-            return MethodType(self.part(self._of_class(base, name, found), "__func__"), type(owner))
+            return MethodType(self.part(self.of_class(base, name, found), "__func__"), type(owner))
         if isinstance(found, staticmethod):
-            return self.part(self._of_class(base, name, found), "__func__")
+            return self.part(self.of_class(base, name, found), "__func__")
         if isinstance(found, functools.cached_property):
-            found = self._of_class(base, name, found)
+            found = self.of_class(base, name, found)
             return self.call(polyfills.cached, (owner, found.attrname, self.part(found, "func")), {})
         if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)):
             return self._in_slot(owner, known, name)
-        getter = lookup(type(found), "__get__")[0]
+        getter = self.looked_up(type(found), "__get__")
         if isinstance(getter, FunctionType):
-            return self.call(getter, (self._of_class(base, name, found), owner, type(owner)), {})
+            return self.call(getter, (self.of_class(base, name, found), owner, type(owner)), {})
         if getter is _ABSENT:
-            return self._of_class(base, name, found)
+            return self.of_class(base, name, found)
         value = getattr(owner, name)
         if known is None or isinstance(found, C_METHODS):
             return value
@@ -236,13 +245,34 @@ class Access(Base):
         fixed = known.fixed and (name == "__dict__" or is_frozen(owner))
         return self.segment.load(Attribute(known.source, name), value, fixed=fixed)
 
+    def looked_up(self, cls: type, name: str) -> Any:
+        """`lookup`, of what is about to be called: a function has a source, so that what its closure holds has one."""
+        found, base = lookup(cls, name)
+        if isinstance(found, FunctionType) and not is_ours(found.__code__.co_filename):
+            return self.of_class(base, name, found)
+        return found
+
+    def guard_names(self, cls: type) -> None:
+        """No attribute is added to a class or its bases, where it would hide what was found, or be found itself.
+
+        Counting them is what a call can afford; one that is gone, and was read, fails its own guard.
+        """
+        if cls in self.segment.counted:
+            return
+        self.segment.counted.add(cls)
+        for base in cls.__mro__:
+            if not is_fixed_class(base):
+                table = self.segment.guards.bind(vars(base), "attributes")
+                text = f"{base.__name__} has as many attributes"
+                self.segment.require_once(f"len({table}) == {len(vars(base))}", text)
+
     def part(self, owner: Any, name: str) -> Any:
         """An attribute that never changes, of a descriptor, a bound method or a partial."""
         value = getattr(owner, name)
         known = self.segment.find(owner)
         return value if known is None else self.segment.load(Attribute(known.source, name), value, fixed=known.fixed)
 
-    def _of_class(self, base: type, name: str, found: Any) -> Any:
+    def of_class(self, base: type, name: str, found: Any) -> Any:
         """An attribute of a class: guarded, unless the class is ours or written in C."""
         key = (id(base), name)
         if key not in self.class_seen:
@@ -266,21 +296,34 @@ class Access(Base):
                 return self.segment.load(Attribute(known.source, name), owner._grad)
             if name in vars(owner):
                 return self.segment.load(InDict(known.source, name), vars(owner)[name])
-        found, _ = lookup(type(owner), name)
+            if name in TENSOR_FACTS:
+                return self._tensor_fact(owner, known, name)
+        found, base = lookup(type(owner), name)
         if isinstance(found, FunctionType):
-            return MethodType(found, owner)
+            return MethodType(self.looked_up(type(owner), name), owner)
         getter = found.fget if isinstance(found, property) else None
         if isinstance(getter, FunctionType) and not is_ours(getter.__code__.co_filename):
-            return self.call(getter, (owner,), {})
+            return self.call(self.part(self.of_class(base, name, found), "fget"), (owner,), {})
         if found is _ABSENT and known is not None:
             self.segment.require(
                 f"{name!r} not in {self.segment.local(known.source)}.__dict__", f"{known.source.text}.{name} is not set"
             )
         return self.native(getattr, owner, name)
 
+    def _tensor_fact(self, owner: Tensor, known: Outside, name: str) -> Any:
+        """What no guard of a tensor's is about: its history, its memory, the attributes that it was given."""
+        if name != "__dict__" and self.segment.trace.has_changed(owner):
+            raise Break(f"{name} of a tensor from outside is read")
+        value = getattr(owner, name)
+        if name in ("grad_fn", "_base") and value is not None:
+            raise Break(f"{name} of a tensor from outside is read")
+        return self.segment.load(Attribute(known.source, name), value)
+
     def _python_module_attr(self, owner: ModuleType, name: str) -> Any:
         table = vars(owner)
-        if name not in table:
+        if name not in table and (id(table), name) not in self.segment.written:
+            root = self.segment.local(Bound(table, owner.__name__))
+            self.segment.require_once(f"{name!r} not in {root}", f"{owner.__name__}.{name} is not set")
             return getattr(owner, name)  # a module's __getattr__ (lazy names), or an error
         key = (id(table), name)
         if key in self.segment.written:
@@ -292,6 +335,7 @@ class Access(Base):
         return self.globals_seen[key]
 
     def _class_attr(self, cls: type, name: str) -> Any:
+        self.guard_names(cls)
         meta, _ = lookup(type(cls), name)
         if meta is not _ABSENT and is_data_descriptor(meta):
             return (
@@ -301,16 +345,16 @@ class Access(Base):
         if found is _ABSENT:
             if isinstance(meta, FunctionType):
                 return MethodType(meta, cls)
-            fallback = lookup(type(cls), "__getattr__")[0]
+            fallback = self.looked_up(type(cls), "__getattr__")
             if isinstance(fallback, FunctionType) and not hasattr(cls, name):
                 return self.call(fallback, (cls, name), {})
             return getattr(cls, name)
-        value = self._of_class(base, name, found)
+        value = self.of_class(base, name, found)
         if isinstance(found, staticmethod):
             return self.part(value, "__func__")
         if isinstance(found, classmethod):
             return MethodType(self.part(value, "__func__"), cls)
-        getter = lookup(type(found), "__get__")[0]
+        getter = self.looked_up(type(found), "__get__")
         if isinstance(getter, FunctionType) and not isinstance(found, functools.cached_property):
             return self.call(getter, (value, None, cls), {})
         return value if isinstance(found, FunctionType) or getter is _ABSENT else getattr(cls, name)
@@ -332,7 +376,7 @@ class Access(Base):
         return getattr(proxy, name)
 
     def _from_super_of_class(self, base: type, start: type, name: str, found: Any) -> Any:
-        value = self._of_class(base, name, found)
+        value = self.of_class(base, name, found)
         if isinstance(found, classmethod):
             return MethodType(self.part(value, "__func__"), start)
         if isinstance(found, staticmethod):
@@ -346,15 +390,16 @@ class Access(Base):
         cls = type(owner)
         if cls is TracedArray:
             raise Break(f"ndarray.{name} is assigned")
-        writer = lookup(cls, "__setattr__")[0]
+        writer = self.looked_up(cls, "__setattr__")
         if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
             return self.call(writer, (owner, name, value), {})
-        found, _ = lookup(cls, name)
+        self.guard_names(cls)
+        found, base = lookup(cls, name)
         if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):
-            return self.call(found.fset, (owner, value), {})
-        setter = _ABSENT if found is _ABSENT else lookup(type(found), "__set__")[0]
+            return self.call(self.part(self.of_class(base, name, found), "fset"), (owner, value), {})
+        setter = _ABSENT if found is _ABSENT else self.looked_up(type(found), "__set__")
         if isinstance(setter, FunctionType):
-            return self.call(setter, (found, owner, value), {})
+            return self.call(setter, (self.of_class(base, name, found), owner, value), {})
         return self.set_attribute(setattr, owner, name, value)
 
     def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
@@ -364,6 +409,8 @@ class Access(Base):
                 raise Break("an attribute of a class is assigned")
             self.handing_on(function, owner, name, value)
             return
+        if isinstance(owner, type):
+            self.guard_names(owner)  # as they are before
         own = own_attributes(owner)
         if own is not None:
             self.segment.before_change(own)
@@ -377,7 +424,7 @@ class Access(Base):
                     self.segment.written[id(held), name] = value
 
     def delete_attr(self, owner: Any, name: str) -> Any:
-        remover = lookup(type(owner), "__delattr__")[0]
+        remover = self.looked_up(type(owner), "__delattr__")
         if isinstance(remover, FunctionType) and not is_ours(remover.__code__.co_filename):
             return self.call(remover, (owner, name), {})
         known = self.segment.find(owner)

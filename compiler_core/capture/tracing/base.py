@@ -16,7 +16,7 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.sources import Bound
-from compiler_core.capture.symbols import plain_parts, specialised
+from compiler_core.capture.symbols import plain_parts, settled, specialised
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
 
@@ -74,6 +74,12 @@ class Base:
         """A number of the program's as a constant, guarded: for whoever needs its value."""
         return specialised(self.segment, value)
 
+    def settle(self, *values: Any) -> None:
+        """Numbers of the program's that these hold, however deep, are constants from here on: C code reads them."""
+        if self.segment.symbols:
+            for value in values:
+                settled(self.segment, value)
+
     # -- defined by the other parts
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -92,6 +98,12 @@ class Base:
         raise NotImplementedError
 
     def load_fast(self, frame: Frame, slot: int) -> Any:
+        raise NotImplementedError
+
+    def of_class(self, base: type, name: str, found: Any) -> Any:
+        raise NotImplementedError
+
+    def looked_up(self, cls: type, name: str) -> Any:
         raise NotImplementedError
 
     def part(self, owner: Any, name: str) -> Any:

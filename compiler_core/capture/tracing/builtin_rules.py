@@ -13,7 +13,7 @@ import importlib
 import itertools
 import sys
 from collections.abc import Callable
-from types import BuiltinMethodType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.frame import Enter
@@ -25,7 +25,7 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.symbols import PLAIN, converted, is_symbol
+from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_symbol
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.config import config
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
@@ -163,6 +163,7 @@ def _dict(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     elif args and (semantics.runs_python(args[0]) or semantics.program_method(args[0], "keys") is not None):
         return semantics.call(polyfills.dict_, (args[0], kwargs), {})
     elif args and isinstance(args[0], CONTAINERS):
+        semantics.settle(args)
         semantics.read_all(args, {})
     return dict(*args, **kwargs)
 
@@ -179,7 +180,7 @@ def _id(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _hash(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    (owner,) = args
+    (owner,) = map(semantics.specialise, args)
     if is_constant(owner) or isinstance(owner, (type, tuple)):
         return hash(owner)
     method = semantics.program_method(owner, "__hash__")
@@ -192,17 +193,21 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
     """A rule: natively where nothing of the program's runs, else the polyfill. takes_function: its first argument."""
 
     def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+        if not kwargs and is_computed(function, args):
+            return computed(semantics.segment, function, args)
         given = list(kwargs.values())
         iterables = args[1:] if takes_function else args
         called = [value for value in (*args, *given) if _is_of_program(value)]
-        if called or any(_runs(semantics, value) for value in iterables):
+        compared = function in (max, min) and len(args) > 1 and _holds_program_objects(semantics, args)
+        if called or compared or any(_runs(semantics, value) for value in iterables):
             return semantics.call(polyfill, args, kwargs)
         for value in iterables:
             if function in _COMPARING or function in _HASHING:
+                semantics.settle(value)
                 semantics.segment.read_deeply(value)
             elif isinstance(value, (*CONTAINERS, dict)) and semantics.segment.is_outside(value):
                 semantics.segment.read_whole(value)
-        return semantics.native(function, *map(semantics.specialise, args), **kwargs)
+        return semantics.native(function, *map(semantics.specialise, args), **semantics.named(kwargs))
 
     def _runs(semantics: Calls, value: Any) -> bool:
         if isinstance(value, _NATIVE_ITERABLES):
@@ -223,10 +228,14 @@ def _holds_program_objects(semantics: Calls, items: Any) -> bool:
 
 
 def _is_of_program(value: Any) -> bool:
-    """Whether a function of the program's, something else that is called through Python, or a container's method."""
-    if isinstance(value, BuiltinMethodType) and isinstance(value.__self__, (*CONTAINERS, dict)):
+    """Whether a function of the program's, something else that is called through Python, or an object's method."""
+    if isinstance(value, C_FUNCTIONS):
+        return not isinstance(value.__self__, (ModuleType, type, NoneType))
+    if isinstance(value, (FunctionType, MethodType, functools.partial, *GETTERS)) or is_module(value):
         return True
-    return isinstance(value, (FunctionType, MethodType, functools.partial, *GETTERS)) or is_module(value)
+    method = "__init__" if isinstance(value, type) else "__call__"  # of a class, or an object that can be called
+    kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    return any(isinstance(vars(kind).get(method), FunctionType) for kind in kinds)
 
 
 def _deepcopy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
@@ -243,6 +252,9 @@ def _is_plain_data(value: Any, depth: int = 0) -> bool:
     if type(value) is dict:
         return depth < 8 and all(_is_plain_data(item, depth + 1) for pair in value.items() for item in pair)
     return is_constant(value)
+
+
+C_FUNCTIONS = (BuiltinFunctionType, MethodWrapperType)
 
 
 def _import_module(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
@@ -289,6 +301,8 @@ def _numpy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 def _places_in_order(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     semantics.check_order(args[0])
+    semantics.settle(args)
+    semantics.segment.read_deeply(args[0])
     return semantics.native(polyfills.places_in_order, *map(semantics.specialise, args))
 
 

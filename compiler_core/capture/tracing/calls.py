@@ -38,7 +38,7 @@ from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
-from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, is_symbol
+from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import is_shared
 from compiler_core.capture.tracing.items import Step, is_interpreted
@@ -48,6 +48,7 @@ from compiler_core.capture.tracing.pure import is_pure
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
+from compiler_core.tensor.storage import UntypedStorage, untyped_storage
 from compiler_core.tensor.tensor import Tensor
 
 DEEPEST = 200  # frames
@@ -77,6 +78,7 @@ class Calls(OperatorSemantics):
             case policy.Breaks(reason, remedy):
                 raise Break(reason, remedy)
             case policy.Native():
+                self.same_function(function)
                 return self.native(function, *map(self.specialise, args), **self.named(kwargs))
         kind = type(function)
         if is_numpys(function):
@@ -185,12 +187,17 @@ class Calls(OperatorSemantics):
                 own = args and isinstance(args[0], random.Random) and not self.segment.is_outside(args[0])
                 if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
                     self.read_all(args, kwargs)
-                    return self.native(function, *map(self.specialise, args), **kwargs)  # a generator of its own
+                    return self.native(function, *map(self.specialise, args), **self.named(kwargs))  # of its own
                 told = "__graph_break__" in function.__dict__
                 raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy)
             case policy.Native():
+                self.same_function(function)
                 if function.__name__ == "__exit__":
                     self._read_state(args[0])
+                if function is untyped_storage or (args and type(args[0]) is UntypedStorage):
+                    raise Break("the storage of a tensor is looked at")
+                if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
+                    return self._storage_offset(*args)
                 self.read_all(args, kwargs)
                 result = self.native(function, *self.operands(function.__name__, args), **self.named(kwargs))
                 given = any(result is arg for arg in args)
@@ -198,6 +205,22 @@ class Calls(OperatorSemantics):
                     raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
                 return result
         return Enter(self.enter(function, args, kwargs))
+
+    def _storage_offset(self, tensor: Tensor) -> Any:
+        """Where a tensor from outside begins in its memory, which none of its other guards is about."""
+        known = self.segment.find(tensor)
+        assert known is not None
+        offset: int = tensor._cell.offset()
+        code = f"{self.segment.local(known.source)}._cell.offset() == {offset}"
+        self.segment.require_once(code, f"{known.source.text}.storage_offset() == {offset}")
+        return offset
+
+    def same_function(self, function: Any) -> None:
+        """A function that runs natively is the very one: functions with the same code may hold other things."""
+        known = self.segment.find(function)
+        if known is not None and not known.fixed:
+            local, bound = self.segment.local(known.source), self.segment.guards.bind(function, "function")
+            self.segment.require_once(f"{local} is {bound}", f"{known.source.text} is the same")
 
     def _read_state(self, block: Any) -> None:
         """What a block of ours from outside holds counts: the modes that it found, which it brings back, natively."""
@@ -267,7 +290,7 @@ class Calls(OperatorSemantics):
         rule = self.rules.get(id(cls))
         if rule is not None:
             return rule(self, args, kwargs)
-        maker = lookup(type(cls), "__call__")[0]
+        maker = self.looked_up(type(cls), "__call__")
         if isinstance(maker, FunctionType):
             if type(cls).__module__ == "enum":
                 return self.native(cls, *map(self.specialise, args), **kwargs)
@@ -281,10 +304,10 @@ class Calls(OperatorSemantics):
 
     def _make(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`type.__call__`: __new__, then __init__."""
-        new, _ = lookup(cls, "__new__")
-        init, _ = lookup(cls, "__init__")
+        new, base = lookup(cls, "__new__")
+        init = self.looked_up(cls, "__init__")
         if isinstance(new, staticmethod):
-            new = new.__func__
+            new = self.part(self.of_class(base, "__new__", new), "__func__")
         if isinstance(new, FunctionType):
             return self.call(polyfills.make_by_new, (cls, new, init, args, kwargs), {})
         if not isinstance(init, FunctionType):
@@ -295,6 +318,8 @@ class Calls(OperatorSemantics):
                     raise Break(f"{cls.__name__}() of an iterator that runs the program's code")
             if not is_plain_class(cls):
                 raise Break(f"a {cls.__name__} is made")
+            if not issubclass(cls, (BaseException, tuple, list)):
+                args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
             return self.native(cls, *args, **kwargs)
         made = self.native(
             cls.__new__, cls, *(() if new is object.__new__ else args), **({} if new is object.__new__ else kwargs)
@@ -312,6 +337,8 @@ class Calls(OperatorSemantics):
             return rule(self, args, kwargs)
         owner = getattr(function, "__self__", None)
         if function_is_new(function):
+            if not issubclass(function.__self__, (BaseException, tuple, list)):
+                args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
             return self.native(function, *args, **kwargs)
         if owner is None or isinstance(owner, ModuleType):
             if args and isinstance(function, (MethodDescriptorType, WrapperDescriptorType)):
@@ -323,6 +350,8 @@ class Calls(OperatorSemantics):
         else:
             if self.segment.is_outside(function):
                 owner = self.part(function, "__self__")
+            if hasattr(type(owner), "__next__") and self.segment.is_outside(owner):
+                raise Step("an iterator from outside is used")
             return self.c_method(owner, function.__name__, function, args, kwargs)
         if is_pure(function):
             return self.call_pure(function, args, kwargs)
@@ -347,11 +376,13 @@ class Calls(OperatorSemantics):
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
             return bound(*args, **kwargs)
         if isinstance(owner, random.Random) and not self.segment.is_outside(owner):
-            return self.native(bound, *args, **kwargs)
+            return self.native(bound, *map(self.specialise, args), **self.named(kwargs))
         if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.is_outside(owner)):
             raise Step("an iterator from outside is advanced")
         if is_constant(owner) or isinstance(owner, (tuple, frozenset)) or is_pure_object(owner):
             self.segment.read_deeply(owner)
+            if isinstance(owner, str) and name in ("format", "format_map"):
+                self.check_printable([*args, kwargs])
             return self.call_pure(bound, args, kwargs)
         raise Break(f"a call of {type(owner).__name__}.{name}(), which is written in C")
 
@@ -376,14 +407,19 @@ class Calls(OperatorSemantics):
 
     def call_pure(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function that only computes: natively, after everything that it may read was guarded."""
+        if not kwargs and is_computed(function, args):
+            return computed(self.segment, function, args)
+        self.settle(args, kwargs)
         args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
         for value in (*args, *kwargs.values()):
             if type(value) in (FunctionType, MethodType) and function is not functools.partial:
                 raise Break(f"{getattr(function, '__name__', function)}() calls a function of the program's")
             if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
                 continue
-            if (self.segment.is_outside(value) and hasattr(value, "__next__")) or hides_program(self, value):
+            if (self.segment.is_outside(value) and hasattr(type(value), "__next__")) or hides_program(self, value):
                 raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
+            if is_operator(function) and any(self.program_method(value, name) for name in OPERATED):
+                raise Break(f"{getattr(function, '__name__', function)}() runs the program's code")
         self.read_all(args, kwargs)
         return self.native(function, *args, **kwargs)
 
@@ -396,7 +432,7 @@ def function_is_new(function: Any) -> bool:
 
 def hides_program(semantics: Calls, value: Any) -> bool:
     """Whether a C function that is given `value` may run the program's code."""
-    if hasattr(value, "__next__"):
+    if hasattr(type(value), "__next__"):
         return semantics.runs_python(value)
     return (
         semantics.program_method(value, "__iter__") is not None
@@ -404,6 +440,20 @@ def hides_program(semantics: Calls, value: Any) -> bool:
     )
 
 
+def is_operator(function: Any) -> bool:
+    """Whether a C function asks its arguments for numbers, or is the operator of Python of that name."""
+    return function in (range, slice) or getattr(function, "__module__", None) in OPERATING
+
+
+OPERATING = frozenset({"math", "cmath", "operator", "_operator", "builtins"})
+OPERATED = (
+    *("__index__", "__float__", "__int__", "__complex__", "__abs__", "__round__", "__trunc__", "__floor__", "__ceil__"),
+    *("__bool__", "__neg__", "__pos__", "__invert__", "__getitem__", "__contains__", "__divmod__", "__rdivmod__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__radd__", "__sub__", "__rsub__"),
+    *("__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"),
+    *("__pow__", "__rpow__", "__matmul__", "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__"),
+    *("__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__call__"),
+)
 PURE_CLASSES = frozenset(
     {
         *(int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, slice, object, deque),

@@ -18,10 +18,12 @@ from compiler_core.bytecode.semantics import STOP, Break
 from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry
+from compiler_core.capture.sources import Attribute
 from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.tracing.access import ABSENT, lookup
 from compiler_core.capture.tracing.base import OPAQUE, Base
 from compiler_core.capture.tracing.numpy_rules import is_indexed, item_of
+from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
@@ -38,6 +40,8 @@ CHANGES: dict[type, set[str]] = {  # methods that read and change it
     | {"__ior__", "__iand__", "__isub__", "__ixor__"},
     dict: {"pop", "popitem", "clear", "setdefault", "__delitem__", "move_to_end", "__ior__"},
 }
+KEEPING = frozenset({"append", "appendleft", "extend", "extendleft", "copy", "clear", "reverse", "__setitem__"})
+KEEPING |= {"__getitem__", "__iter__", "__len__", "keys", "values", "items", "__reversed__", "__init__"}
 COPIED = frozenset({"extend", "extendleft", "update", "__iadd__", "__ior__"})  # arguments whose contents count
 
 
@@ -50,8 +54,10 @@ class Items(Base):
 
     def method_of(self, owner: Any, name: str) -> Any:
         """The program's own method `name` of an object, if it is written in Python."""
-        found = lookup(type(owner), name)[0]
-        return found if isinstance(found, FunctionType) else None
+        found, base = lookup(type(owner), name)
+        if not isinstance(found, FunctionType):
+            return None
+        return found if is_ours(found.__code__.co_filename) else self.of_class(base, name, found)
 
     # -- items
 
@@ -65,6 +71,8 @@ class Items(Base):
         if is_indexed(owner):
             return item_of(self, owner, key)  # type: ignore[arg-type]
         key, owner = self.specialise(key), self.specialise(owner) if is_symbol(owner) else owner
+        if not isinstance(owner, (dict, type)) and self.method_of(key, "__index__") is not None:
+            raise Break("an object of the program's is an index")
         if type(key) is TracedArray and isinstance(owner, dict):
             raise Break("a traced number is used as a key")
         if not self.segment.is_outside(owner):
@@ -83,7 +91,7 @@ class Items(Base):
 
     def _own_item(self, owner: Any, key: Any) -> Any:
         if isinstance(owner, type):
-            meta = lookup(type(owner), "__getitem__")[0]
+            meta = self.looked_up(type(owner), "__getitem__")
             if isinstance(meta, FunctionType) and type(owner).__module__ != "enum":
                 return self.call(meta, (owner, key), {})
             return owner[key]  # type: ignore[index]
@@ -95,6 +103,8 @@ class Items(Base):
 
     def _default(self, owner: Any, key: Any) -> Any:
         factory = owner.default_factory
+        if (known := self.segment.find(owner)) is not None:
+            factory = self.segment.load(Attribute(known.source, "default_factory"), factory)
         if factory in (list, dict, set, int, float, tuple, str):
             value = factory()
             self.store_item(owner, key, value)
@@ -126,7 +136,14 @@ class Items(Base):
         except IndexError:
             self.segment.read_length(owner)
             raise
-        return self.segment.read_item(owner, key)
+        return self.segment.read_item(owner, self._from_the_start(owner, key))
+
+    def _from_the_start(self, owner: Any, key: Any) -> Any:
+        """A negative index into what captured code changed, counted from the start: a place is told by one number."""
+        if type(key) is int and -len(owner) <= key < 0 and id(owner) in self.segment.originals:
+            self.segment.read_length(owner)
+            return key + len(owner)
+        return key
 
     def store_item(self, owner: Any, key: Any, value: Any) -> Any:
         if isinstance(owner, Tensor):
@@ -157,6 +174,8 @@ class Items(Base):
     def container_method(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`owner.name(*args)`, of a container from outside or not."""
         kind = kind_of(owner)
+        if name not in KEEPING:
+            self.settle(owner, args)
         if name in WRITES.get(kind, set()) or name in CHANGES.get(kind, set()):
             return self.change(owner, name, args, kwargs)
         method = c_method(owner, name)
@@ -192,6 +211,11 @@ class Items(Base):
     def change(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method that changes the container: done, and recorded if the container is from outside."""
         self.check_iterables(name, args)
+        if isinstance(owner, (set, dict)) and args and name not in ("update", "__ior__"):
+            args = (self.as_key(args[0]), *args[1:])
+        elif isinstance(owner, set) or name in ("insert", "pop", "rotate"):
+            self.settle(args)
+            args = tuple(map(self.specialise, args[:1])) + args[1:]
         copied = name in COPIED or (name == "__setitem__" and isinstance(args[0], slice))
         if copied:
             args = tuple(map(drained, args))
@@ -236,12 +260,14 @@ class Items(Base):
             self.segment.effect(method, owner, *args)
         self.segment.note_numbers(owner, (*args, *kwargs.values()))
         if name == "__setitem__" and not isinstance(args[0], slice):
-            self.segment.written[id(owner), _key(args[0])] = args[1]
+            place = args[0] if isinstance(owner, dict) else self._from_the_start(owner, args[0])
+            self.segment.written[id(owner), _key(place)] = args[1]
         elif name == "update" and isinstance(owner, dict):
             changed = dict(*args, **kwargs)
             self.segment.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
         elif name not in WRITES.get(kind_of(owner), set()):
             self.segment.whole.add(id(owner))
+            self.segment.forget_written(owner)  # items have moved, or are gone
 
     def check_iterables(self, name: str, args: tuple[Any, ...]) -> None:
         """What `extend` and its like iterate over must not run the program's code, nor come from outside half used."""
@@ -305,9 +331,10 @@ class Items(Base):
 
     def contains(self, item: Any, container: Any) -> Any:
         if self.method_of(container, "__contains__") is not None:
-            return self.call(polyfills.contains, (lookup(type(container), "__contains__")[0], container, item), {})
+            return self.call(polyfills.contains, (self.method_of(container, "__contains__"), container, item), {})
         if isinstance(container, Tensor):
             return self.native(Tensor.__contains__, container, item)
+        self.settle(container)
         item, container = self.specialise(item), self.specialise(container) if is_symbol(container) else container
         self.segment.read_view(container)
         if isinstance(container, (*CONTAINERS, dict)):
@@ -329,12 +356,20 @@ class Items(Base):
         if any(self.method_of(item, "__lt__") is not None and not isinstance(item, Tensor) for item in list(items)):
             raise Break("objects are put in order by code of the program's")
 
+    def as_key(self, value: Any) -> Any:
+        return self.specialise(value)
+
     def compares_in_python(self, value: Any) -> bool:
         return self.method_of(value, "__eq__") is not None and not isinstance(value, Tensor)
 
     def collect(self, target: Any, name: str, *values: Any) -> None:
         """Into a list, set or dict under construction: one from outside, if a graph break came in between."""
         self.change(target, name, values, {})
+
+    def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
+        """A list under construction is from outside, and what it holds counts, if a graph break came in between."""
+        self.segment.read_whole(items)
+        return tuple(items)
 
     def extend(self, target: Any, values: Any) -> Any:
         if isinstance(values, (*CONTAINERS, dict)) and self.segment.is_outside(values):

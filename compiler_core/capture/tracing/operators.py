@@ -104,7 +104,7 @@ class OperatorSemantics(Items):
 
     def _attempts(self, name: str, reflected: str, left: Any, right: Any) -> list[Any]:
         """What Python would try, in order: (method, owner, other), or None."""
-        first, second = lookup(type(left), name)[0], lookup(type(right), reflected)[0]
+        first, second = self.looked_up(type(left), name), self.looked_up(type(right), reflected)
         attempts = [(first, left, right) if callable(first) else None]
         if type(left) is not type(right) and callable(second):
             attempt = (second, right, left)
@@ -112,6 +112,17 @@ class OperatorSemantics(Items):
                 return [attempt, *attempts]
             return [*attempts, attempt]
         return [*attempts, None]
+
+    def _comparisons(self, name: str, reflected: str, left: Any, right: Any) -> list[Any]:
+        """As `_attempts`: a comparison is tried the other way round, too, if both are of one class."""
+        attempts = [
+            (found, owner, other) if callable(found := self.looked_up(type(owner), method)) else None
+            for method, owner, other in ((name, left, right), (reflected, right, left))
+            if name == "__ne__" or lookup(type(owner), method)[0] is not object.__dict__[method]  # it never knows
+        ]
+        attempts += [None] * (2 - len(attempts))
+        derived = type(left) is not type(right) and issubclass(type(right), type(left))
+        return attempts[::-1] if derived else attempts
 
     def _binary(self, op: str, name: str, reflected: str, function: Any, left: Any, right: Any) -> Any:
         if self.program_method(left, name) is not None or self.program_method(right, reflected) is not None:
@@ -122,12 +133,14 @@ class OperatorSemantics(Items):
             elif type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.arithmetic(self.segment, op, BINARY[op][1], left, right)
             left, right = self.specialise(left), self.specialise(right)
+        if op not in ("+", "*"):
+            self.settle(left, right)
         for value in (left, right):
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
                 self.segment.read_deeply(value) if op == "%" else self.segment.read_whole(value)
         if op == "%" and isinstance(left, str) and not is_constant(right):
-            self.check_printable(right)
+            self.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
         return self.native(function, left, right)
 
     def operand(self, op: str, value: Any, other: Any) -> Any:
@@ -164,8 +177,9 @@ class OperatorSemantics(Items):
                     polyfills.compare, (left, right, (polyfills.not_equal_by(first), left, right), None, op), {}
                 )
         if first is not None or second is not None:
-            attempts = self._attempts(name, reflected, left, right)
+            attempts = self._comparisons(name, reflected, left, right)
             return self.call(polyfills.compare, (left, right, *attempts, op), {})
+        self.settle(left, right)
         for value in (left, right):
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
@@ -173,6 +187,8 @@ class OperatorSemantics(Items):
         return self.native(function, left, right)
 
     def is_same(self, left: Any, right: Any) -> bool:
+        if left is right and not is_symbol(left):
+            return True
         left, right = self.specialise(left), self.specialise(right)
         if left is right or is_constant(left) or is_constant(right):
             return left is right
@@ -230,9 +246,9 @@ class OperatorSemantics(Items):
                 return self.call(method, (value, spec), {})
             if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
                 raise Break("a tensor is formatted")
-            name = "__str__"
+            name = "__str__" if lookup(type(value), "__format__")[0] is object.__format__ else "__format__"
         method = self.program_method(value, name)
-        if method is None and name == "__str__":
+        if name == "__str__" and lookup(type(value), name)[0] is object.__str__:
             method = self.program_method(value, "__repr__")
         if method is not None:
             return self.call(polyfills.format_text, (method, value, spec), {})
@@ -245,6 +261,10 @@ class OperatorSemantics(Items):
     def check_printable(self, value: Any, depth: int = 0) -> None:
         """Raises Break for what has no text of its own while it is captured, or whose text is the program's."""
         self.segment.read_deeply(value)
+        self.settle(value)
+        if isinstance(value, BaseException) and self.segment.is_outside(value):
+            args = self.load_attr(value, "args")
+            self.check_printable(args, depth + 1)
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
             raise Break("a tensor is formatted")
         if depth > 8:

@@ -23,8 +23,10 @@ _BUILTINS = frozenset(
 )
 _CHANGES = frozenset(
     {"heappush", "heappop", "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right"}
+    | {"_heapify_max", "_heapreplace_max", "_heappop_max", "pack_into", "_count_elements", "cmp_to_key"}
 )
 _CHANGES |= {"setitem", "delitem", "iadd", "iconcat", "ior", "iand", "isub", "imul", "length_hint"}
+_CHANGES |= {"itruediv", "ifloordiv", "imod", "ipow", "imatmul", "ixor", "ilshift", "irshift"}
 
 
 def is_pure(function: Any) -> bool:

@@ -131,6 +131,11 @@ def clip_grad_norm_(
 
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every element of the gradients to [-clip_value, clip_value]."""
+    if current_trace() is not None:
+        with no_grad():
+            for grad in _gradients(parameters):
+                grad.clamp_(-clip_value, clip_value)
+        return
     for grad in _gradients(parameters):
         _apply(grad, lambda array, out: np.clip(array, -clip_value, clip_value, out=out))
 

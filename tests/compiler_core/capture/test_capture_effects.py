@@ -281,3 +281,29 @@ def test_a_counter_becomes_an_input() -> None:
     for n in range(1, 7):
         np.testing.assert_array_equal(counted(ones(2)).numpy(), [n, n])
     assert len(counted.explain().entries) == 2  # the second takes the number as an input
+
+
+def test_a_schedule_computed_in_python_is_no_recompile() -> None:
+    import math
+
+    @compile(backend="aot_eager", fullgraph=True)
+    def scaled(x: Tensor, step: int) -> Tensor:
+        warm = min(1.0, (step + 1) / 4)
+        return x * (0.5 * warm * (1 + math.cos(math.pi * step / 20)))
+
+    for step in range(12):
+        expected = 0.5 * min(1.0, (step + 1) / 4) * (1 + math.cos(math.pi * step / 20))
+        np.testing.assert_allclose(scaled(ones(2), step).numpy(), [expected] * 2, rtol=1e-6)
+    assert len(scaled.explain().entries) == 2
+
+
+def test_what_is_changed_may_be_what_is_read_under_another_name() -> None:
+    def function(x: Tensor, a: list[int], b: list[int]) -> Tensor:
+        a.append(1)
+        return x + len(b)
+
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    for same in (False, True, False, True):
+        first: list[int] = []
+        assert compiled(ones(1), first, first if same else []).tolist() == [2.0 if same else 1.0]
+        assert first == [1]

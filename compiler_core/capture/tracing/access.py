@@ -259,12 +259,11 @@ class Access(Base):
         """
         if cls in self.segment.counted:
             return
-        self.segment.counted.add(cls)
         for base in cls.__mro__:
-            if not is_fixed_class(base):
+            if not is_fixed_class(base) and base not in self.segment.counted:
                 table = self.segment.guards.bind(vars(base), "attributes")
-                text = f"{base.__name__} has as many attributes"
-                self.segment.require_once(f"len({table}) == {len(vars(base))}", text)
+                self.segment.require(f"len({table}) == {len(vars(base))}", f"{base.__name__} has as many attributes")
+            self.segment.counted.add(base)
 
     def part(self, owner: Any, name: str) -> Any:
         """An attribute that never changes, of a descriptor, a bound method or a partial."""
@@ -312,7 +311,8 @@ class Access(Base):
 
     def _tensor_fact(self, owner: Tensor, known: Outside, name: str) -> Any:
         """What no guard of a tensor's is about: its history, its memory, the attributes that it was given."""
-        if name != "__dict__" and self.segment.trace.has_changed(owner):
+        no_view = name == "_base" and owner._view is None  # writes do not make it one
+        if name != "__dict__" and not no_view and self.segment.trace.has_changed(owner):
             raise Break(f"{name} of a tensor from outside is read")
         value = getattr(owner, name)
         if name in ("grad_fn", "_base") and value is not None:

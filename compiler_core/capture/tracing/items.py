@@ -61,7 +61,13 @@ class Items(Base):
 
     # -- items
 
+    def program_index(self, bound: Any) -> bool:
+        """Whether a slice's bound is told by the program's own `__index__`."""
+        return self.method_of(bound, "__index__") is not None and not isinstance(bound, Tensor)
+
     def get_item(self, owner: Any, key: Any) -> Any:
+        if type(key) is slice and any(self.program_index(bound) for bound in (key.start, key.stop, key.step)):
+            raise Break("a slice whose bounds are objects of the program's")
         if isinstance(owner, Tensor):
             self.segment.read_deeply(key)
             return self.native(Tensor.__getitem__, owner, self.specialise(key))

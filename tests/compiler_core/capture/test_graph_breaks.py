@@ -255,3 +255,19 @@ class Out:
     @staticmethod
     def write(text: str) -> None:
         """Nothing is shown."""
+
+
+class Bound:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __index__(self) -> int:
+        return self.n
+
+
+def test_slices_by_objects_of_the_program() -> None:
+    compiled = compile(lambda x, bound: x[:bound], backend="aot_eager")
+    bound = Bound(1)
+    for n in (1, 3, 2):
+        bound.n = n
+        assert compiled(ones(4), bound).tolist() == [1.0] * n

@@ -67,7 +67,7 @@ def zip_(*iterables: Iterable[Any], strict: bool = False) -> Iterator[tuple[Any,
     while iterators:
         found = []
         for place, iterator in enumerate(iterators):
-            item = next_default(iterator, _MISSING)
+            item = next(iterator, _MISSING)
             if item is _MISSING:
                 if strict:
                     _check_strict(iterators, place)
@@ -81,7 +81,7 @@ def _check_strict(iterators: list[Iterator[Any]], place: int) -> None:
     if place:
         raise ValueError(f"zip() argument {place + 1} is shorter than argument{plural}{place}")
     for other, iterator in enumerate(iterators[1:], 1):
-        if next_default(iterator, _MISSING) is not _MISSING:
+        if next(iterator, _MISSING) is not _MISSING:
             plural = " " if other == 1 else "s 1-"
             raise ValueError(f"zip() argument {other + 1} is longer than argument{plural}{other}")
 
@@ -449,3 +449,11 @@ def count_elements(mapping: dict[Any, int], items: Iterable[Any]) -> None:
     """What Counter counts with."""
     for item in items:
         mapping[item] = mapping.get(item, 0) + 1
+
+
+def next_of(method: Callable[[], Any], default: Any) -> Any:
+    """next(iterator, default) of the program's own iterator."""
+    try:
+        return method()
+    except StopIteration:
+        return default

@@ -103,6 +103,13 @@ def _next(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         if semantics.segment.is_outside(args[0]):
             raise Step("a generator from outside is advanced")
         return advance_generator(*args)
+    if semantics.method_of(args[0], "__next__") is not None:
+        method = semantics.load_attr(args[0], "__next__")
+        return (
+            semantics.call(method, (), {})
+            if len(args) == 1
+            else semantics.call(polyfills.next_of, (method, args[1]), {})
+        )
     polyfill = polyfills.next_default if len(args) == 2 else polyfills.next_plain
     return semantics.call(polyfill, args, {})
 

@@ -138,3 +138,34 @@ def test_the_library_answers_as_ever(name: str) -> None:
         found, y = function(dc.full((1,), n))
         assert repr(found) == repr(expected)
         assert y.tolist() == [n + 1]
+
+
+class Noted:
+    """An iterator that notes how it is asked."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def __iter__(self) -> Noted:
+        self.log.append("iter")
+        return self
+
+    def __next__(self) -> int:
+        self.log.append("next")
+        if len(self.log) > 4:
+            raise StopIteration
+        return len(self.log)
+
+
+def test_iterators_of_the_program_are_asked_as_ever() -> None:
+    uses: list[Callable[[Noted], Any]] = [
+        lambda it: list(itertools.chain(it, [9])),
+        lambda it: (next(it), next(it, 0), list(it), next(it, 7)),
+        lambda it: list(zip(it, "ab", strict=False)),
+    ]
+    for use in uses:
+        compiled = dc.compile(lambda x, it, use=use: (use(it), x + 1), backend="eager")
+        for _ in range(3):
+            plain, seen = Noted(), Noted()
+            assert compiled(dc.ones(1), seen)[0] == use(plain)
+            assert seen.log == plain.log

@@ -75,7 +75,8 @@ class Survivors:
 
 def settle(segment: Segment) -> tuple[Captured, Survivors]:
     """What the segment computed, for this call alone: every tensor of its trace that somebody holds."""
-    cells = [thing for thing in gc.get_referrers(*segment.trace.body) if isinstance(thing, Cell)]
+    body = segment.trace.body  # with nothing traced, the search of the whole heap is spared
+    cells = [thing for thing in gc.get_referrers(*body) if isinstance(thing, Cell)] if body else []
     handles = [thing for thing in gc.get_referrers(*cells) if isinstance(thing, Tensor)] if cells else []
     segment.effects.clear()
     return close(segment, handles, "the tensors", pauses=False)

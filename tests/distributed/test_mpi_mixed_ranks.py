@@ -113,10 +113,10 @@ def resident_kib() -> int:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_soak_of_2000_steps(world: Communicator) -> None:
+def test_a_soak_of_600_steps(world: Communicator) -> None:
     """Recompiles, eager steps, accumulation, kept gradients, plans proposed and joins: no leak, no drift."""
     with config.patch(recompile_limit=4):
-        _soak(world, steps=2000)
+        _soak(world, steps=600)
 
 
 def _soak(world: Communicator, steps: int) -> None:

@@ -1,4 +1,7 @@
-"""A rank killed at a random moment: ended in time, right culprit, right code, nothing left (benchmarks/kills.py)."""
+"""A rank killed at a random moment: ended in time, right culprit, right code, nothing left (benchmarks/kills.py).
+
+The compiler runs where it is to be interrupted; the other trials share a cache, which no killed rank may spoil.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def check(seed: int, trials: int, folder: Path) -> None:
     failures = []
     for number in range(trials):
         trial = kills.draw(rng, ("mpich", "openmpi"))
-        result = kills.run(trial, folder / str(number))
+        result = kills.run(trial, folder / (str(number) if trial.phase == "compile" else "shared"))
         if result.problems:
             failures.append(f"{trial}: {'; '.join(result.problems)}\n{result.words}")
     assert not failures, "\n".join([f"{len(failures)} of {trials} with seed {seed}", *failures])
@@ -40,4 +43,4 @@ def test_ranks_killed_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_many_ranks_killed_at_random_moments(tmp_path: Path) -> None:
     """As benchmarks/kills.py, which takes any number of trials and any seed."""
-    check(4, 40, tmp_path)
+    check(4, 24, tmp_path)

@@ -33,6 +33,7 @@ ENTERED = tuple(
         "distcompile/optim/",
         "distcompile/utils/checkpoint.py",
         "distcompile/ddp/ddp.py",
+        "distcompile/parity/case.py",
         "distcompile/func.py",
         "compiler_core/capture/polyfills.py",
         "compiler_core/tensor/function_apply.py",

@@ -73,8 +73,8 @@ def vjp_agrees_with_differences(case: Case) -> None:
         if not of(array).is_inexact:
             assert cotangent is None
             continue
-        assert cotangent is not None
-        np.testing.assert_allclose(cotangent, differences(case, position, weights), rtol=2e-6, atol=2e-7)
+        given = np.zeros_like(array) if cotangent is None else cotangent  # None: nothing depends on this operand
+        np.testing.assert_allclose(given, differences(case, position, weights), rtol=2e-6, atol=2e-7)
 
 
 def cotangents_have_the_operands_metas(case: Case) -> None:

@@ -27,11 +27,6 @@ NOT_OURS_COMPLEX: dict[str, str] = {
     "random: torch's draws are not ours": "pca_lowrank",
 }
 
-# Right eager, not compiled; of samples of complex numbers too.
-NOT_COMPILED: dict[str, str] = {
-    "the result has no history, for what was overwritten has none; torch's has one whose gradient is 0": "zero_",
-}
-
 # Right in the samples that always run, not in every later one; with --long held to be exactly these.
 NOT_IN_EVERY_SAMPLE: dict[str, str] = {
     "cov": "of two observations of weights, whose gradient is 0: both give rounding, torch's another",

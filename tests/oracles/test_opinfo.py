@@ -16,7 +16,7 @@ pytest.importorskip("expecttest")  # torch's database needs it
 
 import torch
 import torch_samples as db
-from not_ours import NOT_COMPILED, NOT_IN_EVERY_SAMPLE, NOT_OURS, NOT_OURS_COMPLEX
+from not_ours import NOT_IN_EVERY_SAMPLE, NOT_OURS, NOT_OURS_COMPLEX
 
 import distcompile as dc
 
@@ -28,7 +28,6 @@ LATER = {name for names in NOT_IN_EVERY_SAMPLE for name in names.split()}
 FEW = 12
 OURS = sorted(set(ENTRIES) - set(DECLARED))
 DECLARED_COMPLEX = {name for names in NOT_OURS_COMPLEX.values() for name in names.split()}
-EAGER_ALONE = {name for names in NOT_COMPILED.values() for name in names.split()}
 COMPLEX = [name for name in OURS if torch.complex128 in ENTRIES[name].dtypes]
 
 
@@ -73,11 +72,7 @@ def compiled(function: Any) -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_a_compiled_entry_is_torchs(name: str) -> None:
-    found = verdict(name, 2, compiled)
-    if name in EAGER_ALONE:
-        assert found != [], "this entry is right: take it out of the list"
-    else:
-        assert found == []
+    assert verdict(name, 2, compiled) == []
 
 
 @pytest.mark.long
@@ -85,7 +80,7 @@ def test_a_compiled_entry_is_torchs(name: str) -> None:
 def test_an_entry_is_torchs_on_complex_numbers(name: str) -> None:
     """A few samples, eager and compiled."""
     found = verdict(name, FEW, dtype=torch.complex128) + verdict(name, 1, compiled, torch.complex128)
-    if name in DECLARED_COMPLEX | EAGER_ALONE:
+    if name in DECLARED_COMPLEX:
         assert found != [], "this entry is right: take it out of the list"
     else:
         assert found == []

@@ -24,6 +24,7 @@ from compiler_core.bytecode.frame import Marker
 from compiler_core.capture.arguments import IDENTIFIED
 from compiler_core.capture.guards import is_plain
 from compiler_core.capture.module_protocol import is_module
+from compiler_core.tensor.size import Size
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
@@ -64,7 +65,7 @@ def is_registry(thing: Any) -> bool:
 
 def is_key(key: Any) -> bool:
     """Whether a dictionary's key can be guarded by itself."""
-    return is_constant(key) or is_identified(key) or (type(key) is tuple and all(map(is_key, key)))
+    return is_constant(key) or is_identified(key) or (type(key) in (tuple, Size) and all(map(is_key, key)))
 
 
 def plain_copy(container: Any) -> Any:

@@ -25,7 +25,8 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array, NotDifferentiable, Op, Sample, meta_of
 from compiler_core.ops.rules import Pointwise, Reduction
 
-assert registration and boundary
+assert registration
+assert boundary
 
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.5, 1e-30, 3e38, 0.5)
 

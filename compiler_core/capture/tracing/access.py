@@ -322,9 +322,14 @@ class Access(Base):
     def _python_module_attr(self, owner: ModuleType, name: str) -> Any:
         table = vars(owner)
         if name not in table and (id(table), name) not in self.segment.written:
-            root = self.segment.local(Bound(table, owner.__name__))
-            self.segment.require_once(f"{name!r} not in {root}", f"{owner.__name__}.{name} is not set")
-            return getattr(owner, name)  # a module's __getattr__ (lazy names), or an error
+            try:
+                value = getattr(owner, name)  # a module's __getattr__, which may keep a lazy name; or an error
+            finally:
+                if name not in table:
+                    root = self.segment.local(Bound(table, owner.__name__))
+                    self.segment.require_once(f"{name!r} not in {root}", f"{owner.__name__}.{name} is not set")
+            if name not in table:
+                return value
         key = (id(table), name)
         if key in self.segment.written:
             return self.segment.written[key]

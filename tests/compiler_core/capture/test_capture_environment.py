@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import threading
 import types
@@ -222,3 +223,38 @@ def test_functions_around_compiled_modules() -> None:
     assert [node.source for node in graph.inputs if node.role == "parameter"] == ["model.weight", "model.bias"]
     model.weight = nn.Parameter(ones(2, 2))
     np.testing.assert_array_equal(step(x).detach().numpy(), (model(x) * 2).detach().numpy())
+
+
+def test_a_lazy_name_of_a_module_is_no_reason_to_compile_again() -> None:
+    """`module.name` through the module's `__getattr__`, which keeps what it made."""
+    lazy = types.ModuleType("lazy")
+    made: list[str] = []
+
+    def make(name: str) -> float:
+        made.append(name)
+        setattr(lazy, name, 3.0)
+        return 3.0
+
+    vars(lazy)["__getattr__"] = make
+    compiled = compile(lambda x: x * lazy.scale, backend="aot_eager", fullgraph=True)
+    assert [compiled(ones(1)).tolist() for _ in range(3)] == [[3.0]] * 3
+    assert made == ["scale"]
+    assert len(compiled.explain().entries) == 1
+
+
+def test_a_size_is_an_argument_of_a_function_that_caches_its_results() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    @functools.lru_cache
+    def plan(shape: tuple[int, ...], times: int) -> tuple[int, int]:
+        asked.append(shape)
+        return shape[0] * times, len(shape)
+
+    def function(x: Tensor) -> Tensor:
+        rows, ndim = plan(x.shape, 2)
+        return x * rows + ndim
+
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    for rows in (2, 2, 3):
+        assert compiled(ones(rows, 2)).tolist() == [[2.0 * rows + 2] * 2] * rows
+    assert asked == [(2, 2), (3, 2)]

@@ -115,6 +115,14 @@ def own_attributes(owner: Any) -> dict[str, Any] | None:
     return own if isinstance(own, dict) else None
 
 
+def is_plain_instance(owner: Any) -> bool:
+    """Whether `object` itself says how it is copied, and that by its `__dict__` alone."""
+    kind = type(owner)
+    inherited = all(getattr(kind, name) is getattr(object, name) for name in ("__new__", "__reduce__", "__reduce_ex__"))
+    more = any(vars(base).get("__slots__") for base in kind.__mro__) or hasattr(kind, "__getnewargs__")
+    return inherited and not more and not hasattr(kind, "__getnewargs_ex__") and own_attributes(owner) is not None
+
+
 def key_of(owner: Any, name: str) -> tuple[int, str]:
     """Where `written` keeps an attribute: with the dictionary that holds it, which the program may write to, too."""
     own = own_attributes(owner)

@@ -11,6 +11,7 @@ so do calls that fit none.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -191,6 +192,8 @@ class Capture:
                     return close(self.segment, value, "the result", pauses=False)
                 case Broke(why, where) if not self.machine.frames:  # before anything was run
                     self._skip(f"{why.reason}, at {where}")
+                case Broke(why, where) if any(frame.code.co_filename == copy.__file__ for frame in self.machine.frames):
+                    self._skip(f"a deep copy is half made, with a memo of ids: {why.reason}, at {where}")
                 case Broke(_):
                     drop_dead(self.machine.frames)
                     return close(self.segment, self.machine.frames, "the frames", pauses=True)

@@ -63,6 +63,14 @@ SYSTEM = frozenset(
         *("weakref", "getpass", "platform", "sysconfig", "tracemalloc", "codecs", "locale", "gettext", "readline"),
     }
 )
+# of these files, what only reads: entered all the same
+READING = frozenset(
+    {
+        *("getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"),
+        *("Signature.parameters", "Signature.return_annotation"),
+        *(f"Parameter.{name}" for name in ("name", "kind", "default", "annotation")),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,8 @@ def how(function: FunctionType) -> How:
     if reason is not None:
         return Breaks(*reason)
     found = how_file(function.__code__.co_filename)
+    if isinstance(found, Breaks) and function.__qualname__ in READING:
+        return ENTER
     if found is RUN and function.__code__.co_flags & inspect.CO_GENERATOR:
         return ENTER  # what it yields in between may run the user's code: a context manager's body
     if found is RUN and _decorates_a_users(function):

@@ -6,6 +6,7 @@ what the called functions read and change is seen. Each is used only where the b
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -457,3 +458,8 @@ def next_of(method: Callable[[], Any], default: Any) -> Any:
         return method()
     except StopIteration:
         return default
+
+
+def reduce_object(owner: Any, state: Callable[[], Any] | None) -> tuple[Any, ...]:
+    """`object.__reduce_ex__(2)` of an instance that Python code made. state: its class's own `__getstate__`."""
+    return copyreg.__newobj__, (type(owner),), owner.__dict__ if state is None else state(), None, None  # type: ignore[attr-defined]

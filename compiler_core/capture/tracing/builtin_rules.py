@@ -10,6 +10,7 @@ import collections
 import copy
 import functools
 import importlib
+import inspect
 import itertools
 import sys
 from collections.abc import Callable
@@ -181,8 +182,10 @@ def _ignored(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 def _id(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     known = semantics.segment.find(args[0])
-    if known is not None and known.fixed:
+    if isinstance(args[0], type) if known is None else known.fixed:
         return id(args[0])
+    if semantics.current_frame().code.co_filename == copy.__file__:
+        return id(args[0])  # a key of a deep copy's memo, which keeps the object and which nobody else reads
     raise Break("id() of an object, which another call's will not have")
 
 
@@ -250,6 +253,16 @@ def _deepcopy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         semantics.segment.read_deeply(args[0])
         return copy.deepcopy(semantics.specialise(args[0]))
     return Enter(semantics.enter(copy.deepcopy, args, kwargs))  # type: ignore[arg-type]
+
+
+def _signature(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    """inspect.signature of a function: what the function was defined with, so a constant."""
+    function = args[0] if len(args) == 1 and not kwargs else None
+    inner = semantics.part(function, "__func__") if isinstance(function, MethodType) else function
+    if not isinstance(inner, FunctionType) or vars(inner):  # __signature__, __wrapped__
+        raise Break("inspect.signature() of what is no plain function")
+    semantics.same_function(inner)
+    return semantics.native(inspect.signature, function)
 
 
 def _is_plain_data(value: Any, depth: int = 0) -> bool:
@@ -332,6 +345,7 @@ RULES: dict[Any, Any] = {
     hash: _hash,
     super: _super,
     copy.deepcopy: _deepcopy,
+    inspect.signature: _signature,
     collections._count_elements: lambda s, args, kwargs: s.call(polyfills.count_elements, args, kwargs),  # type: ignore[attr-defined]
     callable: _callable,
     itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills.accumulate),

@@ -34,7 +34,7 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills
-from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, own_attributes
+from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, is_plain_instance, own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
@@ -371,6 +371,11 @@ class Calls(OperatorSemantics):
             return None  # object.__init__
         if name in ("__setattr__", "__delattr__", "__getattribute__"):
             return self.raw_attribute(name, bound, owner, args)
+        if name == "__reduce_ex__" and self.method_of(owner, "__reduce__") is not None:
+            return self.call(self.load_attr(owner, "__reduce__"), (), {})
+        if name == "__reduce_ex__" and is_plain_instance(owner):
+            own = self.method_of(owner, "__getstate__")
+            return self.call(polyfills.reduce_object, (owner, own and self.load_attr(owner, "__getstate__")), {})
         if isinstance(owner, (list, dict, set, deque)):
             return self.container_method(owner, name, args, kwargs)
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):

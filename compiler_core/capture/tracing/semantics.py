@@ -5,6 +5,7 @@ In: a segment. Out: the semantics for the machine to capture with.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.tracing.access import ABSENT, Access, lookup
 from compiler_core.capture.tracing.builtin_rules import RULES
 from compiler_core.capture.tracing.calls import Calls
+from compiler_core.location import is_ours
+from compiler_core.ops.registry import use_trace
 
 
 class TracingSemantics(Access, Calls):
@@ -44,7 +47,10 @@ class TracingSemantics(Access, Calls):
         package = frame.globals.get("__package__") or ""
         full = name if not level else ".".join(p for p in (package.rsplit(".", level - 1)[0], name) if p)
         if full not in sys.modules:
-            raise Break(f"the module {full!r} is imported for the first time")
+            if not is_ours(getattr(sys.modules.get(full.partition(".")[0]), "__file__", None) or ""):
+                raise Break(f"the module {full!r} is imported for the first time")
+            with use_trace(None):  # one of ours: nothing that the program sees is changed by it
+                importlib.import_module(full)
         return self._native.import_name(frame, name, fromlist, level)
 
     def import_from(self, module: Any, name: str) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
+import inspect
+import os
 import random
 import threading
 import types
@@ -15,6 +18,7 @@ import numpy as np
 import pytest
 
 from compiler_core.capture import CompiledFunction, compile
+from compiler_core.dtype import float32
 from compiler_core.tensor.creation import full, ones
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
@@ -258,3 +262,77 @@ def test_a_size_is_an_argument_of_a_function_that_caches_its_results() -> None:
     for rows in (2, 2, 3):
         assert compiled(ones(rows, 2)).tolist() == [[2.0 * rows + 2] * 2] * rows
     assert asked == [(2, 2), (3, 2)]
+
+
+class Settings:
+    """A configuration as libraries have it: nested, shared, in a cycle, with a dtype."""
+
+    def __init__(self) -> None:
+        self.scale, self.layers, self.dtype = 1.5, [1, 2], float32
+        self.named = {"layers": self.layers}
+        self.root = self
+
+
+def test_a_deep_copy_of_a_configuration_is_in_the_graph() -> None:
+    settings = Settings()
+
+    def function(x: Tensor) -> Tensor:
+        copied = copy.deepcopy(settings)
+        copied.layers.append(3)
+        assert copied.named["layers"] is copied.layers
+        assert copied.root is copied
+        assert copied.dtype is float32
+        return x * copied.scale + len(copied.layers)
+
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    assert [compiled(ones(1)).item() for _ in range(2)] == [4.5, 4.5]
+    settings.layers.append(9)
+    settings.scale = 2.5
+    assert [compiled(ones(1)).item() for _ in range(2)] == [6.5, 6.5]
+    assert settings.layers == [1, 2, 9]
+    assert len(compiled.explain().entries) == 2
+
+
+class Speaking:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Speaking:
+        print("copied")
+        return Speaking()
+
+
+@pytest.mark.filterwarnings("ignore:.*a deep copy is half made")
+def test_a_deep_copy_that_prints_is_made_once_a_call(capsys: Any) -> None:
+    shared = [1]
+    both = [Speaking(), shared, shared]
+
+    def function(x: Tensor) -> Tensor:
+        _, first, second = copy.deepcopy(both)
+        return x * (first is second) + (first is shared)
+
+    compiled = compile(function, backend="aot_eager")
+    assert [compiled(ones(1)).item() for _ in range(3)] == [1.0] * 3
+    assert capsys.readouterr().out == "copied\n" * 3
+
+
+def test_the_environment_is_read_as_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor) -> Tensor:
+        if "OF_THE_TEST_TOO" in os.environ:
+            x = -x
+        return x * float(os.environ.get("OF_THE_TEST", "2")) + float(os.getenv("OF_THE_TEST", "1"))
+
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    assert [compiled(ones(1)).item() for _ in range(2)] == [3.0, 3.0]
+    monkeypatch.setenv("OF_THE_TEST", "5")
+    assert compiled(ones(1)).item() == 10.0
+    monkeypatch.setenv("OF_THE_TEST_TOO", "")
+    assert compiled(ones(1)).item() == 0.0
+
+
+def test_a_signature_is_a_constant() -> None:
+    layer = nn.Linear(2, 2)
+
+    def function(x: Tensor, *functions: Callable[..., Any]) -> Tensor:
+        return x * sum(len(inspect.signature(one).parameters) for one in functions)
+
+    compiled = compile(function, backend="aot_eager", fullgraph=True)
+    assert compiled(ones(1), layer.forward, lambda a, b=1: a).item() == 3.0
+    assert compiled(ones(1), layer.forward, lambda *args: args).item() == 2.0

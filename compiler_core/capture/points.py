@@ -11,7 +11,6 @@ so do calls that fit none.
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from compiler_core.capture.recipes import CannotRebuild
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.start import drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.symbols import is_symbol
+from compiler_core.capture.tracing.copying import is_copying
 from compiler_core.capture.tracing.items import Step
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.capture.transplant import transplant_each
@@ -192,13 +192,13 @@ class Capture:
                     return close(self.segment, value, "the result", pauses=False)
                 case Broke(why, where) if not self.machine.frames:  # before anything was run
                     self._skip(f"{why.reason}, at {where}")
-                case Broke(why, where) if any(frame.code.co_filename == copy.__file__ for frame in self.machine.frames):
+                case Broke(why, where) if any(map(is_copying, self.machine.frames)):
                     self._skip(f"a deep copy is half made, with a memo of ids: {why.reason}, at {where}")
                 case Broke(_):
                     drop_dead(self.machine.frames)
                     return close(self.segment, self.machine.frames, "the frames", pauses=True)
-        except (CannotRebuild, GraphBreak) as why:
-            self._skip(str(why))
+        except (CannotRebuild, GraphBreak) as error:
+            self._skip(str(error))
         return settle(self.segment)
 
     def _skip(self, why: str) -> None:

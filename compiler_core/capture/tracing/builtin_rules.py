@@ -17,7 +17,6 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.bytecode.frame import Enter
 from compiler_core.bytecode.native import advance_generator
 from compiler_core.bytecode.reflection import zero_argument_super
 from compiler_core.bytecode.semantics import Break
@@ -27,6 +26,7 @@ from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_symbol
+from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.config import config
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
@@ -184,7 +184,7 @@ def _id(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     known = semantics.segment.find(args[0])
     if isinstance(args[0], type) if known is None else known.fixed:
         return id(args[0])
-    if semantics.current_frame().code.co_filename == copy.__file__:
+    if copying.is_copying(semantics.current_frame()):
         return id(args[0])  # a key of a deep copy's memo, which keeps the object and which nobody else reads
     raise Break("id() of an object, which another call's will not have")
 
@@ -248,13 +248,6 @@ def _is_of_program(value: Any) -> bool:
     return any(isinstance(vars(kind).get(method), FunctionType) for kind in kinds)
 
 
-def _deepcopy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1 and not kwargs and _is_plain_data(args[0]):
-        semantics.segment.read_deeply(args[0])
-        return copy.deepcopy(semantics.specialise(args[0]))
-    return Enter(semantics.enter(copy.deepcopy, args, kwargs))  # type: ignore[arg-type]
-
-
 def _signature(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     """inspect.signature of a function: what the function was defined with, so a constant."""
     function = args[0] if len(args) == 1 and not kwargs else None
@@ -263,15 +256,6 @@ def _signature(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         raise Break("inspect.signature() of what is no plain function")
     semantics.same_function(inner)
     return semantics.native(inspect.signature, function)
-
-
-def _is_plain_data(value: Any, depth: int = 0) -> bool:
-    """Whether constants, in containers of Python's own."""
-    if type(value) in (list, tuple, set, frozenset):
-        return depth < 8 and all(_is_plain_data(item, depth + 1) for item in value)
-    if type(value) is dict:
-        return depth < 8 and all(_is_plain_data(item, depth + 1) for pair in value.items() for item in pair)
-    return is_constant(value)
 
 
 C_FUNCTIONS = (BuiltinFunctionType, MethodWrapperType)
@@ -344,7 +328,7 @@ RULES: dict[Any, Any] = {
     id: _id,
     hash: _hash,
     super: _super,
-    copy.deepcopy: _deepcopy,
+    copy.deepcopy: copying.deepcopy,
     inspect.signature: _signature,
     collections._count_elements: lambda s, args, kwargs: s.call(polyfills.count_elements, args, kwargs),  # type: ignore[attr-defined]
     callable: _callable,

@@ -34,17 +34,18 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills
-from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, is_plain_instance, own_attributes
+from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
 from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import is_shared
+from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
-from compiler_core.capture.tracing.pure import is_pure
+from compiler_core.capture.tracing.pure import getting, is_pure
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
@@ -110,24 +111,13 @@ class Calls(OperatorSemantics):
         if isinstance(function, functools._lru_cache_wrapper):
             return self.call_cached(function, args, kwargs)
         if kind in GETTERS and len(args) == 1 and not kwargs:
-            return self.call_getter(function, *args)
+            return self.call(*getting(function, *args), {})
         method = lookup(kind, "__call__")[0]
         if isinstance(method, FunctionType):
             return self.call(self.load_attr(function, "__call__"), args, kwargs)
         if is_pure(function):
             return self.call_pure(function, args, kwargs)
         raise Break(f"a call of a {kind.__module__}.{kind.__name__}")
-
-    def call_getter(self, getter: Any, owner: Any) -> Any:
-        """operator.attrgetter, itemgetter or methodcaller: what they get is read as if the program did."""
-        made, parts = getter.__reduce__()
-        if type(getter) is operator.attrgetter:
-            return self.call(polyfills.attributes, (owner, parts), {})
-        if type(getter) is operator.itemgetter:
-            return self.call(polyfills.items, (owner, parts), {})
-        if isinstance(made, functools.partial):
-            return self.call(polyfills.call_method, (owner, *made.args, parts, made.keywords), {})
-        return self.call(polyfills.call_method, (owner, parts[0], parts[1:], {}), {})
 
     def call_method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method of a tensor."""
@@ -371,11 +361,8 @@ class Calls(OperatorSemantics):
             return None  # object.__init__
         if name in ("__setattr__", "__delattr__", "__getattribute__"):
             return self.raw_attribute(name, bound, owner, args)
-        if name == "__reduce_ex__" and self.method_of(owner, "__reduce__") is not None:
-            return self.call(self.load_attr(owner, "__reduce__"), (), {})
-        if name == "__reduce_ex__" and is_plain_instance(owner):
-            own = self.method_of(owner, "__getstate__")
-            return self.call(polyfills.reduce_object, (owner, own and self.load_attr(owner, "__getstate__")), {})
+        if name == "__reduce_ex__" and (made := reduced(self, owner)) is not None:
+            return made
         if isinstance(owner, (list, dict, set, deque)):
             return self.container_method(owner, name, args, kwargs)
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):

@@ -1,13 +1,17 @@
 """C functions of Python's library that only compute: the same arguments give the same result, and nothing changes.
 
-In: a callable. Out: whether it is one of these.
+In: a callable. Out: whether it is one of these. What `operator`'s getters read is not theirs alone: `getting` says how.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
+import operator
+from collections.abc import Callable
 from typing import Any
+
+from compiler_core.capture import polyfills
 
 _MODULES = frozenset(
     {
@@ -37,3 +41,15 @@ def is_pure(function: Any) -> bool:
     if owner is builtins:
         return name in _BUILTINS
     return module in _MODULES and name not in _CHANGES and function is not functools.reduce
+
+
+def getting(getter: Any, owner: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """operator.attrgetter, itemgetter or methodcaller, called: what reads as the program would, and its arguments."""
+    made, parts = getter.__reduce__()
+    if type(getter) is operator.attrgetter:
+        return polyfills.attributes, (owner, parts)
+    if type(getter) is operator.itemgetter:
+        return polyfills.items, (owner, parts)
+    if isinstance(made, functools.partial):
+        return polyfills.call_method, (owner, *made.args, parts, made.keywords)
+    return polyfills.call_method, (owner, parts[0], parts[1:], {})

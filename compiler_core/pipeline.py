@@ -31,8 +31,9 @@ from functools import cache, partial
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
+from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
-from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, ParameterInfo
+from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
 from compiler_core.aot.wrapper import CompiledBackward, Cut, link_backward, link_segments, pieces_to_run
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.graph.ir import Graph
@@ -84,7 +85,7 @@ def _compile_captured(request: Request, backend: Backend) -> Compiled:
     if not any(node in flows for node in graph.outputs[: request.results]):
         graph = lay_out(backend, simplify_joint(graph))
         return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
-    joint = differentiate(graph, request)
+    joint, needs = differentiate(graph, request)
     joint = replace(joint, graph=lay_out(backend, joint.graph))
     parts = split(joint)
     plain = cache(partial(without_hooks, graph, request, backend))
@@ -96,7 +97,8 @@ def _compile_captured(request: Request, backend: Backend) -> Compiled:
     recut = partial(cut_again, request, joint, parts, backend, plain)
     cut = link_segments(joint, parts, plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
     inside = used_inside(request.graph, request.wanted, joint.tangents)
-    backward = link_backward(joint, parts, cut, recut, inside)
+    pruned = partial(compile_pruned, joint, parts, backend)
+    backward = link_backward(joint, parts, cut, recut, inside, needs, pruned)
     shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
     return Compiled(forward, backward, joint.tangents, shown, waits)
 
@@ -115,6 +117,15 @@ def cut_again(
     pieces = cut_at_stops(joint, parts, plan)
     executables = run_backend(backend, [piece.graph for piece in pieces], name)
     return link_segments(joint, parts, plan, pieces, executables)
+
+
+def compile_pruned(joint: Joint, parts: Partition, backend: Backend, graph: Graph, gradients: Sequence[int]) -> Cut:
+    """What is left of the backward when only some cotangents come: `graph`, which makes these gradients."""
+    record_graph(joint.graph.name, "plan", graph, part="pruned", artefact="aot")
+    outputs = tuple(gradients)
+    executables = run_backend(backend, [graph], graph.name)
+    pieces = [Piece(graph, outputs, 0, (0,))]
+    return link_segments(joint, parts, LocalPlan((Segment(graph, outputs),)), pieces, executables, outputs)
 
 
 def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codegen") -> Executable:
@@ -145,12 +156,13 @@ def simplify(graph: Graph) -> Graph:
     return graph
 
 
-def differentiate(graph: Graph, request: Request) -> Joint:
-    """Forward graph -> simplified joint graph."""
+def differentiate(graph: Graph, request: Request) -> tuple[Joint, Needs]:
+    """Forward graph -> simplified joint graph, and what the backward of each output needs."""
     with timed(graph.name, "joint"):
         joint = make_joint(graph, request.wanted, results=request.results)
+        needs = needs_of(joint, graph, request.results)
     record_graph(graph.name, "joint", joint.graph, artefact="aot")
-    return replace(joint, graph=simplify_joint(joint.graph))
+    return replace(joint, graph=simplify_joint(joint.graph)), needs
 
 
 def simplify_joint(graph: Graph) -> Graph:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,18 +25,23 @@ from compiler_core.aot.boundary import Hook
 from compiler_core.aot.cutting import Piece, Stages, pieces_of
 from compiler_core.aot.halt import Halt, Halting, TapePass, halts_of
 from compiler_core.aot.joint import Joint
+from compiler_core.aot.needs import Flow, Needs, tangents_behind
 from compiler_core.aot.partition import ARRIVING, Partition
+from compiler_core.aot.pruning import Pruned, prune
 from compiler_core.aot.stops import Stop, all_that_may_come
-from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan
+from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, LocalPlan
 from compiler_core.backend import Executable
 from compiler_core.dtype import float32
 from compiler_core.errors import AutogradError, GraphError
-from compiler_core.graph.ir import Graph, Placeholder
+from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.memory import OutputPool
 from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.tape import GradNode
+from compiler_core.tensor.tape import Edge, GradNode, freed_error
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
 
 SCALE = -1  # the place of the session's scale in float32; SCALE - 1 in float64
 _pooling = Lock()  # ranks may be threads that share a compiled function
@@ -94,8 +101,9 @@ class CompiledBackward:
     saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
     tangents: the meta of each; they come last. wanted: output index -> forward input. reaches: see `Joint`.
     stops: where it goes to Python. turns: the gradients in the order in which they are complete. recut: plans and
-    compiles the segments again. inside: see `inner_uses.py`. former: cuts that were used before, for plans that come
-    back.
+    compiles the segments again. inside: see `inner_uses.py`. needs: see `needs.py`. masks: for each of `inputs`, the
+    tangents whose backward reads it here, and those whose backward would on the tape. prune: what runs when only some
+    tangents come. former: cuts that were used before, for plans that come back.
     """
 
     cut: Cut
@@ -107,8 +115,12 @@ class CompiledBackward:
     stops: tuple[Stop, ...]
     turns: tuple[int, ...]
     recut: Callable[[], Cut]
-    inside: tuple[int, ...] = ()
+    inside: tuple[int, ...]
+    needs: Needs
+    masks: tuple[tuple[int, int], ...]
+    prune: Callable[[int], Pruned | None]
     former: list[Cut] = field(default_factory=list)
+    pruned: dict[int, Pruned | None] = field(default_factory=dict)
 
     def run(
         self, values: list[Array], grads: Sequence[Array | None], call: BackwardCall, tape: TapePass | None
@@ -119,13 +131,14 @@ class CompiledBackward:
         """
         if self.cut.plan.is_stale:
             self.cut = self._other_cut()
-        cut = self.cut
+        came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+        rest = self.for_tangents(came)
+        cut = self.cut if rest is None else rest.cut
         tangents = [
             np.zeros(meta.shape, meta.dtype.numpy) if grad is None else _dense(grad)
             for grad, meta in zip(grads, self.tangents)
         ]
         places: list[Array] = [*values, *tangents, *(EMPTY,) * (cut.size - len(values) - len(tangents))]
-        came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
         missing = self._missing(grads, came)
         session = cut.plan.begin(call.ticket, missing)
         found: dict[int, Gradient] = {}
@@ -159,6 +172,24 @@ class CompiledBackward:
         return [None if i in missing else found[i] for i in range(len(self.wanted))]
 
     @property
+    def is_local(self) -> bool:
+        """Whether nobody else has a say in where the gradients go."""
+        return isinstance(self.cut.plan, LocalPlan)
+
+    def for_tangents(self, came: int) -> Pruned | None:
+        """What runs if these tangents come, and no others; None: the whole backward."""
+        if came + 1 == 1 << len(self.tangents) or self.stops or not self.is_local:
+            return None
+        if came not in self.pruned:
+            self.pruned[came] = self.prune(came)
+        return self.pruned[came]
+
+    def places_for(self, came: int) -> Collection[int] | None:
+        """The places of the values that a backward reads in which no other tangents come; None: of all."""
+        rest = self.for_tangents(came)
+        return None if rest is None else rest.reads
+
+    @property
     def places_of_wanted(self) -> list[int]:
         """Of each gradient, the place where the backward reads its input; -1 if it does not."""
         places = {i: place for place, i in enumerate(self.inputs, len(self.saved))}
@@ -186,9 +217,23 @@ def _dense(array: Array) -> Array:
     return array if array.flags.c_contiguous else np.array(array, order="C")
 
 
+def _is_intact(array: Array, cell: Cell, version: int) -> bool:
+    """Whether `array`, what `cell` held at `version`, is what it was: it was replaced, once, not written into."""
+    return cell.root is cell and cell.version == version + 1 and cell.raw is not array
+
+
 FORMER_CUTS = 16  # kept of one backward: tuning goes to and fro between plans
 NOTHING: frozenset[int] = frozenset()
 EMPTY = np.empty(0, np.float32)
+
+
+class ReplayCall(Protocol):
+    """Computes a call on the tape (`capture/crossing.py`)."""
+
+    def __call__(
+        self, inputs: Sequence[Array], edges: Sequence[Edge], hooks: Sequence[Hook]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """(inputs that take gradients, outputs that have cotangents). edges: where the gradients of the inputs go."""
 
 
 class BackwardCall:
@@ -196,18 +241,28 @@ class BackwardCall:
 
     cells: what the inputs among `values` were read from. read_at: their places. hooks: this call's, by number.
     partly: (mask of the outputs that use it, output) of those that are used inside the call, too.
+    watched: (root cell, its version, mask) of other memory that the tape would read in the backward of these outputs.
+    outputs: the tape's nodes of the outputs, if these may be differentiated one after the other. used: the mask of
+    those that were, and have freed their values. came: of the pass that ran last. replay: computes it again, from its
+    inputs; None if their gradients are not the tape's alone.
     """
 
     __slots__ = (
         "backward",
+        "came",
         "cells",
         "hooks",
+        "inputs",
         "name",
+        "outputs",
         "partly",
         "read_at",
+        "replay",
         "ticket",
+        "used",
         "values",
         "versions",
+        "watched",
     )
 
     def __init__(
@@ -225,49 +280,132 @@ class BackwardCall:
         self.hooks = hooks
         self.partly: list[tuple[int, weakref.ref[GradNode]]] = []
         self.versions = [cell.version for cell in cells]
+        self.watched: Sequence[tuple[weakref.ref[Cell], int, int]] = ()
+        self.outputs: Sequence[weakref.ref[GradNode]] = ()
+        self.used = self.came = 0
+        self.replay: ReplayCall | None = None
+        self.inputs: Sequence[Array] | None = None
 
     def __call__(self, grads: Sequence[Array | None], tape: TapePass | None = None) -> list[Gradient]:
         """tape: the pass, which a call that asks for it is given."""
-        self.check()
+        came = self._begin(grads)
         if self.partly:
-            came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
-            self.refuse_partial(came, lambda node: node.is_observed)
+            self._refuse(self._partial(came, lambda node: node.is_observed))
         return self.backward.run(self.values, grads, self, tape)
 
-    def refuse_partial(self, came: int, is_wanted: Callable[[GradNode], bool]) -> None:
-        """Raise AutogradError if the gradient of an output is wanted that this call, too, adds to. came: outputs."""
-        for mask, output in self.partly:
-            node = output()
-            if mask & came and node is not None and is_wanted(node):
-                raise AutogradError(
-                    f"the gradient of a tensor that {self.name} returns, and uses itself, is not known outside of it",
-                    expected="a hook, retain_grad() or a wanted gradient of a tensor that is not used before it is "
-                    "returned, or before the graph breaks",
-                    remedy="register the hook, or call retain_grad(), inside the compiled function",
-                )
+    def partial_outputs(self, came: int, is_wanted: Callable[[GradNode], bool]) -> list[GradNode]:
+        """The outputs whose gradient is wanted and that this call, too, adds to. came: the outputs of a pass.
+
+        Raises AutogradError if it cannot say what it adds.
+        """
+        found = self._partial(came, is_wanted)
+        if self.replay is None or self.inputs is None:
+            self._refuse(found)
+        return found
+
+    def _partial(self, came: int, is_wanted: Callable[[GradNode], bool]) -> list[GradNode]:
+        nodes = [node for mask, output in self.partly if mask & came and (node := output()) is not None]
+        return [node for node in nodes if is_wanted(node)]
+
+    def _refuse(self, found: Sequence[GradNode]) -> None:
+        if found:
+            raise self._not_known()
+
+    def _not_known(self) -> AutogradError:
+        return AutogradError(
+            f"the gradient of a tensor that {self.name} returns, and uses itself, is not known outside of it",
+            expected="a hook, retain_grad() or a wanted gradient of a tensor that is not used before it is "
+            "returned, or before the graph breaks",
+            remedy="register the hook, or call retain_grad(), inside the compiled function",
+        )
+
+    def _begin(self, grads: Sequence[object]) -> int:
+        """The mask of the outputs that a pass has gradients of. Raises AutogradError if what it reads is gone."""
+        came = self.came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+        if self.used and self.used & self.backward.needs.met_by(came):
+            raise freed_error()
+        self._check_versions(came)
+        return came
+
+    def again(self, grads: Sequence[object], edges: Sequence[Edge]) -> tuple[list[Tensor], list[Tensor]]:
+        """(inputs, outputs) of the call, computed again on the tape. grads: of a pass. edges: behind the inputs."""
+        self._begin(grads)
+        if self.replay is None or self.inputs is None:
+            raise self._not_known()
+        return self.replay(self.inputs, edges, self.hooks)
+
+    def release(self) -> bool:
+        """The pass that ran last frees what it needs. Returns whether other outputs may still be differentiated."""
+        if not self.outputs:
+            return False
+        self.used |= self.came
+        together = self.backward.needs.together
+        outputs = enumerate(self.outputs)
+        left = sum(1 << t for t, output in outputs if not together[t] & self.used and output() is not None)
+        if left:
+            places = self.backward.places_for(left)
+            if places is not None:
+                self.values = [v if k in places else EMPTY for k, v in enumerate(self.values)]
+                self.inputs = None
+        return bool(left)
+
+    def _check_versions(self, came: int) -> None:
+        """Raise AutogradError if what the backward of these outputs reads, here or on the tape, has changed."""
+        for place, cell, version in zip(self.read_at, self.cells, self.versions):
+            if cell.version != version:
+                here, on_tape = self.backward.masks[place - len(self.backward.saved)]
+                if on_tape & came or (here & came and not _is_intact(self.values[place], cell, version)):
+                    raise self._changed(version, cell)
+        for found, version, mask in self.watched:
+            root = found()
+            if root is not None and root.version != version and mask & came:
+                raise self._changed(version, root)
+
+    def _changed(self, version: int, cell: Cell) -> AutogradError:
+        return AutogradError(
+            f"a value needed for the gradient was changed in place: the backward of {self.name} reads it",
+            expected=f"version {version}",
+            got=f"version {cell.version} of an array {cell.value.shape}",
+            remedy="call backward() before changing it, or clone() what is to be changed, or was",
+        )
 
     def check(self, places: Collection[int] | None = None) -> None:
         """Raise AutogradError if what is to be read at one of `places` (None: at any) has changed."""
         for cell, version, place in zip(self.cells, self.versions, self.read_at):
             if cell.version != version and (places is None or place in places):
-                raise AutogradError(
-                    f"a tensor that the backward of {self.name} reads was changed in place after the forward",
-                    expected=f"version {version}",
-                    got=f"version {cell.version} of an array {cell.value.shape}",
-                    remedy="call backward() before changing it, or give the compiled function a clone()",
-                )
+                raise self._changed(version, cell)
 
 
 def link_backward(
-    joint: Joint, parts: Partition, cut: Cut, recut: Callable[[], Cut], inside: tuple[int, ...]
+    joint: Joint,
+    parts: Partition,
+    cut: Cut,
+    recut: Callable[[], Cut],
+    inside: tuple[int, ...],
+    needs: Needs,
+    compile_pruned: Callable[[Graph, Sequence[int]], Cut],
 ) -> CompiledBackward:
-    """What the tape runs for a compiled call."""
+    """What the tape runs for a compiled call. compile_pruned(graph, gradients): see `pruning.py`."""
     forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
     read, tangents, _ = _inputs(parts)
+    places = [forward_inputs[node.name] for node in read]
+    here, on_tape = Flow(parts.backward, parts.backward.outputs, tangents_behind(joint)).needed, dict(needs.inputs)
+
+    def prune_to(came: int) -> Pruned | None:
+        kept = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
+        graph = prune(parts.backward, tangents, came, kept)
+        if graph is None:
+            return None
+        names = [node.name for node in (*_saved(parts), *read)]
+        reads = {node.name for node in graph.inputs}
+        return Pruned(
+            frozenset(k for k, name in enumerate(names) if name in reads), partial(compile_pruned, graph, kept)
+        )
+
     return CompiledBackward(
         cut,
         parts.saved,
-        tuple(forward_inputs[node.name] for node in read),
+        tuple(places),
         tuple(node.meta for node in tangents),
         joint.gradients,
         joint.reaches,
@@ -275,7 +413,15 @@ def link_backward(
         joint.turns,
         recut,
         inside,
+        needs,
+        tuple((here.get(node, 0), on_tape.get(place, 0)) for node, place in zip(read, places)),
+        prune_to,
     )
+
+
+def _saved(parts: Partition) -> list[Node]:
+    """The outputs of the forward that the backward reads, in the order of their places."""
+    return [parts.forward.outputs[i] for i in parts.saved]
 
 
 def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder], list[Placeholder]]:
@@ -295,9 +441,17 @@ def pieces_to_run(joint: Joint, parts: Partition, plan: GradientPlan) -> list[Pi
 
 
 def link_segments(
-    joint: Joint, parts: Partition, plan: GradientPlan, pieces: Sequence[Piece], executables: Sequence[Executable]
+    joint: Joint,
+    parts: Partition,
+    plan: GradientPlan,
+    pieces: Sequence[Piece],
+    executables: Sequence[Executable],
+    wanted: Sequence[int] | None = None,
 ) -> Cut:
-    """Fix the places of all values that the pieces exchange. Raises GraphError if they do not fit."""
+    """Fix the places of all values that the pieces exchange. wanted: the gradients that they make; None: all.
+
+    Raises GraphError if they do not fit.
+    """
     count = len(joint.gradients)
     places = {parts.forward.outputs[i].name: place for place, i in enumerate(parts.saved)}
     read, tangents, hooked = _inputs(parts)
@@ -312,7 +466,8 @@ def link_segments(
         announced = _parts(piece)
         pools = {k: OutputPool(outputs[k].meta) for part in announced for k, _ in part}
         steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools))
-    _check_complete(parts.backward, count, [index for step in steps for _, index in step.gradients])
+    expected = range(count) if wanted is None else wanted
+    _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])
     stages = [piece.stage for piece in pieces]
     halts = halts_of(joint, parts.backward, places, [places[node.name] for node in hooked], steps, stages)
     steps, last = _with_halts(steps, stages, halts)
@@ -346,8 +501,7 @@ def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:
     return places[node.name]
 
 
-def _check_complete(graph: Graph, count: int, made: Sequence[int]) -> None:
-    expected = list(range(count))
+def _check_complete(graph: Graph, expected: Sequence[int], made: Sequence[int]) -> None:
     if sorted(made) != expected:
         raise GraphError(
             f"the segments of {graph.name} do not make each gradient once",

@@ -11,38 +11,28 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from compiler_core.aot.boundary import (
-    OPAQUE_BACKWARD,
-    Gradients,
-    Hook,
-    boundary_groups,
-    gradient_boundary,
-    opaque_backward,
-    saved_of,
-    sources_of,
-)
-from compiler_core.aot.custom_gradient import rule_groups, rule_on_tape
+from compiler_core.aot.boundary import Hook
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
 from compiler_core.bytecode.frame import Frame
 from compiler_core.capture.captured import Captured
+from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hooks
 from compiler_core.capture.outputs import Fresh
 from compiler_core.capture.trace import Known, Lifted
-from compiler_core.graph.interpret import Override, interpret
-from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.ir import Graph
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
-from compiler_core.tensor.grad_mode import enable_grad, no_grad
+from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator, set_shard
+from compiler_core.tensor.tape import OutputNode
 from compiler_core.tensor.tensor import Tensor
 
 T = TypeVar("T")
@@ -122,6 +112,13 @@ class CompiledEntry:
             self.reads = _Resolved([read for _, read in reads if read is not None])
             self.partly = [(mask, place) for mask, place in zip(self.backward.inside, self.tangents) if mask]
             self.read_at = [place for place, read in reads if read is not None]
+            needs, read_here = self.backward.needs, set(self.backward.inputs)
+            others = [(i, mask) for i, mask in needs.inputs if i not in read_here and read_of(captured, i) is not None]
+            self.others = _Resolved([read for i, _ in others if (read := read_of(captured, i)) is not None])
+            self.other_masks = [mask for _, mask in others]
+            self.read_results = needs.results
+            self.replay = Replay(captured.graph, self.backward.wanted, self.tangents)
+            self.own_hooks = own_hooks(captured.graph)
 
     def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
         """One call: its result, or Paused."""
@@ -176,8 +173,17 @@ class CompiledEntry:
         values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
         cells = self.reads.now(arguments)
         call = BackwardCall(self.name, self.backward, values, cells, self.read_at, ticket, hooks)
+        if self.backward.is_local:
+            call.replay, call.inputs = self.replay, inputs
         outputs_of = [fresh[i] for i in self.tangents]
         record_function(self.name, self.differentiated.now(arguments), outputs_of, call)
+        mark_own_hooks(self.own_hooks, fresh, hooks)
+        if self.other_masks or self.read_results:
+            roots = [cell.root for cell in self.others.now(arguments)]
+            watched = [*zip(roots, self.other_masks), *((fresh[i]._cell, mask) for i, mask in self.read_results)]
+            call.watched = [(weakref.ref(cell), cell.version, mask) for cell, mask in watched]
+        if self.backward.needs.separable and self.backward.is_local:
+            call.outputs = [weakref.ref(node) for output in outputs_of if (node := output._node) is not None]
         for mask, place in self.partly:
             node = fresh[place]._node
             if node is not None:
@@ -194,7 +200,7 @@ class TapeEntry:
         self.rng = rng_place(captured)
         self.bound = bound_cells(captured)
         self.rewritten = {target.cell.root for target in captured.written}
-        self.groups, self.rules = boundary_groups(graph.calls), rule_groups(graph.calls)
+        self.tape, self.own_hooks = TapeGraph(graph), own_hooks(graph)
 
     def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
         """One call: its result, or Paused."""
@@ -213,51 +219,14 @@ class TapeEntry:
                 values[i] = _operand(lift, lift.cell.root in self.rewritten, arguments)
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
-        with enable_grad():  # the graph says itself what is detached
-            results = _distinct(interpret(self.graph, values, override=self._crossing(hooks)), values)
+        results = _distinct(self.tape.run(values, hooks), values)
+        mark_own_hooks(self.own_hooks, results, hooks)
         self.strategy.forward_ran(ticket)
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):
                 target.put(tensor._read(), arguments)
         return self.results.tensors(results[:n_results], arguments)
-
-    def _crossing(self, hooks: Sequence[Hook]) -> Override:
-        """Has the hooks of one call put on the tape, for all tensors of a boundary at once; and rules."""
-        groups = self.groups
-
-        def override(call: Call, values: Mapping[Node, Value]) -> Mapping[Node, Value] | None:
-            if call in self.rules:
-                return rule_on_tape(self.rules[call], values)
-            if call not in groups:
-                return None
-            return _cross(groups[call], partial(_call_hook, hooks, call.attrs["boundary"]), values)
-
-        return override
-
-
-def _call_hook(hooks: Sequence[Hook], key: int, *args: Any) -> Gradients | None:
-    """Hook `key` of a call, which has them by the time of its backward."""
-    return hooks[key](*args)
-
-
-def _cross(group: Sequence[Call], hook: Hook, values: Mapping[Node, Value]) -> Mapping[Node, Value]:
-    """The calls of one boundary on Tensors."""
-    first, slots = group[0], [call.attrs["slot"] for call in group]
-    sources = tuple(_as_tensor(values[node]) for node in sources_of(first))
-    if first.op is not OPAQUE_BACKWARD:
-        passed = gradient_boundary(sources, hook)
-        return {call: passed[slot] for call, slot in zip(group, slots)}
-    saved = tuple(_as_tensor(values[node]) for node in saved_of(first))
-    outputs = tuple(_as_tensor(values[call.args[0]]).detach() for call in group)
-
-    def rule(saved: tuple[Tensor, ...], *cotangents: Tensor | None) -> Gradients | None:
-        given: list[Tensor | None] = [None] * first.attrs["width"]
-        for slot, cotangent in zip(slots, cotangents):
-            given[slot] = cotangent
-        return hook(saved, *given)
-
-    return dict(zip(group, opaque_backward(outputs, sources, rule, saved)))
 
 
 def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tensor:
@@ -270,16 +239,12 @@ def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tens
     return prims.cast(tensor, tensor.dtype) if rewritten else tensor
 
 
-def _as_tensor(value: Value) -> Tensor:
-    return value if isinstance(value, Tensor) else Tensor._wrap(value)
-
-
 def _distinct(results: Sequence[Value], inputs: Sequence[Value]) -> list[Tensor]:
     """A tensor of its own for each result: simplifying may have left an input, a view, or one result twice."""
     taken = {value._cell.root for value in inputs if isinstance(value, Tensor)}
     distinct = []
     for value in results:
-        tensor = _as_tensor(value)
+        tensor = as_tensor(value)
         if tensor._cell.root in taken or isinstance(tensor._cell, ViewCell):
             tensor = prims.cast(tensor, tensor.dtype)
         taken.add(tensor._cell.root)
@@ -309,6 +274,16 @@ class PlainEntry:
 
 
 Entry: TypeAlias = CompiledEntry | TapeEntry | PlainEntry  # what a compiled function keeps for one set of guards
+
+
+def mark_own_hooks(places: Mapping[int, int], tensors: Sequence[Tensor], hooks: Sequence[Hook]) -> None:
+    """Hooks that are registered on an output later join those that the captured code registered on that tensor.
+
+    places: output -> boundary (`crossing.own_hooks`).
+    """
+    for place, key in places.items():
+        if place < len(tensors) and isinstance(node := tensors[place]._node, OutputNode):
+            node.inner = (hooks, key)
 
 
 def rng_place(captured: Captured) -> int | None:

@@ -5,6 +5,7 @@ A `Rule` is its name, which is how graphs print it, and what it does:
   HISTORY      x is what memory holds now, after a write outside of autograd; all of the gradient goes to the source,
                which is what a reader of that memory depends on (a parameter after an update under no_grad)
   OVERWRITTEN  x replaced the source wholly, which gets zeros, as from torch
+  COPIED       x, which is the first source, replaced the second wholly, which gets zeros
   others       have one call for each of several values (`slot` is the number of each), and are asked once for all of
                them: an `autograd.Function` (tensor/function_rules.py)
 Whoever differentiates a graph asks the rule (aot/custom_gradient.py). The op's own vjp is that of the identity.
@@ -49,8 +50,17 @@ class _Overwritten(Rule):
         return (prims.full(meta.shape, 0, meta.dtype),)
 
 
-HISTORY, OVERWRITTEN = _History("history"), _Overwritten("overwritten")
-BY_NAME: dict[str, Rule] = {rule: rule for rule in (HISTORY, OVERWRITTEN)}  # a graph that was parsed has only names
+class _Copied(Rule):
+    __slots__ = ()
+
+    def pull(self, cotangents: Sequence[Value | None], others: Sequence[Value], sources: int) -> Sequence[Value | None]:
+        meta = meta_of(others[1])
+        return (*cotangents, prims.full(meta.shape, 0, meta.dtype))
+
+
+HISTORY, OVERWRITTEN, COPIED = _History("history"), _Overwritten("overwritten"), _Copied("copied")
+# a graph that was parsed has only names
+BY_NAME: dict[str, Rule] = {rule: rule for rule in (HISTORY, OVERWRITTEN, COPIED)}
 
 
 def rule_of(attrs: Mapping[str, Any]) -> Rule:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.aot.strategy import DELIVERED, HANDLED
@@ -19,6 +17,7 @@ from compiler_core.errors import AutogradError
 from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
+from compiler_core.tensor.again import deferred_outputs, run_again
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OutputNode
 
@@ -77,6 +76,7 @@ class Backward:
         self.grads: dict[Edge, Any] = {}  # what has come so far; a list with one place an output for a FunctionNode
         self.pending: dict[Edge, int] = {}  # leaf -> contributions still to come
         self.active: set[GradNode] = set()  # nodes that have something to do
+        self.deferred: dict[GradNode, GradNode] = {}  # output -> compiled call that knows its gradient (`again.py`)
 
     def run(self, roots: Sequence[tuple[Edge, Value]]) -> None:
         """Run the pass from `roots`."""
@@ -100,13 +100,15 @@ class Backward:
     def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:
         """The nodes to visit, in order; fills `active` and `pending`."""
         order = sorted(_reachable(roots), key=_seq, reverse=True)
+        self.deferred = deferred_outputs(order, self._is_wanted)
         if self.wanted is None:
             self.active.update(order)
         else:
+            calls = {call for output, call in self.deferred.items() if output in self.wanted}
             for node in reversed(order):
-                if any(edge in self.wanted or edge in self.active for edge in node.edges if edge is not None):
+                edges = node.edges
+                if node in calls or any(e in self.wanted or e in self.active for e in edges if e is not None):
                     self.active.add(node)
-            self._check_wanted(order)
         for edge in roots:
             self._expect(edge)
         for node in order:
@@ -115,14 +117,8 @@ class Backward:
                     self._expect(edge)
         return order
 
-    def _check_wanted(self, order: Sequence[GradNode]) -> None:
-        """Raise AutogradError for an output that a compiled call gives no more than a part of the gradient."""
-        for wanted in self.wanted or ():
-            parent = wanted.edges[0] if isinstance(wanted, OutputNode) else None
-            refuse = getattr(getattr(parent, "backward", None), "refuse_partial", None)
-            if refuse is not None:
-                came = {node.index for node in order if isinstance(node, OutputNode) and node.edges[0] is parent}
-                refuse(sum(1 << index for index in came), partial(is_, wanted))
+    def _is_wanted(self, node: GradNode) -> bool:
+        return node.is_observed or (self.wanted is not None and node in self.wanted)
 
     def _expect(self, edge: Edge) -> None:
         if edge is not None and not isinstance(edge, GradNode) and (self.wanted is None or edge in self.wanted):
@@ -150,7 +146,7 @@ class Backward:
 
     def _visit(self, node: GradNode) -> None:
         grad = self.grads.pop(node, None)
-        if grad is not None and not isinstance(node, FunctionNode):
+        if grad is not None and not isinstance(node, FunctionNode) and not (self.deferred and node in self.deferred):
             grad = self._arrived(node, grad)
         if node not in self.active:
             return
@@ -164,6 +160,9 @@ class Backward:
             grad = [None] * node.n_outputs
         if grad is None:
             grads: Sequence[Any] = (None,) * len(node.edges)
+        elif isinstance(node, FunctionNode) and self._is_run_again(node):
+            outputs = [output for output, call in self.deferred.items() if call is node]
+            grads = run_again(self, node, grad, outputs, [self._is_expected(edge) for edge in node.edges])  # type: ignore[arg-type]
         elif isinstance(node, FunctionNode) and node.has_hooks:
             grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
         else:
@@ -173,6 +172,16 @@ class Backward:
         for edge, g in zip(node.edges, grads):
             if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
+
+    def _is_run_again(self, node: FunctionNode) -> bool:
+        """Whether the call is to be computed on the tape."""
+        if node in self.deferred.values():
+            return True
+        return self.create_graph and node.raw and getattr(node.backward, "replay", None) is not None
+
+    def _is_expected(self, edge: Edge) -> bool:
+        """Whether somebody waits for the gradient of `edge`."""
+        return self._is_awaited(edge) if isinstance(edge, GradNode) else edge in self.pending
 
     def _arrived(self, node: GradNode, grad: Value) -> Value:
         """The gradient of a node's output is complete: hooks, retain_grad, and whoever asked for it."""
@@ -227,10 +236,8 @@ class _PassOfCall:
 
     def __init__(self, run: Backward, node: FunctionNode) -> None:
         self.run, self.edges = run, node.edges
-        self.needed = None if run.wanted is None else [k for k, edge in enumerate(node.edges) if self._is_needed(edge)]
-
-    def _is_needed(self, edge: Edge) -> bool:
-        return self.run._is_awaited(edge) if isinstance(edge, GradNode) else edge in self.run.pending
+        needed = [k for k, edge in enumerate(node.edges) if run._is_expected(edge)]
+        self.needed = None if run.wanted is None else needed
 
     def deliver(self, place: int, gradient: Any) -> bool:
         """Take the gradient of an input now, if it is a leaf's that has hooks."""

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.aot.strategy import LeafOwner
+from compiler_core.aot.tensor_hooks import TensorHooks
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.tape import GradNode, HookHandle
+from compiler_core.tensor.tape import Edge, GradNode, HookHandle, OutputNode
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -44,6 +45,8 @@ def retain_grad(self: Tensor) -> None:
     if isinstance(edge, GradNode) and trace is not None:
         _traced_hooks(self, trace, "retain_grad()")
         trace.retaining.append(weakref.ref(self))
+    elif (inner := _of_call(edge)) is not None:
+        inner.kept.append(weakref.ref(self))
     elif isinstance(edge, GradNode):
         edge.retained = weakref.ref(self)
 
@@ -56,6 +59,8 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
     trace: Any = current_trace()
     if trace is not None:
         return HookHandle(_traced_hooks(self, trace, "register_hook()"), hook)
+    if (inner := _of_call(edge)) is not None:
+        return HookHandle(inner.hooks, hook)
     if isinstance(edge, GradNode):
         if edge.hooks is None:
             edge.hooks = {}
@@ -70,6 +75,12 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], No
     if current_trace() is not None:
         raise _outside_hook("register_post_accumulate_grad_hook()")
     return HookHandle(self._leaf_hooks().accumulated, hook)
+
+
+def _of_call(edge: Edge) -> TensorHooks | None:
+    """The hooks on this very tensor that a compiled call has: what is registered outside runs after them."""
+    inner = edge.inner_hooks if isinstance(edge, OutputNode) else None
+    return inner if isinstance(inner, TensorHooks) else None
 
 
 def _traced_hooks(tensor: Tensor, trace: Any, what: str) -> dict[int, Any]:

@@ -22,7 +22,7 @@ from compiler_core.tensor.indexing import index_put
 from compiler_core.tensor.journal import note_change
 from compiler_core.tensor.placement import on_meta
 from compiler_core.tensor.rebinding import rebound
-from compiler_core.tensor.writing import note_move, note_rebinding
+from compiler_core.tensor.writing import note_move, note_rebinding, over
 
 if TYPE_CHECKING:
     from compiler_core.tensor.random import Generator
@@ -37,6 +37,19 @@ def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concate
     def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         self._check_in_place()
         self._assign(function(self._snapshot(), *args, **kwargs))
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    return method
+
+
+def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """As `in_place`, of a function that does not depend on self's value: what self was gets zeros for a gradient."""
+
+    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        self._check_in_place()
+        value = function(self._snapshot(), *args, **kwargs)
+        self._assign(value if self._view is not None else over(self, value))
         return self
 
     method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
@@ -157,7 +170,7 @@ class InPlaceMethods:
 
     __slots__ = ()
 
-    copy_, fill_, zero_ = in_place(_copy), in_place(_filled), in_place(_zeros)
+    copy_, fill_, zero_ = _overwriting(_copy), _overwriting(_filled), in_place(_zeros)
     add_, sub_, mul_, div_ = in_place(F.add), in_place(F.sub), in_place(F.mul), in_place(F.div)
     subtract_, multiply_, divide_ = sub_, mul_, div_
     floor_divide_, remainder_, pow_ = in_place(F.floor_divide), in_place(F.remainder), in_place(F.pow)

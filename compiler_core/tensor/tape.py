@@ -334,17 +334,28 @@ class FunctionNode(GradNode):
         return grads
 
     def release(self) -> None:
-        self.backward = None
+        release = getattr(self.backward, "release", None)  # of a compiled call
+        if release is None or not release():
+            self.backward = None
 
 
 class OutputNode(GradNode):
-    """Output number `index` of a FunctionNode, its only edge."""
+    """Output number `index` of a FunctionNode, its only edge.
 
-    __slots__ = ("index", "meta")
+    inner: (hooks of a compiled call, number) where the call has a hook on this very tensor.
+    """
+
+    __slots__ = ("index", "inner", "meta")
 
     def __init__(self, parent: FunctionNode, index: int, meta: TensorMeta) -> None:
         super().__init__((parent,))
         self.index, self.meta = index, meta
+        self.inner: tuple[Sequence[Any], int] | None = None
+
+    @property
+    def inner_hooks(self) -> Any:
+        """The `aot.tensor_hooks.TensorHooks` of a compiled call whose hooks on this very tensor come first."""
+        return None if self.inner is None else self.inner[0][self.inner[1]]
 
     def name(self) -> str:
         return self.edges[0].name() if isinstance(self.edges[0], GradNode) else "OutputNode"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import prims
-from compiler_core.ops.custom_gradient import HISTORY, OVERWRITTEN
+from compiler_core.ops.custom_gradient import COPIED, HISTORY, OVERWRITTEN
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
 from compiler_core.tensor import views
@@ -136,6 +136,19 @@ def _rebase(self: Tensor, result: Tensor) -> None:
     self._node = node
     self._requires_grad = False
     rebound(self)
+
+
+def over(self: Tensor, result: Tensor) -> Tensor:
+    """`result`, which takes the place of `self`: where both have a history, what self was gets zeros."""
+    if not thread_mode.enabled or result._edge() is None or not isinstance(self._edge(), GradNode):
+        return result
+    if current_trace() is not None:
+        return prims.custom_gradient(result, result, self._snapshot(), rule=COPIED, sources=2)  # type: ignore[no-any-return]
+    copied = type(result)._wrap(result._read())
+    edges = (result._edge(), self._edge())
+    node = FunctionNode("Copy", edges, 1, lambda grads: [grads[0], prims.full_like(grads[0], 0)], raw=False)
+    copied._node = OutputNode(node, 0, meta_of(copied))
+    return copied
 
 
 # ---- under a trace

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases import Case, all_cases, assert_same, by_op, check_each, differentiable_cases
 
+from compiler_core.aot.pruning import zero_sets
 from compiler_core.dtype import of
 from compiler_core.loop_ir.scalars import TABLE
 from compiler_core.ops.registry import OPS, Array, NotDifferentiable, meta_of
@@ -82,6 +83,18 @@ def cotangents_have_the_operands_metas(case: Case) -> None:
     assert not isinstance(case.op.vjp, NotDifferentiable)
     for array, cotangent in zip(case.arrays, case.op.vjp(np.ones_like(out), out, *case.arrays, **case.sample.attrs)):
         assert cotangent is None or meta_of(cotangent) == meta_of(array)
+
+
+def zeros_make_zeros(case: Case) -> None:
+    """As a backward of some outputs alone takes for granted (aot/pruning.py)."""
+    for places in zero_sets(case.op, len(case.arrays)):
+        arrays = [np.zeros_like(a) if k in places else a for k, a in enumerate(case.arrays)]
+        assert not np.any(case.op.eager(np, *arrays, **case.sample.attrs)), places
+
+
+@pytest.mark.parametrize("cases", by_op([c for c in all_cases() if c.variant == "plain" and zero_sets(c.op, 1)]))
+def test_zeros_make_zeros(cases: tuple[Case, ...]) -> None:
+    check_each(zeros_make_zeros, cases)
 
 
 @pytest.mark.parametrize("cases", by_op(all_cases()))

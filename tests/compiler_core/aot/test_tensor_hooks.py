@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from compiler_core.capture import compile
-from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -180,7 +180,7 @@ def test_hooks_on_tensors_from_outside_break_the_graph(backend: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["hook", "retain_grad", "inputs"])
-def test_outside_a_part_of_a_gradient_is_an_error(how: str) -> None:
+def test_outside_the_whole_gradient_of_an_output_is_seen(how: str) -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = x * 2
         return y, y * y, x * 3
@@ -197,8 +197,8 @@ def test_outside_a_part_of_a_gradient_is_an_error(how: str) -> None:
 
     compiled = compile(function, backend="aot_eager", fullgraph=True)
     assert backward((0, 2)) in ([1.0, 1.0], [[1.0, 1.0]])
-    with pytest.raises(AutogradError, match="not known outside"):
-        backward((0, 1))
+    assert backward((0, 1)) in ([5.0, 9.0], [[5.0, 9.0]])
+    assert backward((1,)) in ([4.0, 8.0], [[4.0, 8.0]])
 
 
 def test_a_hook_on_each_side_of_a_graph_break(backend: str) -> None:
@@ -218,7 +218,7 @@ def test_a_hook_on_each_side_of_a_graph_break(backend: str) -> None:
         x = leaf(1.0, 2.0)
         compiled(x).sum().backward()
         assert x.grad.tolist() == [40.0, 80.0]
-        assert sorted(name for name, _ in log) == ["first", "second"]
+        assert [name for name, _ in log] == ["first", "second"]
 
 
 def test_what_hooks_hold_is_let_go_with_the_call(backend: str) -> None:

@@ -31,10 +31,11 @@ from functools import cache, partial
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
+from compiler_core.aot.linking import link_backward, link_segments, pieces_to_run
 from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
-from compiler_core.aot.wrapper import CompiledBackward, Cut, link_backward, link_segments, pieces_to_run
+from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes

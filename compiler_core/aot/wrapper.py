@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,18 +21,13 @@ import numpy as np
 
 from compiler_core import observe
 from compiler_core.aot.boundary import Hook
-from compiler_core.aot.cutting import Piece, Stages, pieces_of
-from compiler_core.aot.halt import Halt, Halting, TapePass, halts_of
-from compiler_core.aot.joint import Joint
-from compiler_core.aot.needs import Flow, Needs, tangents_behind
-from compiler_core.aot.partition import ARRIVING, Partition
-from compiler_core.aot.pruning import Pruned, prune
+from compiler_core.aot.halt import Halt, Halting, TapePass
+from compiler_core.aot.needs import Needs
+from compiler_core.aot.pruning import Pruned
 from compiler_core.aot.stops import Stop, all_that_may_come
 from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, LocalPlan
 from compiler_core.backend import Executable
-from compiler_core.dtype import float32
 from compiler_core.errors import AutogradError, GraphError
-from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.memory import OutputPool
@@ -374,137 +368,3 @@ class BackwardCall:
         for cell, version, place in zip(self.cells, self.versions, self.read_at):
             if cell.version != version and (places is None or place in places):
                 raise self._changed(version, cell)
-
-
-def link_backward(
-    joint: Joint,
-    parts: Partition,
-    cut: Cut,
-    recut: Callable[[], Cut],
-    inside: tuple[int, ...],
-    needs: Needs,
-    compile_pruned: Callable[[Graph, Sequence[int]], Cut],
-) -> CompiledBackward:
-    """What the tape runs for a compiled call. compile_pruned(graph, gradients): see `pruning.py`."""
-    forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
-    read, tangents, _ = _inputs(parts)
-    places = [forward_inputs[node.name] for node in read]
-    here, on_tape = Flow(parts.backward, parts.backward.outputs, tangents_behind(joint)).needed, dict(needs.inputs)
-
-    def prune_to(came: int) -> Pruned | None:
-        kept = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
-        graph = prune(parts.backward, tangents, came, kept)
-        if graph is None:
-            return None
-        names = [node.name for node in (*_saved(parts), *read)]
-        reads = {node.name for node in graph.inputs}
-        return Pruned(
-            frozenset(k for k, name in enumerate(names) if name in reads), partial(compile_pruned, graph, kept)
-        )
-
-    return CompiledBackward(
-        cut,
-        parts.saved,
-        tuple(places),
-        tuple(node.meta for node in tangents),
-        joint.gradients,
-        joint.reaches,
-        joint.stops,
-        joint.turns,
-        recut,
-        inside,
-        needs,
-        tuple((here.get(node, 0), on_tape.get(place, 0)) for node, place in zip(read, places)),
-        prune_to,
-    )
-
-
-def _saved(parts: Partition) -> list[Node]:
-    """The outputs of the forward that the backward reads, in the order of their places."""
-    return [parts.forward.outputs[i] for i in parts.saved]
-
-
-def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder], list[Placeholder]]:
-    """The forward inputs that the backward reads, its tangents, and what its stops make."""
-    inputs = parts.backward.inputs
-    read = [node for node in inputs if node.role not in ("saved", *ARRIVING)]
-    tangents, hooked = ([node for node in inputs if node.role == role] for role in ARRIVING)
-    return read, tangents, hooked
-
-
-def pieces_to_run(joint: Joint, parts: Partition, plan: GradientPlan) -> list[Piece]:
-    """What runs in one native call each: the segments of `plan`, cut where the backward stops."""
-    _, _, hooked = _inputs(parts)
-    made_by = {made[0]: h for h, stop in enumerate(joint.stops) for made in stop.made if made is not None}
-    from_when = {node.name: made_by[number] + 1 for number, node in enumerate(hooked)}
-    return pieces_of(plan.segments, Stages(joint.output_stages, len(joint.gradients), from_when))
-
-
-def link_segments(
-    joint: Joint,
-    parts: Partition,
-    plan: GradientPlan,
-    pieces: Sequence[Piece],
-    executables: Sequence[Executable],
-    wanted: Sequence[int] | None = None,
-) -> Cut:
-    """Fix the places of all values that the pieces exchange. wanted: the gradients that they make; None: all.
-
-    Raises GraphError if they do not fit.
-    """
-    count = len(joint.gradients)
-    places = {parts.forward.outputs[i].name: place for place, i in enumerate(parts.saved)}
-    read, tangents, hooked = _inputs(parts)
-    for node in (*read, *tangents, *hooked):
-        places[node.name] = len(places)
-    steps: list[Step] = []
-    for piece, run in zip(pieces, executables, strict=True):
-        outputs = piece.graph.outputs
-        reads = tuple(_place(node, places, piece.graph) for node in piece.graph.inputs)
-        makes = tuple(places.setdefault(node.name, len(places)) for node in outputs)
-        gradients = tuple((k, index) for k, index in enumerate(piece.outputs) if index is not None and index < count)
-        announced = _parts(piece)
-        pools = {k: OutputPool(outputs[k].meta) for part in announced for k, _ in part}
-        steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools))
-    expected = range(count) if wanted is None else wanted
-    _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])
-    stages = [piece.stage for piece in pieces]
-    halts = halts_of(joint, parts.backward, places, [places[node.name] for node in hooked], steps, stages)
-    steps, last = _with_halts(steps, stages, halts)
-    return Cut(plan, tuple(steps), len(places), last)
-
-
-def _with_halts(
-    steps: Sequence[Step], stages: Sequence[int], halts: Sequence[Halt]
-) -> tuple[list[Step], tuple[Halt, ...]]:
-    """The steps, each with the halts before it, and those after the last."""
-    placed, done = [], 0
-    for step, stage in zip(steps, stages):
-        placed.append(replace(step, halts=tuple(halts[done:stage])) if stage > done else step)
-        done = max(done, stage)
-    return placed, tuple(halts[done:])
-
-
-def _parts(piece: Piece) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Of each part that the piece announces: (its output, output index of the backward)."""
-    outputs = piece.outputs
-    return tuple(
-        tuple((k, index) for k in signal if (index := outputs[k]) is not None) for signal in piece.graph.signals
-    )
-
-
-def _place(node: Placeholder, places: dict[str, int], graph: Graph) -> int:
-    if node.role == "scale":
-        return SCALE if node.dtype is float32 else SCALE - 1
-    if node.name not in places:
-        raise GraphError(f"segment {graph.name} reads %{node.name}, which nothing before it makes")
-    return places[node.name]
-
-
-def _check_complete(graph: Graph, expected: Sequence[int], made: Sequence[int]) -> None:
-    if sorted(made) != expected:
-        raise GraphError(
-            f"the segments of {graph.name} do not make each gradient once",
-            expected=str(expected),
-            got=str(sorted(made)),
-        )

@@ -13,7 +13,7 @@ comparison tells that none has changed, and only after a change are they compare
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -151,6 +151,19 @@ class Guards:
         exec(compile(self.source, filename, "exec"), self.namespace)
         check: Check = self.namespace["check"]
         return check
+
+    def changed(self, among: Collection[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+        """Which of the conditions `among` do not hold, up to the first other one that does not, or an error."""
+        body = []
+        for place, line in enumerate(self.lines):
+            number = self._failures.get(place, -1)
+            gives = f"changed.append({number})" if number in among else "return changed"
+            body.append(f"        {line.removesuffix(f'return {number}')}{gives}" if number >= 0 else f"        {line}")
+        first = ["def check_numbers(args, kwargs):", "    changed = []", "    try:"]
+        last = ["        pass", "    except LOST:", "        pass", "    return changed"]
+        exec("\n".join([*first, *body, *last]), self.namespace)
+        found: list[int] = self.namespace.pop("check_numbers")(args, kwargs)
+        return found
 
     def _failures_from(self, first: int) -> dict[int, int]:
         """What the check gives if it raises, by line of a source in which the conditions begin at line `first`."""

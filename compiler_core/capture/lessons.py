@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.capture.sources import Source
+from compiler_core.capture.sources import Item, Source
 
 
 class Memory:
@@ -18,6 +18,18 @@ class Memory:
         self.skips_hooks = skips_hooks
         self.dynamic: set[Source] = set()
         self.unstable: IdentitySet = IdentitySet()
+        self._tables: set[Source] = set()  # of which two items are such numbers: all are
+        self._in_one: dict[Source, Source] = {}  # of a table -> its only item that is
+
+    def note_dynamic(self, source: Source) -> None:
+        """The number at `source` changes."""
+        self.dynamic.add(source)
+        if isinstance(source, Item) and self._in_one.setdefault(source.base, source) != source:
+            self._tables.add(source.base)
+
+    def is_dynamic(self, source: Source) -> bool:
+        """Whether the number at `source` changes, as far as is known."""
+        return source in self.dynamic or (isinstance(source, Item) and source.base in self._tables)
 
 
 class IdentitySet:

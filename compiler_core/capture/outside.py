@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
-from compiler_core.capture.kinds import plain_copy, shows_by_code
-from compiler_core.capture.sources import Raw, Source
+from compiler_core.capture.kinds import own_attributes, plain_copy, shows_by_code
+from compiler_core.capture.sources import InDict, Item, Raw, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +43,10 @@ class Effect:
 def contents_of(known: Outside) -> Source:
     """Where the items of a container are: with itself, or in a copy, if its class would run code to show them."""
     return Raw(known.source, plain_copy) if shows_by_code(type(known.thing)) else known.source
+
+
+def own_source(known: Outside, name: str) -> Source:
+    """Where an object's own attribute is, without running a `__getattribute__` of the program's."""
+    if isinstance(type(known.thing).__getattribute__, FunctionType):
+        return Item(Raw(known.source, own_attributes), name)
+    return InDict(known.source, name)

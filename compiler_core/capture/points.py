@@ -94,8 +94,9 @@ class Point:
                 return self.eager(args, kwargs)
         if stance.name != "default" and self._refuses(args, kwargs):
             return self.eager(args, kwargs)
-        self._learn(args, kwargs)
         limit = config.recompile_limit * (1 if self.function is not None else PLACES)
+        if len(self.misses) <= limit:
+            self._learn(args, kwargs)
         if len(self.entries) + len(self.skipped) >= limit:
             self.owner.over_limit(self.misses, limit)
             return self.eager(args, kwargs)
@@ -124,8 +125,10 @@ class Point:
             failed = check(args, kwargs)
             assert isinstance(failed, int)
             guards = entry.captured.guards
-            if failed in entry.captured.numbers:
-                self.memory.dynamic.add(entry.captured.numbers[failed])
+            numbers = entry.captured.numbers
+            if failed in numbers:
+                for number in guards.changed(numbers.keys(), args, kwargs):
+                    self.memory.note_dynamic(numbers[number])
             for thing in guards.culprits(failed):
                 self.memory.unstable.add(thing)
             if not position:
@@ -153,6 +156,8 @@ class Capture:
             with timed(self.segment.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 ended = self._ended()
                 captured, survivors = self._close(ended)
+                for source in self.segment.counters:
+                    self.point.memory.note_dynamic(source)
         finally:
             self.semantics.retire()
             self.segment.trace.leave()
@@ -226,7 +231,9 @@ class Capture:
             self.point._keep_first((captured.check, entry))
             self.owner.note(self.point, captured, entry)
         self._plain(self.put_outside)
-        without_sources([generator.frame for generator in self.segment.generators])
+        bodies = [generator.frame for generator in self.segment.generators]
+        without_sources(bodies)
+        self._plain(bodies)
         match ended:
             case Raised(error):
                 self._plain(error)

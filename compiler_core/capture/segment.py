@@ -39,15 +39,26 @@ from compiler_core.capture.kinds import (
 )
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
-from compiler_core.capture.outside import Effect, Outside, contents_of
+from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
 from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression, shown
-from compiler_core.capture.symbols import KINDS, is_symbol, plain_parts, render, specialised, symbol
+from compiler_core.capture.symbols import (
+    KINDS,
+    code_of,
+    is_symbol,
+    plain_of,
+    plain_parts,
+    render,
+    shown_number,
+    specialised,
+    symbol,
+)
 from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 
 _NUMBERS = (int, float, str, bytes)
+COUNTED = frozenset({int, float, *(kind for plain, kind in KINDS.items() if plain is not str)})
 ABSENT = object()  # what is read where there is nothing
 
 
@@ -82,6 +93,8 @@ class Segment:
         self.ambient = Ambient.now()
         self.ambient.guard(self.guards)
         self.numbers_in: dict[int, list[Any]] = {}  # id of a container -> symbols of which it holds plain copies
+        self.counters: list[Source] = []  # of numbers that this code changes: the next capture takes them as inputs
+        self.moved: set[int] = set()  # ids of changed containers in which `written` does not tell every place
         self.keep: list[Any] = []  # what tables name by id
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
@@ -143,6 +156,7 @@ class Segment:
 
     def load(self, source: Source, value: Any, *, fixed: bool = False) -> Any:
         """The value at `source`, guarded. fixed: other guards make sure that it is this very object."""
+        value = plain_of(value)  # an iterator written in C keeps a number that an earlier segment computed
         if is_constant(value):
             return self.constant(source, value, fixed)
         if (stands_for := self.arrays.load(source, value, fixed)) is not None:
@@ -173,7 +187,7 @@ class Segment:
         if source in self.loaded:
             return self.symbols.get(source, value)
         may_change = type(value) in KINDS or is_numpy_number(value)
-        if may_change and source in self.memory.dynamic:
+        if may_change and self.memory.is_dynamic(source):
             made = symbol(self, source, value) if type(value) in KINDS else self.arrays.number(source, value)
             self.symbols[source] = made
             self.loaded.add(source)
@@ -252,7 +266,7 @@ class Segment:
             return self.written[key_of(owner, name)]
         if is_module(owner) and (id(owner) not in self.unstable or self.is_left_to_the_watch(value)):
             self.module_reads.append((id(owner), name, source, value))
-            return self.load(source, value, fixed=source not in self.memory.dynamic)
+            return self.load(source, value, fixed=not self.memory.is_dynamic(source))
         return self.load(source, value)
 
     def is_left_to_the_watch(self, value: Any) -> bool:
@@ -294,6 +308,7 @@ class Segment:
     def change_attribute(self, owner: Any, name: str, recorded: Any, function: Callable[..., Any], *args: Any) -> None:
         """Note that `function(owner, *args)` has given an object from outside another attribute."""
         self.effect(function, owner, *args)
+        self.note_change(owner, name, recorded)
         self.written[key_of(owner, name)] = recorded
         own = own_attributes(owner)
         if own is not None:
@@ -302,6 +317,25 @@ class Segment:
         if is_module(owner):
             self.unstable.add(id(owner))
             self.memory.unstable.add(owner)
+
+    def note_change(self, owner: Any, key: Any, value: Any) -> None:
+        """A number is put into an object from outside, as an attribute or an item: another one than was there?"""
+        known = self.find(owner)
+        if known is None or type(value) not in COUNTED:
+            return
+        own = own_attributes(owner)
+        if isinstance(owner, (list, dict, deque)):
+            source: Source = Item(contents_of(known), key)
+        elif own is not None:
+            source, owner = own_source(known, key), own
+        else:
+            return
+        try:
+            before = self.written.get((id(owner), _key(key)), raw_item(self.original(owner), key))
+        except LookupError:
+            before = None
+        if type(before) not in COUNTED or plain_of(before) != plain_of(value):
+            self.counters.append(source)
 
     def effect(self, function: Callable[..., Any], target: Any, *args: Any) -> None:
         """Record a change that has just been made."""
@@ -325,15 +359,21 @@ class Segment:
         known = self.find(container)
         if known is None or id(container) in self.whole or isinstance(container, tuple) or self.covers(known):
             return
-        if id(container) in self.originals:
+        if not self.has_its_places(container):
             self.read_whole(container)
             return
         key = Item(known.source, "<length>")
         if key not in self.loaded:
             self.loaded.add(key)
-            size = len(plain_copy(container))
+            size = len(plain_copy(self.original(container)))
             local = self.local(contents_of(known))
             self.require(f"len({local}) == {size}", f"{known.source.text} has {size} items")
+
+    def has_its_places(self, container: Any) -> bool:
+        """Whether a sequence from outside has its items in their places as before; some may have been assigned."""
+        if isinstance(container, (list, deque)):
+            return id(container) not in self.moved
+        return id(container) not in self.originals
 
     def forget_written(self, container: Any) -> None:
         """What was written to its places is no longer there."""
@@ -361,12 +401,13 @@ class Segment:
         assert known is not None
         if (id(container), _key(key)) in self.written:
             return self.written[id(container), _key(key)]
-        self.read_numbers(container)
         value = raw_item(container, key)
+        if id(container) in self.moved:
+            self.read_numbers(container)
         if id(container) in self.whole:
             return value
         if id(container) in self.originals:
-            if not isinstance(container, dict):
+            if id(container) in self.moved:
                 self.read_whole(container)
                 return value
             value = self.original(container)[key]
@@ -386,7 +427,7 @@ class Segment:
         known = self.find(container)
         if known is None or id(container) in self.whole or (id(container), _key(key)) in self.written:
             return
-        if self.covers(known):
+        if is_symbol(key) or self.covers(known):  # of a number that changes, `require_without` has told
             return
         if isinstance(container, dict) and is_key(key):
             original = self.original(container)
@@ -400,6 +441,11 @@ class Segment:
                                  f"{shown(key)} is {word}in {known.source.text}")  # fmt: skip
                 return
         self.read_whole(container)
+
+    def require_without(self, known: Outside, key: Any) -> None:
+        """A number that changes is no key of a dictionary or set from outside, which is as it was."""
+        code = f"{code_of(self, key)} not in {self.local(contents_of(known))}"
+        self.require_once(code, f"{shown_number(key)} is not in {known.source.text}")
 
     def read_whole(self, container: Any) -> None:
         """Every item counts from here on: how many there are, which keys, and each by its kind."""

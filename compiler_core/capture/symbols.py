@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dtypes
-from compiler_core.capture.sources import Source
+from compiler_core.capture.sources import Argument, Source
 from compiler_core.capture.trace import Known
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -39,10 +39,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """template: code with a place for each part. parts: formulas, symbols' or constants."""
+    """template: code with a place for each part. parts: formulas, symbols' or constants. size: its code's, in parts."""
 
     template: str
     parts: tuple[Any, ...]
+    size: int
 
 
 Formula = Input | Apply
@@ -69,7 +70,9 @@ HOLDERS = frozenset(
     | {type(iter([])), type(reversed([])), type(iter(())), zip, enumerate}
 )
 # operators whose result has a formula; of "/", "//" and "%" the divisor is guarded not to be 0
-FORMULAS = frozenset({"+", "-", "*", "/", "//", "%"})
+FORMULAS = frozenset({"+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"})
+CLOSED = frozenset({"+", "-", "*", "/", "//", "%"})  # that tell by the types of operands what the result's is
+LONGEST = 40  # parts of a formula; a longer one is computed once, and named
 COMPUTED = frozenset({min, max, abs, round})
 NUMBERS = frozenset({bool, int, float, SymbolInt, SymbolFloat})
 HOLDING: tuple[Any, ...] = (list, tuple, set, frozenset, deque, *map(type, ({}.keys(), {}.values(), {}.items())))
@@ -112,6 +115,21 @@ def make(value: Any, formula: Formula) -> Any:
     made = kind(value)
     made.formula = formula
     return made
+
+
+def applied(segment: Segment, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
+    """A symbol of this value, computed by `template` of `parts`; the check function names what is long, once."""
+    formula = Apply(template, parts, 1 + sum(map(_size, parts)))
+    found = make(value, formula)
+    if formula.size <= LONGEST or found is value:
+        return found
+    local = segment.guards.let("number", code_of(segment, found))
+    return make(value, Input(Argument(local, "a computed number"), value))
+
+
+def _size(part: Any) -> int:
+    """How many parts a formula's code has."""
+    return part.formula.size if type(part) in PLAIN and isinstance(part.formula, Apply) else 1
 
 
 def symbol(segment: Segment, source: Source, value: Any) -> Any:
@@ -171,7 +189,7 @@ def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> A
     code, spelled = code_of(segment, value), render(constant, lambda part: "")
     if isinstance(constant, float) and (not constant or constant != constant):  # 0.0 is not -0.0; NaN is NaN
         code, spelled = f"repr({code})", repr(repr(constant))
-    segment.require_once(f"{code} == {spelled}", f"{_text(value)} == {constant!r}")
+    segment.require_once(f"{code} == {spelled}", f"{shown_number(value)} == {constant!r}")
     return constant
 
 
@@ -203,52 +221,81 @@ def arithmetic(segment: Segment, op: str, function: Callable[[Any, Any], Any], l
     if op in ("/", "//", "%") and not right:
         return function(specialised(segment, left), specialised(segment, right))
     if op in ("/", "//", "%") and is_symbol(right):
-        segment.require_once(f"{code_of(segment, right)} != 0", f"{_text(right)} != 0")
-    return make(function(plain_of(left), plain_of(right)), Apply(f"({{}} {op} {{}})", (left, right)))
+        segment.require_once(f"{code_of(segment, right)} != 0", f"{shown_number(right)} != 0")
+    found = applied(segment, function(plain_of(left), plain_of(right)), f"({{}} {op} {{}})", (left, right))
+    return found if op in CLOSED else of_one_type(segment, found, function, (left, right))
+
+
+def of_one_type(segment: Segment, found: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """A symbol `found`, the result of `function(*args)`, whose type no type of an argument tells: it is guarded.
+
+    Of a result that is none (a bool, a complex), the arguments are constants from here on.
+    """
+    if not is_symbol(found):
+        return function(*(specialised(segment, arg) for arg in args))
+    kind = PLAIN[type(found)].__name__
+    segment.require_once(f"type({code_of(segment, found)}) is {kind}", f"{shown_number(found)} is a {kind}")
+    return found
 
 
 def unary(segment: Segment, op: str, function: Callable[[Any], Any], value: Any) -> Any:
-    return make(function(plain_of(value)), Apply(f"({op}{{}})", (value,)))
+    return applied(segment, function(plain_of(value)), f"({op}{{}})", (value,))
 
 
 def comparison(segment: Segment, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
     """The answer, guarded."""
     answer = function(plain_of(left), plain_of(right))
     code = f"({render_in(segment, left)} {op} {render_in(segment, right)}) is {answer}"
-    segment.require_once(code, f"{_text(left)} {op} {_text(right)} is {answer}")
+    segment.require_once(code, f"{shown_number(left)} {op} {shown_number(right)} is {answer}")
     return answer
 
 
 def truth(segment: Segment, value: Any) -> bool:
     answer = bool(plain_of(value))
-    segment.require_once(f"bool({code_of(segment, value)}) is {answer}", f"{_text(value)} is {'not ' * answer}zero")
+    segment.require_once(
+        f"bool({code_of(segment, value)}) is {answer}", f"{shown_number(value)} is {'not ' * answer}zero"
+    )
     return answer
 
 
-def formatted(value: Any, conversion: str, spec: str) -> Any:
+def formatted(segment: Segment, value: Any, conversion: str, spec: str) -> Any:
     """An f-string's field."""
     plain = plain_of(value)
     convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
     shown = convert[conversion](plain)
     converted = {"": "{}", "s": "str({})", "r": "repr({})", "a": "ascii({})"}[conversion]
     spelled = repr(spec).replace("{", "{{").replace("}", "}}")
-    return make(format(shown, spec), Apply(f"format({converted}, {spelled})", (value,)))
+    return applied(segment, format(shown, spec), f"format({converted}, {spelled})", (value,))
 
 
-def joined(pieces: list[str]) -> Any:
+def joined(segment: Segment, pieces: list[str]) -> Any:
     """The pieces of an f-string, of which one is a symbol."""
-    return make("".join(map(plain_of, pieces)), Apply("''.join((" + "{}, " * len(pieces) + "))", tuple(pieces)))
+    return applied(segment, "".join(map(plain_of, pieces)), "''.join((" + "{}, " * len(pieces) + "))", tuple(pieces))
 
 
-def computed(segment: Segment, function: Any, args: tuple[Any, ...]) -> Any:
-    """`function(*args)`, of `math` or a builtin, of numbers of which one is a symbol. The result's type is guarded."""
+def computed(segment: Segment, function: Any, args: tuple[Any, ...], form: str = "{}({})") -> Any:
+    """`function(*args)`, of `math` or a builtin, of numbers of which one is a symbol. The result's type is guarded.
+
+    form: of the call, with places for the name and the arguments.
+    """
     name = f"__import__('math').{function.__name__}" if function.__module__ == "math" else function.__name__
-    made = make(function(*map(plain_of, args)), Apply(f"{name}({', '.join(['{}'] * len(args))})", args))
-    if is_symbol(made):
-        kind = PLAIN[type(made)].__name__
-        segment.require_once(f"type({code_of(segment, made)}) is {kind}", f"{_text(made)} is a {kind}")
-        return made
-    return function(*(specialised(segment, arg) for arg in args))
+    call = function if form == "{}({})" else lambda *items: function(items)
+    found = applied(segment, call(*map(plain_of, args)), form.format(name, ", ".join(["{}"] * len(args))), args)
+    return of_one_type(segment, found, call, args)
+
+
+def place_among(segment: Segment, function: Any, items: Any, value: Any) -> Any:
+    """`function(items, value)` of `bisect`, of numbers that stay what they are, and one that changes."""
+    local = segment.guards.let(
+        "number", f"{segment.guards.bind(function, 'bisect')}({tuple(items)!r}, {code_of(segment, value)})"
+    )
+    text = f"{function.__name__}({list(items)}, {shown_number(value)})"
+    return make(function(items, plain_of(value)), Input(Argument(local, text), value))
+
+
+def is_computed_of(items: Any) -> bool:
+    """Whether a list or tuple of numbers, one of them a symbol."""
+    return type(items) in (list, tuple) and any(map(is_symbol, items)) and all(type(item) in NUMBERS for item in items)
 
 
 def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
@@ -258,9 +305,10 @@ def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
     return function in COMPUTED or getattr(function, "__module__", "") == "math"
 
 
-def converted(kind: type, value: Any) -> Any:
+def converted(segment: Segment, kind: type, value: Any) -> Any:
     """`int(value)`, `float(value)`, `str(value)`."""
-    return make(kind(plain_of(value)), Apply(f"{kind.__name__}({{}})", (value,)))
+    found = applied(segment, kind(plain_of(value)), f"{kind.__name__}({{}})", (value,))
+    return of_one_type(segment, found, kind, (value,)) if kind is int else found
 
 
 def beside_tensor(segment: Segment, value: Any, other: Tensor) -> Any:
@@ -303,7 +351,7 @@ def lift(segment: Segment, value: Any, dtype: Any) -> Tensor:
     handle = _zero_d(plain_of(value), dtype.numpy)
     segment.values.append(handle)
     guards.outside.append(local)
-    segment.trace.know(Known(handle, "input", _text(value), local, len(guards.outside) - 1))
+    segment.trace.know(Known(handle, "input", shown_number(value), local, len(guards.outside) - 1))
     return handle
 
 
@@ -315,6 +363,6 @@ def render_in(segment: Segment, value: Any) -> str:
     return code_of(segment, value) if is_symbol(value) else render(value, lambda part: "")
 
 
-def _text(value: Any) -> str:
-    """The formula in the user's words."""
+def shown_number(value: Any) -> str:
+    """A number's formula in the user's words."""
     return render(value, lambda part: part.source.text) if is_symbol(value) else repr(value)

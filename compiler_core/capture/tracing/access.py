@@ -28,8 +28,8 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills
 from compiler_core.capture.kinds import key_of, own_attributes
 from compiler_core.capture.module_protocol import is_module
-from compiler_core.capture.outside import Lazy, Outside
-from compiler_core.capture.sources import Attribute, Bound, CellContents, InDict, Item, Raw, Source, Variable
+from compiler_core.capture.outside import Lazy, Outside, own_source
+from compiler_core.capture.sources import Attribute, Bound, CellContents, InDict, Item, Variable
 from compiler_core.capture.symbols import is_symbol, plain_of
 from compiler_core.capture.tracing.base import Base
 from compiler_core.location import is_ours
@@ -445,13 +445,6 @@ def lookup(cls: type, name: str) -> tuple[Any, type]:
         if name in base.__dict__:
             return base.__dict__[name], base
     return _ABSENT, cls
-
-
-def own_source(known: Outside, name: str) -> Source:
-    """Where an object's own attribute is, without running a `__getattribute__` of the program's."""
-    if isinstance(type(known.thing).__getattribute__, FunctionType):
-        return Item(Raw(known.source, own_attributes), name)
-    return InDict(known.source, name)
 
 
 def is_data_descriptor(found: Any) -> bool:

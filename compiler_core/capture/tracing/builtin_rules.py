@@ -25,7 +25,7 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_symbol
+from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.config import config
@@ -43,7 +43,8 @@ _NATIVE_ITERABLES = (*CONTAINERS, dict, str, bytes, range)
 
 
 def _length(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    (owner,) = map(semantics.specialise, args)
+    (owner,) = args
+    owner = semantics.specialise(owner) if is_symbol(owner) else owner
     if isinstance(owner, (*CONTAINERS, dict)) and semantics.method_of(owner, "__len__") is None:
         semantics.segment.read_length(owner)
         return len(owner)
@@ -138,7 +139,7 @@ def _converting(kind: type) -> Any:
                 and (kind is not int or not isinstance(value, str))
                 and (kind is not float or not isinstance(value, str))
             ):
-                return converted(kind, value)
+                return converted(semantics.segment, kind, value)
             name = {int: "__int__", float: "__float__", str: "__str__"}[kind]
             if kind is str and (isinstance(value, Tensor) or not is_constant(value)):
                 return semantics.format(value, "s", "")
@@ -205,6 +206,8 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
     def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and is_computed(function, args):
             return computed(semantics.segment, function, args)
+        if function in (sum, min, max) and len(args) == 1 and not kwargs and is_computed_of(args[0]):
+            return computed(semantics.segment, function, tuple(args[0]), "{}(({},))")
         given = list(kwargs.values())
         iterables = args[1:] if takes_function else args
         called = [value for value in (*args, *given) if _is_of_program(value)]
@@ -217,6 +220,9 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
                 semantics.segment.read_deeply(value)
             elif isinstance(value, (*CONTAINERS, dict)) and semantics.segment.is_outside(value):
                 semantics.segment.read_whole(value)
+        if function in _KEEPING:
+            kept = [value if type(value) in (list, tuple) else semantics.specialise(value) for value in args]
+            return semantics.native(function, *kept, **semantics.named(kwargs))
         return semantics.native(function, *map(semantics.specialise, args), **semantics.named(kwargs))
 
     def _runs(semantics: Calls, value: Any) -> bool:
@@ -282,6 +288,7 @@ def _outside_reading(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 
 _HASHING = (set, frozenset)
+_KEEPING = (list, tuple, zip, enumerate)  # the items of a list that these are given, they hand on as they are
 _COMPARING = (builtins.max, builtins.min, builtins.sorted, builtins.sum, builtins.any, builtins.all)
 
 

@@ -8,6 +8,7 @@ hold was guarded. Everything else breaks the graph: it is then called once, as i
 
 from __future__ import annotations
 
+import bisect
 import functools
 import inspect
 import operator
@@ -15,6 +16,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from math import isfinite
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -38,7 +40,7 @@ from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
-from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol
+from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol, place_among
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import is_shared
 from compiler_core.capture.tracing.copying import reduced
@@ -52,6 +54,7 @@ from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.storage import UntypedStorage, untyped_storage
 from compiler_core.tensor.tensor import Tensor
 
+BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
 DEEPEST = 200  # frames
 C_FUNCTIONS = (
     BuiltinFunctionType,
@@ -401,6 +404,9 @@ class Calls(OperatorSemantics):
         """A function that only computes: natively, after everything that it may read was guarded."""
         if not kwargs and is_computed(function, args):
             return computed(self.segment, function, args)
+        if function in BISECTIONS and len(args) == 2 and not kwargs and is_symbol(args[1]) and is_numbers(args[0]):
+            self.segment.read_deeply(args[0])
+            return place_among(self.segment, function, *args)
         self.settle(args, kwargs)
         args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
         for value in (*args, *kwargs.values()):
@@ -430,6 +436,11 @@ def hides_program(semantics: Calls, value: Any) -> bool:
         semantics.program_method(value, "__iter__") is not None
         or semantics.program_method(value, "__len__") is not None
     )
+
+
+def is_numbers(items: Any) -> bool:
+    """Whether a list or tuple of finite numbers."""
+    return type(items) in (list, tuple) and all(type(item) in (int, float) and isfinite(item) for item in items)
 
 
 def is_operator(function: Any) -> bool:

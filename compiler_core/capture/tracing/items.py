@@ -17,7 +17,7 @@ from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import STOP, Break
 from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry
+from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy
 from compiler_core.capture.sources import Attribute
 from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.tracing.access import ABSENT, lookup
@@ -76,7 +76,8 @@ class Items(Base):
             return self.call(self.load_attr(owner, "__getitem__"), (key,), {})
         if is_indexed(owner):
             return item_of(self, owner, key)  # type: ignore[arg-type]
-        key, owner = self.specialise(key), self.specialise(owner) if is_symbol(owner) else owner
+        owner = self.specialise(owner) if is_symbol(owner) else owner
+        key = self.looked_for(owner, key)
         if not isinstance(owner, (dict, type)) and self.method_of(key, "__index__") is not None:
             raise Break("an object of the program's is an index")
         if type(key) is TracedArray and isinstance(owner, dict):
@@ -84,6 +85,15 @@ class Items(Base):
         if not self.segment.is_outside(owner):
             return self._own_item(owner, key)
         return self.outside_item(owner, key)
+
+    def looked_for(self, owner: Any, key: Any) -> Any:
+        """A key that is looked for, as a constant. One that a dictionary or set from outside lacks, it must lack."""
+        if is_symbol(key) and isinstance(owner, (dict, set, frozenset)) and not isinstance(owner, defaultdict):
+            known = self.segment.find(owner)
+            if known is not None and id(owner) not in self.segment.originals and key not in plain_copy(owner):
+                self.segment.require_without(known, key)
+                return key
+        return self.specialise(key)
 
     def outside_item(self, owner: Any, key: Any) -> Any:
         """The item that a container from outside itself has, whatever its class's `__getitem__` says."""
@@ -180,7 +190,7 @@ class Items(Base):
     def container_method(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`owner.name(*args)`, of a container from outside or not."""
         kind = kind_of(owner)
-        if name not in KEEPING:
+        if name not in KEEPING and not (name in ("get", "__contains__") and self.segment.is_outside(owner)):
             self.settle(owner, args)
         if name in WRITES.get(kind, set()) or name in CHANGES.get(kind, set()):
             return self.change(owner, name, args, kwargs)
@@ -194,12 +204,13 @@ class Items(Base):
         if name == "__len__":
             self.segment.read_length(owner)
         elif name == "__contains__" and isinstance(owner, dict):
-            return self._has_key(owner, self.specialise(args[0]))
+            return self._has_key(owner, self.looked_for(owner, args[0]))
         elif name == "get" and isinstance(owner, dict):
             return self._get(owner, *args)
         elif name in ("keys", "values", "items", "copy", "__iter__", "__reversed__"):
             self.segment.read_whole(owner)
         else:
+            self.settle(owner, args)
             self.segment.read_deeply(owner)
             self.read_all(args, kwargs)
         return method(owner, *args, **kwargs)
@@ -210,6 +221,7 @@ class Items(Base):
         return present
 
     def _get(self, owner: Any, key: Any, default: Any = None) -> Any:
+        key = self.looked_for(owner, key)
         present = dict.__contains__(owner, key)
         self.segment.read_key(owner, key, present)
         return self.segment.read_item(owner, key) if present else default
@@ -236,7 +248,8 @@ class Items(Base):
             raise Break("what to remove from a container is found by code of the program's")
         if not self.segment.is_outside(owner):
             return method(owner, *args, **kwargs)
-        only_writes = name in WRITES.get(kind_of(owner), set())
+        in_place = name == "__setitem__" and isinstance(owner, (list, deque)) and self._is_place(owner, args[0])
+        only_writes = in_place or name in WRITES.get(kind_of(owner), set())
         if not only_writes or (isinstance(owner, (set, frozenset)) and name != "update"):
             self.segment.read_whole(owner)
         if name in ("remove", "sort"):
@@ -247,6 +260,13 @@ class Items(Base):
         recorded = tuple(map(snapshot, args)) if copied else args
         self._record(owner, name, method, recorded, kwargs)
         return result
+
+    def _is_place(self, owner: Any, key: Any) -> bool:
+        """Whether a number is the place of an item; how many items there are counts."""
+        if type(key) is not int:
+            return False
+        self.segment.read_length(owner)
+        return -len(owner) <= key < len(owner)
 
     def plain_contents(self, values: Any) -> Any:
         """What `extend` or `update` is given, with plain numbers in it."""
@@ -267,13 +287,17 @@ class Items(Base):
         self.segment.note_numbers(owner, (*args, *kwargs.values()))
         if name == "__setitem__" and not isinstance(args[0], slice):
             place = args[0] if isinstance(owner, dict) else self._from_the_start(owner, args[0])
+            self.segment.note_change(owner, place, args[1])
             self.segment.written[id(owner), _key(place)] = args[1]
         elif name == "update" and isinstance(owner, dict):
             changed = dict(*args, **kwargs)
             self.segment.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
         elif name not in WRITES.get(kind_of(owner), set()):
             self.segment.whole.add(id(owner))
+            self.segment.moved.add(id(owner))
             self.segment.forget_written(owner)  # items have moved, or are gone
+        else:
+            self.segment.moved.add(id(owner))
 
     def check_iterables(self, name: str, args: tuple[Any, ...]) -> None:
         """What `extend` and its like iterate over must not run the program's code, nor come from outside half used."""
@@ -341,7 +365,10 @@ class Items(Base):
         if isinstance(container, Tensor):
             return self.native(Tensor.__contains__, container, item)
         self.settle(container)
-        item, container = self.specialise(item), self.specialise(container) if is_symbol(container) else container
+        container = self.specialise(container) if is_symbol(container) else container
+        item = self.looked_for(container, item)
+        if is_symbol(item) and isinstance(container, (set, frozenset)):
+            return False
         self.segment.read_view(container)
         if isinstance(container, (*CONTAINERS, dict)):
             if self.segment.is_outside(container):

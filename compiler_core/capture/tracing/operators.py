@@ -234,11 +234,11 @@ class OperatorSemantics(Items):
 
     def join(self, pieces: list[str]) -> str:
         """The pieces of an f-string."""
-        return symbols.joined(pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
+        return symbols.joined(self.segment, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
 
     def format(self, value: Any, conversion: str, spec: str) -> Any:
         if is_symbol(value):
-            return symbols.formatted(value, conversion, self.specialise(spec))
+            return symbols.formatted(self.segment, value, conversion, self.specialise(spec))
         name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
         if conversion == "":
             method = self.program_method(value, "__format__")

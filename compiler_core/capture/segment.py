@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable
-from types import CellType, FunctionType, ModuleType
+from collections.abc import Callable
+from types import CellType, FunctionType
 from typing import Any
 
 from compiler_core.bytecode.frame import Marker
@@ -19,36 +19,27 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.arguments import module_tensors, require_gradient, require_layout, require_meta
 from compiler_core.capture.arrays import Arrays, is_numpy_number
-from compiler_core.capture.guards import Check, Guards, is_plain
+from compiler_core.capture.contents import Contents
+from compiler_core.capture.guards import Check, Guards
 from compiler_core.capture.kinds import (
-    _BUFFERS,
-    _DATA,
-    CONTAINERS,
-    VIEWS,
     _key,
-    _same,
     is_constant,
     is_identified,
-    is_key,
     is_registry,
     key_of,
     own_attributes,
-    plain_copy,
     raw_item,
-    viewed,
 )
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
-from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression, shown
+from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression
 from compiler_core.capture.symbols import (
     KINDS,
     code_of,
     is_symbol,
     plain_of,
-    plain_parts,
     render,
-    shown_number,
     specialised,
     symbol,
 )
@@ -57,15 +48,15 @@ from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 
-_NUMBERS = (int, float, str, bytes)
 COUNTED = frozenset({int, float, *(kind for plain, kind in KINDS.items() if plain is not str)})
 ABSENT = object()  # what is read where there is nothing
 
 
-class Segment:
+class Segment(Contents):
     """See the head of this file. memory: what earlier captures of this place found out (see points.py)."""
 
     def __init__(self, name: str, memory: Memory) -> None:
+        super().__init__()
         self.name, self.memory = name, memory
         self.guards = Guards()
         self.trace = CaptureTrace(name, [])
@@ -73,10 +64,6 @@ class Segment:
         self.outside: dict[int, Outside] = {}
         self.effects: list[Effect] = []
         self.operations: list[str] = []  # functions and operators that recorded something
-        self.written: dict[tuple[int, Any], Any] = {}  # (id of the owner, attribute or key) -> value as recorded
-        self.originals: dict[int, Any] = {}  # id of a changed container -> a copy of what it held
-        self.whole: set[int] = set()  # ids of containers of which every item is guarded
-        self.modules: dict[int, tuple[ModuleProtocol, str]] = {}  # visited, and what the user calls them
         self.named: set[int] = set()  # ids of modules whose tensors are in `names`
         self.unstable: set[int] = set()  # ids of modules that this code changes
         self.names: dict[int, Known] = {}  # id of a module's tensor -> its role and the name that the user knows
@@ -92,13 +79,9 @@ class Segment:
         self.arrays = Arrays(self)
         self.ambient = Ambient.now()
         self.ambient.guard(self.guards)
-        self.numbers_in: dict[int, list[Any]] = {}  # id of a container -> symbols of which it holds plain copies
         self.counters: list[Source] = []  # of numbers that this code changes: the next capture takes them as inputs
-        self.moved: set[int] = set()  # ids of changed containers in which `written` does not tell every place
-        self.keep: list[Any] = []  # what tables name by id
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
-        self.loaded: set[Source] = set()
         self.counted: set[type] = set()  # classes of which no attribute is added
 
     # -- code for sources
@@ -133,9 +116,6 @@ class Segment:
             self._required.add(code)
             self.require(code, text)
 
-    def require(self, code: str, text: str) -> None:
-        self.guards.require(code, text)
-
     def check_alone(self) -> Check:
         """A check of the guards alone."""
         guards = copy.copy(self.guards)
@@ -148,9 +128,6 @@ class Segment:
         """What is known of an object from outside; None of one that the captured code made."""
         found = self.outside.get(id(thing))
         return found if found is not None and found.thing is thing else None
-
-    def is_outside(self, thing: Any) -> bool:
-        return self.find(thing) is not None
 
     # -- loading
 
@@ -342,190 +319,8 @@ class Segment:
         self.arrays.note_kept(target, args)
         self.effects.append(Effect(function, target, args))
 
-    # -- containers
+    def specialised(self, value: Any) -> Any:
+        return specialised(self, value)
 
-    def original(self, container: Any) -> Any:
-        """What a container from outside held before the captured code changed it."""
-        return self.originals.get(id(container), container)
-
-    def before_change(self, container: Any) -> None:
-        """A container from outside is about to be changed."""
-        if id(container) not in self.originals:
-            self.originals[id(container)] = plain_copy(container)
-            self.keep.append(container)
-
-    def read_length(self, container: Any) -> None:
-        """The number of items counts from here on."""
-        known = self.find(container)
-        if known is None or id(container) in self.whole or isinstance(container, tuple) or self.covers(known):
-            return
-        if not self.has_its_places(container):
-            self.read_whole(container)
-            return
-        key = Item(known.source, "<length>")
-        if key not in self.loaded:
-            self.loaded.add(key)
-            size = len(plain_copy(self.original(container)))
-            local = self.local(contents_of(known))
-            self.require(f"len({local}) == {size}", f"{known.source.text} has {size} items")
-
-    def has_its_places(self, container: Any) -> bool:
-        """Whether a sequence from outside has its items in their places as before; some may have been assigned."""
-        if isinstance(container, (list, deque)):
-            return id(container) not in self.moved
-        return id(container) not in self.originals
-
-    def forget_written(self, container: Any) -> None:
-        """What was written to its places is no longer there."""
-        for key in [key for key in self.written if key[0] == id(container)]:
-            del self.written[key]
-
-    def note_numbers(self, container: Any, values: Iterable[Any]) -> None:
-        """Plain copies of numbers that change from call to call were put into a container from outside."""
-        for value in values:
-            if plain_parts(value) is not value:
-                self.numbers_in.setdefault(id(container), []).append(value)
-            elif isinstance(value, dict):
-                self.note_numbers(container, (*value, *value.values()))
-            elif isinstance(value, (list, set, deque)):
-                self.note_numbers(container, value)
-
-    def read_numbers(self, container: Any) -> None:
-        """Their plain copies are read: constants from here on."""
-        for value in self.numbers_in.pop(id(container), ()):
-            specialised(self, value)
-
-    def read_item(self, container: Any, key: Any) -> Any:
-        """container[key], of a container from outside; it is there."""
-        known = self.find(container)
-        assert known is not None
-        if (id(container), _key(key)) in self.written:
-            return self.written[id(container), _key(key)]
-        value = raw_item(container, key)
-        if id(container) in self.moved:
-            self.read_numbers(container)
-        if id(container) in self.whole:
-            return value
-        if id(container) in self.originals:
-            if id(container) in self.moved:
-                self.read_whole(container)
-                return value
-            value = self.original(container)[key]
-        return self.load(Item(contents_of(known), key), value, fixed=self.covers(known))
-
-    def covers(self, known: Outside) -> bool:
-        """Whether the items of `known` are as sure as itself: of a tuple, of a registry of a watched module, or of the
-        hooks on all modules."""
-        if known.fixed and type(known.thing) in (tuple, frozenset):
-            return True
-        if not known.fixed or not self.modules or id(known.thing) in self.originals:
-            return False
-        return self.is_left_to_the_watch(known.thing)
-
-    def read_key(self, container: Any, key: Any, present: bool) -> None:
-        """Whether `key` is in a dictionary or set from outside counts from here on."""
-        known = self.find(container)
-        if known is None or id(container) in self.whole or (id(container), _key(key)) in self.written:
-            return
-        if is_symbol(key) or self.covers(known):  # of a number that changes, `require_without` has told
-            return
-        if isinstance(container, dict) and is_key(key):
-            original = self.original(container)
-            if (key in original) is present:
-                spelled = self.guards.bind(key, "key") if not is_constant(key) else repr(key)
-                mark = Item(known.source, ("in", key))
-                if mark not in self.loaded:
-                    self.loaded.add(mark)
-                    word = "" if present else "not "
-                    self.require(f"({spelled} in {self.local(contents_of(known))}) is {present}",
-                                 f"{shown(key)} is {word}in {known.source.text}")  # fmt: skip
-                return
-        self.read_whole(container)
-
-    def require_without(self, known: Outside, key: Any) -> None:
-        """A number that changes is no key of a dictionary or set from outside, which is as it was."""
-        code = f"{code_of(self, key)} not in {self.local(contents_of(known))}"
-        self.require_once(code, f"{shown_number(key)} is not in {known.source.text}")
-
-    def read_whole(self, container: Any) -> None:
-        """Every item counts from here on: how many there are, which keys, and each by its kind."""
-        known = self.find(container)
-        if known is not None:
-            self.read_numbers(container)
-        if known is None or id(container) in self.whole:
-            return
-        self.whole.add(id(container))
-        held = self.original(container)
-        covered = self.covers(known)
-        if isinstance(held, (set, frozenset)):
-            self._members(known, held)
-            return
-        if not covered:
-            self._keys(known, held)
-        for key in list(held) if isinstance(held, dict) else range(len(held)):
-            if (id(container), _key(key)) not in self.written or id(container) not in self.originals:
-                specialised(self, self.load(Item(contents_of(known), key), held[key], fixed=covered))
-
-    def _keys(self, known: Outside, held: Any) -> None:
-        local, text = self.local(contents_of(known)), known.source.text
-        self.require(f"len({local}) == {len(held)}", f"{text} has {len(held)} items")
-        if isinstance(held, dict):
-            if all(map(is_plain, held)):
-                self.require(
-                    f"list({local}) == {self.guards.bind(list(held), 'keys')}",
-                    f"{text} has the keys {', '.join(map(repr, held))}",
-                )
-            else:
-                keys = self.guards.bind(list(held), "keys")
-                same = self.guards.bind(_same, "same")
-                self.require(f"all(map({same}, {local}, {keys}))", f"{text} has the same keys")
-
-    def _members(self, known: Outside, held: Any) -> None:
-        members = self.guards.bind(plain_copy(held), "members")
-        if not all(is_plain(member) or is_identified(member) for member in held):
-            raise Break(f"{known.source.text} is a set of objects that no guard can tell apart")
-        local = self.local(contents_of(known))
-        self.require(f"{local} == {members}", f"{known.source.text} has the same members")
-
-    def read_deeply(self, value: Any, depth: int = 0) -> None:
-        """All that a value holds counts: it is given to a function that may read any of it."""
-        if is_module(value):
-            self._read_module(value)
-        self.read_data(value)
-        if is_constant(value) or isinstance(value, (Tensor, type, FunctionType, ModuleType)) or depth > 8:
-            return
-        if isinstance(value, CONTAINERS):
-            if self.is_outside(value):
-                self.read_whole(value)
-            items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-            for item in list(items):
-                self.read_deeply(item, depth + 1)
-
-    def _read_module(self, module: ModuleProtocol) -> None:
-        """All of a module from outside, and of those below it, counts."""
-        known = self.find(module)
-        if known is not None:
-            text = known.source.text
-            for path, part in module.named_modules():
-                self.visit(part, f"{text}.{path}" if path else text)
-                self.whole.add(id(part))
-
-    def read_view(self, view: Any) -> None:
-        """What a view or proxy from outside shows counts."""
-        known = self.find(view)
-        if known is not None and isinstance(view, VIEWS):
-            self.read_whole(self.load(Raw(known.source, viewed), viewed(view), fixed=known.fixed))
-
-    def read_data(self, value: Any) -> None:
-        """The content of an object of a class written in C counts. Raises Break where no guard can tell it."""
-        self.read_view(value)
-        known = self.find(value)
-        base = next((base for base in _NUMBERS if issubclass(type(value), base)), None)
-        if base is not None and known is not None and not known.fixed:  # of a class derived from a number's
-            same, bound = self.guards.bind(base.__eq__, "equal"), self.guards.bind(value, "value")
-            self.require_once(f"{same}({self.local(known.source)}, {bound})", f"{known.source.text} == {value!r}")
-        if issubclass(type(value), _BUFFERS) and self.is_outside(value):
-            raise Break(f"the content of a {type(value).__name__} from outside is read")
-        if isinstance(value, _DATA) and known is not None and not known.fixed:
-            bound = self.guards.bind(value, "value")
-            self.require_once(f"{self.local(known.source)} == {bound}", f"{known.source.text} == {value!r}")
+    def code_of(self, value: Any) -> str:
+        return code_of(self, value)

@@ -11,12 +11,10 @@ from __future__ import annotations
 import bisect
 import functools
 import inspect
-import operator
 import random
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from math import isfinite
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -37,7 +35,6 @@ from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, own_attributes
-from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
 from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol, place_among
@@ -47,7 +44,14 @@ from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
-from compiler_core.capture.tracing.pure import getting, is_pure
+from compiler_core.capture.tracing.pure import (
+    getting,
+    is_numbers,
+    is_plain_class,
+    is_pure,
+    is_pure_class,
+    is_pure_object,
+)
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
@@ -438,11 +442,6 @@ def hides_program(semantics: Calls, value: Any) -> bool:
     )
 
 
-def is_numbers(items: Any) -> bool:
-    """Whether a list or tuple of finite numbers."""
-    return type(items) in (list, tuple) and all(type(item) in (int, float) and isfinite(item) for item in items)
-
-
 def is_operator(function: Any) -> bool:
     """Whether a C function asks its arguments for numbers, or is the operator of Python of that name."""
     return function in (range, slice) or getattr(function, "__module__", None) in OPERATING
@@ -457,45 +456,3 @@ OPERATED = (
     *("__pow__", "__rpow__", "__matmul__", "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__"),
     *("__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__call__"),
 )
-PURE_CLASSES = frozenset(
-    {
-        *(int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, slice, object, deque),
-        *(functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller),
-        *(bytearray, memoryview, type, super, property, staticmethod, classmethod, enumerate, zip, reversed),
-    }
-)
-
-
-PURE_MODULES = frozenset({"itertools", "types", "collections", "decimal", "fractions", "datetime"})
-
-
-def is_heap_type(cls: type) -> bool:
-    """Whether a class was made by a class statement."""
-    return bool(cls.__flags__ & (1 << 9)) and not cls.__flags__ & (1 << 8)  # a heap type, and not an immutable one
-
-
-def is_pure_class(cls: type) -> bool:
-    """Whether a builtin class whose making only computes."""
-    return cls in PURE_CLASSES or (cls.__module__ in PURE_MODULES and not is_heap_type(cls))
-
-
-def is_plain_class(cls: type) -> bool:
-    """Whether making an instance of a class without an `__init__` in Python only computes."""
-    return (
-        issubclass(cls, (BaseException, list, dict, set, tuple, int, float, str, deque))
-        or cls.__new__ is object.__new__
-        or is_pure_class(cls)
-        or is_ours_class(cls)
-    )
-
-
-def is_ours_class(cls: type) -> bool:
-    return cls.__module__.split(".")[0] in ("compiler_core", "distcompile")
-
-
-def is_pure_object(owner: Any) -> bool:
-    """Whether an object's C methods only compute: patterns, ranges, dates, keys of dictionaries ..."""
-    module = type(owner).__module__
-    if module not in PURE_MODULES and module not in ("re", "builtins", "operator"):
-        return False
-    return not (isinstance(owner, (ModuleType, type)) or hasattr(owner, "fileno") or is_module(owner))

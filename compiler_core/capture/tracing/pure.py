@@ -1,6 +1,7 @@
-"""C functions of Python's library that only compute: the same arguments give the same result, and nothing changes.
+"""C functions and classes of Python's library that only compute: same arguments, same result, and nothing changes.
 
-In: a callable. Out: whether it is one of these. What `operator`'s getters read is not theirs alone: `getting` says how.
+In: a callable, or its owner. Out: whether it is one of these. What `operator`'s getters read is not theirs alone:
+`getting` says how.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
+from collections import deque
 from collections.abc import Callable
+from math import isfinite
+from types import ModuleType
 from typing import Any
 
 from compiler_core.capture import polyfills
+from compiler_core.capture.module_protocol import is_module
 
 _MODULES = frozenset(
     {
@@ -53,3 +58,52 @@ def getting(getter: Any, owner: Any) -> tuple[Callable[..., Any], tuple[Any, ...
     if isinstance(made, functools.partial):
         return polyfills.call_method, (owner, *made.args, parts, made.keywords)
     return polyfills.call_method, (owner, parts[0], parts[1:], {})
+
+
+def is_numbers(items: Any) -> bool:
+    """Whether a list or tuple of finite numbers."""
+    return type(items) in (list, tuple) and all(type(item) in (int, float) and isfinite(item) for item in items)
+
+
+PURE_CLASSES = frozenset(
+    {
+        *(int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, slice, object, deque),
+        *(functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller),
+        *(bytearray, memoryview, type, super, property, staticmethod, classmethod, enumerate, zip, reversed),
+    }
+)
+
+
+PURE_MODULES = frozenset({"itertools", "types", "collections", "decimal", "fractions", "datetime"})
+
+
+def is_heap_type(cls: type) -> bool:
+    """Whether a class was made by a class statement."""
+    return bool(cls.__flags__ & (1 << 9)) and not cls.__flags__ & (1 << 8)  # a heap type, and not an immutable one
+
+
+def is_pure_class(cls: type) -> bool:
+    """Whether a builtin class whose making only computes."""
+    return cls in PURE_CLASSES or (cls.__module__ in PURE_MODULES and not is_heap_type(cls))
+
+
+def is_plain_class(cls: type) -> bool:
+    """Whether making an instance of a class without an `__init__` in Python only computes."""
+    return (
+        issubclass(cls, (BaseException, list, dict, set, tuple, int, float, str, deque))
+        or cls.__new__ is object.__new__
+        or is_pure_class(cls)
+        or is_ours_class(cls)
+    )
+
+
+def is_ours_class(cls: type) -> bool:
+    return cls.__module__.split(".")[0] in ("compiler_core", "distcompile")
+
+
+def is_pure_object(owner: Any) -> bool:
+    """Whether an object's C methods only compute: patterns, ranges, dates, keys of dictionaries ..."""
+    module = type(owner).__module__
+    if module not in PURE_MODULES and module not in ("re", "builtins", "operator"):
+        return False
+    return not (isinstance(owner, (ModuleType, type)) or hasattr(owner, "fileno") or is_module(owner))

@@ -120,7 +120,7 @@ def varints(table: bytes) -> Iterator[int]:
 
 def line_of(code: CodeType, offset: int) -> int:
     """The source line of the instruction at `offset`, or that of the function where it has none."""
-    for index, (line, _, _, _) in enumerate(code.co_positions()):
-        if 2 * index == offset:
+    for start, end, line in code.co_lines():
+        if start <= offset < end:
             return line or code.co_firstlineno
     return code.co_firstlineno

@@ -8,7 +8,6 @@ trace: the graph, when it runs for this very call, makes of them what the code m
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.guards import Check, Guards
+from compiler_core.capture.holders import holders
 from compiler_core.capture.memory_guards import guard_memory
 from compiler_core.capture.module_guards import guard_modules
 from compiler_core.capture.module_protocol import ModuleProtocol
@@ -75,9 +75,9 @@ class Survivors:
 
 def settle(segment: Segment) -> tuple[Captured, Survivors]:
     """What the segment computed, for this call alone: every tensor of its trace that somebody holds."""
-    body = segment.trace.body  # with nothing traced, the search of the whole heap is spared
-    cells = [thing for thing in gc.get_referrers(*body) if isinstance(thing, Cell)] if body else []
-    handles = [thing for thing in gc.get_referrers(*cells) if isinstance(thing, Tensor)] if cells else []
+    moved = [before.handle for before in segment.trace.rebound.values()]
+    cells = holders(segment.trace.body, Cell, segment.began)
+    handles = holders(cells, Tensor, segment.began, moved)
     segment.effects.clear()
     return close(segment, handles, "the tensors", pauses=False)
 

@@ -21,6 +21,7 @@ from compiler_core.capture.arguments import module_tensors, require_gradient, re
 from compiler_core.capture.arrays import Arrays, is_numpy_number
 from compiler_core.capture.contents import Contents
 from compiler_core.capture.guards import Check, Guards
+from compiler_core.capture.holders import now
 from compiler_core.capture.kinds import (
     _key,
     is_constant,
@@ -58,6 +59,7 @@ class Segment(Contents):
     def __init__(self, name: str, memory: Memory) -> None:
         super().__init__()
         self.name, self.memory = name, memory
+        self.began = now()
         self.guards = Guards()
         self.trace = CaptureTrace(name, [])
         self.trace.knows_all = True

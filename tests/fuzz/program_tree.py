@@ -7,6 +7,7 @@ statements, parts of compound ones, and by putting a block in the place of the s
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -24,9 +25,15 @@ def line(text: str) -> Node:
 
 def pieces(text: str) -> list[Node]:
     """The statements of a text, one node each."""
+    return list(map(line, statements(text)))
+
+
+@functools.cache
+def statements(text: str) -> list[str]:
+    """The source of each statement of a text."""
     lines = text.split("\n")
     starts = [min([s.lineno, *(d.lineno for d in getattr(s, "decorator_list", ()))]) - 1 for s in ast.parse(text).body]
-    return [line("\n".join(lines[a:b])) for a, b in zip(starts, [*starts[1:], len(lines)])]
+    return ["\n".join(lines[a:b]) for a, b in zip(starts, [*starts[1:], len(lines)])]
 
 
 def render(block: list[Node], indent: int = 0) -> list[str]:

@@ -1,6 +1,6 @@
 """Whether a random Python program does compiled, or in the machine, what it does in plain Python.
 
-In: a `Program`. Out: "" or the first difference of what five calls in a row returned, raised, printed, and left in
+In: a `Program`. Out: "" or the first difference of what four calls in a row returned, raised, printed, and left in
 arguments, globals, classes, modules and gradients. `python -m tests.fuzz.python_check FIRST COUNT` looks for failing
 seeds; with one number it shows that seed's program, made small.
 """
@@ -8,6 +8,7 @@ seeds; with one number it shows that seed's program, made small.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import random
 import signal
@@ -26,7 +27,8 @@ from tests.fuzz.program_tree import Node, minimise
 from tests.fuzz.python_programs import Program, write
 from tests.programs.harness import Seen, difference
 
-CALLS = 5
+SAME_AGAIN = ((0, 0, 1, 0), (0, 1, 2, 0), (0, 0, 1, 2), (0, 1, 0, 2))  # which numbers each call gets
+CALLS = 4
 STATE = ("LOG", "G", "GL", "GD", "CELLS", "items", "table", "obj", "GT", "TD", "MEMO", "x", "y", "net")
 NO_BACKWARD, REFUSED = "no backward", "backward refused"
 Compile = Callable[[Any], Any]
@@ -64,15 +66,17 @@ def interpreted(fn: Any) -> Any:
 
 
 def arguments(program: Program, names: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Those of each call: numbers and tensors change, containers and the object stay the same."""
+    """Those of each call: numbers change and come back, so that calls are replayed too; tensors change; containers and
+    the object stay the same."""
     rng = random.Random(program.seed)
     items, table, obj = [3, 1, 2], {"a": 1, "b": 2}, names["Thing"](3)
     x = torch.arange(3.0) if program.tensors else None
-    for k in range(CALLS):
+    numbers = [(rng.randint(0, 4), rng.random() < 0.5, rng.choice(["a", "bc", "a", "zzz"])) for _ in range(CALLS)]
+    for k, (n, flag, s) in enumerate(map(numbers.__getitem__, rng.choice(SAME_AGAIN))):
         if program.tensors and k != 1:
             x = torch.tensor([rng.choice([-1.5, 0.5, 2.0, 1.0]) for _ in range(3)])
         y = torch.tensor([0.5, -0.5, 1.0]) * (k % 3) if program.tensors else None
-        yield x, y, rng.randint(0, 4), rng.random() < 0.5, items, table, obj, rng.choice(["a", "bc", "a", "zzz"])
+        yield x, y, n, flag, items, table, obj, s
 
 
 def backward(result: Any) -> str:
@@ -104,6 +108,7 @@ def trace(program: Program, source: str, compile: Compile) -> list[Any]:
     return found
 
 
+@functools.lru_cache(2)  # it runs plain, then compiled
 def builtin_code(source: str, seed: int) -> types.CodeType:
     return compile(source, f"<program {seed}>", "exec")
 

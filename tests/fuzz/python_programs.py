@@ -7,6 +7,7 @@ loops are bounded and helpers call no helpers. Most do not raise; the same seed 
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from dataclasses import dataclass
@@ -62,6 +63,13 @@ class Program:
         return [Node([("# prelude", self.prelude)]), Node([("# body", self.body)])]
 
 
+@functools.cache
+def needs(form: str) -> tuple[frozenset[str], bool, bool]:
+    """Types of which it needs a variable; whether it calls helpers; whether it is of tensors."""
+    kinds = frozenset(re.findall(r"@(\w+)", form))
+    return kinds, bool(CALLS_HELPERS.search(form)), bool(OF_TENSORS.search(form))
+
+
 class Writer:
     """Writes one program. scope: variables that are bound where the next statement stands, with their types."""
 
@@ -82,11 +90,10 @@ class Writer:
 
     def allowed(self, form: str) -> bool:
         """Whether the form may stand here: its variables are there, helpers call no helpers, tensors are wanted."""
-        if not all(self.variables(kind) for kind in re.findall(r"@(\w+)", form)):
+        kinds, calls_helpers, of_tensors = needs(form)
+        if (self.in_helper and calls_helpers) or (of_tensors and not self.tensors):
             return False
-        if self.in_helper and CALLS_HELPERS.search(form):
-            return False
-        return self.tensors or not OF_TENSORS.search(form)
+        return not kinds or kinds <= set(self.scope.values())
 
     def variables(self, kind: str) -> list[str]:
         return [name for name, its in self.scope.items() if its == kind]

@@ -1,6 +1,6 @@
 """Random Python programs: compiled, and in the machine, they return, raise, print and leave behind what Python does.
 
-Five calls of each with changing arguments. `--fuzz N`: N programs instead of
+Four calls of each with changing arguments. `--fuzz N`: N programs instead of
 100 (500 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
 A failing program is made small and shown under its seed; `python -m tests.fuzz.python_check SEED` shows it again.
 """

@@ -165,6 +165,13 @@ class Config:
         "0: functions of NumPy break the graph, instead of being part of it",
         affects_codegen=False,
     )
+    frame_evaluation = Knob(
+        "DISTCOMPILE_FRAME_EVALUATION",
+        _flag,
+        True,
+        "0: functions that compiled code reaches only through uncompiled code run plain",
+        affects_codegen=False,
+    )
     watchdog_s = Knob(
         "DISTCOMPILE_WATCHDOG_S",
         _seconds,

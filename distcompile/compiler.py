@@ -17,7 +17,9 @@ from compiler_core.bytecode.binding import make_frame
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.capture import compile, policy
+from compiler_core.capture.compiled_function import shallow
 from compiler_core.capture.control import check_stance, reset, stance
+from compiler_core.capture.reached import evaluation
 from compiler_core.errors import ConfigError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.numpy_trace import wrap_numpy
@@ -124,19 +126,22 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """`fn`, never captured: a call of it breaks the graph, and is made as it is (under fullgraph=True: GraphBreak).
 
     Of a Module, a callable that calls it. reason: said in the break. recursive=False: the functions of the user's that
-    `fn` calls are compiled, each by itself.
+    are called from within `fn` are compiled, each by itself; where frames cannot be evaluated (docs/frames.md), those
+    that `fn`, a function, itself calls.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
     name = getattr(fn, "__qualname__", type(fn).__name__)
     why = f"{name} is kept out of graphs by compiler.disable" + (f": {reason}" if reason else "")
 
+    inner = fn if recursive else shallow(fn)
+
     @functools.wraps(fn if hasattr(fn, "__name__") else type(fn).__call__)
     def eager(*args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
             raise GraphBreak(why, where=user_location(), remedy="call it outside of the compiled function")
-        if recursive or not isinstance(fn, FunctionType):
-            return fn(*args, **kwargs)
+        if recursive or not isinstance(fn, FunctionType) or evaluation() is not None:
+            return inner(*args, **kwargs)
         return Machine(_CallsCompiled()).run([make_frame(fn, args, kwargs)])
 
     eager.__graph_break__ = why, "call it outside of the compiled function"  # type: ignore[attr-defined]

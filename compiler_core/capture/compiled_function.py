@@ -19,7 +19,6 @@ from compiler_core import log
 from compiler_core.aot.strategy import ParameterInfo
 from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, check_backend, find_backend
 from compiler_core.bytecode.machine import Machine
-from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.control import stance, states
@@ -27,6 +26,7 @@ from compiler_core.capture.entry import CompiledEntry, Entry, Paused, PlainEntry
 from compiler_core.capture.explain import BreakReport, EntryReport, Explanation
 from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
 from compiler_core.capture.points import Point
+from compiler_core.capture.reached import Reached, UncompiledSemantics
 from compiler_core.capture.start import key_of_frames
 from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.ops.registry import current_trace
@@ -71,9 +71,20 @@ class CompiledFunction:
 
 
 class State:
-    """What a compiled function has learnt: its points, and how their graphs are compiled."""
+    """What a compiled function has learnt: its points, and how their graphs are compiled.
 
-    def __init__(self, function: Callable[..., Any], backend: Any, fullgraph: bool, skips_hooks: bool) -> None:
+    reached: of the compiled function that has reached this one; None of one that the program asked for. raised: how
+    many calls of one that was reached have.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        backend: Any,
+        fullgraph: bool,
+        skips_hooks: bool,
+        reached: Reached | None = None,
+    ) -> None:
         self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
         self.name = _name_of(function)
         self.lock = threading.Lock()
@@ -81,7 +92,9 @@ class State:
         self.points: dict[Hashable, Point] = {}
         self.reports: list[EntryReport] = []
         self.breaks: dict[tuple[str, str], BreakReport] = {}
-        self.names = 0
+        self.names = self.raised = 0
+        self.is_asked_for = reached is None
+        self.reached = reached or Reached(self._reach)
         states.add(self)
 
     def forget(self) -> None:
@@ -90,12 +103,22 @@ class State:
         self.points.clear()
         self.reports.clear()
         self.breaks.clear()
+        if self.is_asked_for:
+            self.reached.known.clear()
+
+    def _reach(self, function: Any) -> State:
+        return State(function, self.backend, False, self.skips_hooks, self.reached)
 
     # -- running
 
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call."""
+        outcome = self.root.run(args, kwargs)
+        return self.finish(outcome) if type(outcome) is Paused else outcome
+
     def finish(self, paused: Paused) -> Any:
         """From a graph break to the end: the instruction by itself, then what follows it, compiled, and so on."""
-        machine = Machine(NativeSemantics())
+        machine = Machine(UncompiledSemantics(self.reached))
         outcome: Any = paused
         while type(outcome) is Paused:
             frames = outcome.frames
@@ -163,6 +186,9 @@ class State:
         failed = "; ".join(dict.fromkeys(misses))
         what = f"{self.name} was compiled {limit} times (recompile_limit); last failed guards: {failed}"
         remedy = "keep these constant, or raise DISTCOMPILE_RECOMPILE_LIMIT"
+        if not self.is_asked_for:
+            log.emit("recompiles", what)
+            return
         if self.fullgraph:
             raise RecompileLimitError(what, remedy=remedy)
         log.warn_once(
@@ -173,7 +199,14 @@ class State:
         points = [self.root, *self.points.values()]
         misses = tuple(text for point in points for text in point.misses)
         skipped = tuple(skipped.why for point in points for skipped in point.skipped)
-        return Explanation(self.name, tuple(self.reports), tuple(self.breaks.values()), misses, skipped)
+        reached = tuple(state.explain() for state in self.reached.states()) if self.is_asked_for else ()
+        return Explanation(self.name, tuple(self.reports), tuple(self.breaks.values()), misses, skipped, reached)
+
+
+def shallow(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, itself as it is, what it calls compiled where frames can be evaluated."""
+    state = State(unwrapped(function), "codegen", False, False)
+    return lambda *args, **kwargs: state.reached.run(state.function, args, kwargs)
 
 
 REMEDY = "keep it outside of the compiled function, or compile with fullgraph=False"

@@ -75,7 +75,7 @@ class BreakReport:
 class Explanation:
     """entries: compiled. breaks: where graphs end. recompiles: the guard that failed before each further entry.
 
-    skipped: why calls run eager.
+    skipped: why calls run eager. reached: functions that only uncompiled code calls, compiled by themselves.
     """
 
     name: str
@@ -83,10 +83,12 @@ class Explanation:
     breaks: tuple[BreakReport, ...]
     recompiles: tuple[str, ...]
     skipped: tuple[str, ...]
+    reached: tuple[Explanation, ...] = ()
 
     def __str__(self) -> str:
         head = f"{self.name}: {len(self.entries)} compiled, {len(self.breaks)} graph breaks"
         again = [f"recompiled because: {text}" for text in self.recompiles]
         breaks = [f"graph break: {broke}" for broke in self.breaks]
         eager = [f"runs eager: {text}" for text in self.skipped]
-        return "\n".join([head, *again, *breaks, *eager, *map(str, self.entries)])
+        others = [f"reached from uncompiled code: {other}" for other in self.reached]
+        return "\n".join([head, *again, *breaks, *eager, *map(str, self.entries), *others])

@@ -26,6 +26,7 @@ from compiler_core.capture.entry import Entry, Paused
 from compiler_core.capture.guards import Check
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.plain_numbers import plain_numbers
+from compiler_core.capture.reached import UncompiledSemantics
 from compiler_core.capture.recipes import CannotRebuild
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.start import drop_dead, start_call, start_frames, without_sources
@@ -78,7 +79,14 @@ class Point:
         return self._missed(args, kwargs)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result, by Python itself, or by the machine where it is in the middle of frames."""
+        """The result, by Python itself, or by the machine where it is in the middle of frames. What is called may be
+        compiled by itself."""
+        if self.function is not None:
+            return self.owner.reached.run(self.function, args, kwargs)
+        return Machine(UncompiledSemantics(self.owner.reached)).run(list(args))
+
+    def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same, and nothing that is called is compiled."""
         if self.function is not None:
             return self.function(*args, **kwargs)
         return Machine(NativeSemantics()).run(list(args))
@@ -93,13 +101,13 @@ class Point:
             if not isinstance(skipped.check(args, kwargs), int):
                 return self.eager(args, kwargs)
         if stance.name != "default" and self._refuses(args, kwargs):
-            return self.eager(args, kwargs)
+            return self.plainly(args, kwargs)
         limit = config.recompile_limit * (1 if self.function is not None else PLACES)
         if len(self.misses) <= limit:
             self._learn(args, kwargs)
         if len(self.entries) + len(self.skipped) >= limit:
             self.owner.over_limit(self.misses, limit)
-            return self.eager(args, kwargs)
+            return self.plainly(args, kwargs)
         return Capture(self, args, kwargs).run()
 
     def _refuses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -210,9 +218,11 @@ class Capture:
         """Later calls like this one run eager."""
         self.repeats = False
         self.point.skipped.append(Skipped(self.segment.check_alone(), why))
-        log.warn_once(
-            f"skip {self.owner.name} {why}", f"{self.owner.name} runs eager for such calls: {why}", stacklevel=6
-        )
+        text = f"{self.owner.name} runs eager for such calls: {why}"
+        if self.owner.is_asked_for:
+            log.warn_once(f"skip {self.owner.name} {why}", text, stacklevel=6)
+        else:
+            log.emit("breaks", text)
 
     def _go_on(self, ended: Returned | Broke | Raised, captured: Captured, survivors: Survivors) -> Any:
         """Compile and run the graph; what this call goes on with."""

@@ -127,6 +127,19 @@ def how_file(filename: str) -> How:
     return ENTER
 
 
+# packages whose functions of tensors are not worth a graph of their own
+_LIBRARIES = frozenset({"numpy", "scipy", "pandas", "matplotlib", "mpi4py", "tqdm", "_pytest", "pytest", "pluggy"})
+
+
+@cache
+def is_library_file(filename: str) -> bool:
+    """Whether code is from Python's library, or from one of the packages that compute without tensors of ours."""
+    if not filename.startswith(_STDLIB):
+        return False
+    site = next((site for site in _SITE if filename.startswith(site)), None)
+    return site is None or filename[len(site) + 1 :].split(os.sep)[0] in _LIBRARIES
+
+
 _SAID: dict[int, tuple[Any, How]] = {}  # what distcompile.compiler was told, by id of the function
 
 

@@ -16,6 +16,7 @@ from compiler_core.capture import policy
 from compiler_core.capture.liveness import live_at
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.capture.outside import Lazy, Outside
+from compiler_core.capture.reached import Carried
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.sources import Argument, Bound
 from compiler_core.capture.tracing.semantics import TracingSemantics
@@ -40,14 +41,22 @@ def start_call(semantics: TracingSemantics, function: Callable[..., Any], args: 
     if owner is not None:
         _know(segment, owner, OWNER)
         given.insert(0, owner)
+    if type(function) is Carried:
+        target = args[0]
+        segment.load(Argument("args[0]", target.__name__), target)
+        return _entered(semantics, target, tuple(given[1:]), named)
     if type(target) is FunctionType and policy.how(target) is policy.ENTER:
         _know(segment, target, target.__name__)
-        frame = semantics.enter(target, tuple(given), named)
-        _load_shared(segment, frame)
-        return Enter(frame)
+        return _entered(semantics, target, tuple(given), named)
     _know(segment, function, FUNCTION)
     loaded = [_loaded(segment, value) for value in given]
     return semantics.call(target, tuple(loaded), {key: _loaded(segment, value) for key, value in named.items()})
+
+
+def _entered(semantics: TracingSemantics, function: FunctionType, args: tuple[Any, ...], kwargs: Any) -> Enter:
+    frame = semantics.enter(function, args, kwargs)
+    _load_shared(semantics.segment, frame)
+    return Enter(frame)
 
 
 def start_frames(segment: Segment, frames: list[Frame]) -> None:

@@ -64,6 +64,14 @@ def same_list(n: int) -> Any:
     return made, other, made is other, (n, made) is (n, made)
 
 
+def in_many_steps(n: int, s: str) -> Any:
+    """Formulas that Python's parser would not take, or nobody's memory."""
+    total = m = n
+    for i in range(300):
+        n, s, m, total = n - 1, f"{s}{i % 2}", max(m, n), total + total if i < 40 else total
+    return n, s, m, total
+
+
 def same_tuple(n: int, s: str) -> Any:
     made = (n, s)
     kept = {"made": made}
@@ -167,6 +175,7 @@ PROGRAMS: dict[str, Callable[[int, str, list[Any], dict[Any, Any]], Any]] = {
     "counted": lambda n, s, items, table: counted(n, s),
     "swapped": lambda n, s, items, table: swapped(n, s, items, table),
     "stored": lambda n, s, items, table: stored(n, s, items, table),
+    "in many steps": lambda n, s, items, table: in_many_steps(n, s),
     "kept by a raise": lambda n, s, items, table: kept_by_a_raise(n, items),
 }
 

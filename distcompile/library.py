@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+from compiler_core.capture import policy
 from distcompile.autograd import Function
 from distcompile.errors import ArgumentError, NotSupportedError
 
@@ -39,9 +40,7 @@ class CustomOp:
         self.name, self.function = name, fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = signature(self.function).bind(*args, **kwargs)
-        given.apply_defaults()
-        return _Apply.apply(self, *given.arguments.values())
+        return _Apply.apply(self, *_inputs(self.function, args, kwargs))
 
     def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn`, which would tell a result's shape without computing it: capture asks nobody, and computes it."""
@@ -52,6 +51,16 @@ class CustomOp:
     ) -> None:
         """Its gradient: see `Gradient`."""
         _gradients[self.name] = Gradient(backward, setup_context)
+
+
+def _inputs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call in order, with defaults."""
+    given = signature(function).bind(*args, **kwargs)
+    given.apply_defaults()
+    return tuple(given.arguments.values())
+
+
+policy.say(_inputs, policy.RUN)  # under capture; the rest of this file calls what the user gave, and is entered
 
 
 class _Apply(Function):

@@ -69,10 +69,13 @@ def is_key(key: Any) -> bool:
 
 
 def plain_copy(container: Any) -> Any:
-    """The items of a container, in a container that is only that."""
+    """The items of a container, in a container that is only that. Keys are not hashed again, where that can be."""
+    if isinstance(container, OrderedDict):
+        return dict(OrderedDict.items(container))
     if isinstance(container, dict):
-        ordered: Any = OrderedDict if isinstance(container, OrderedDict) else dict
-        return dict(ordered.items(container))
+        return dict.copy(container)
+    if isinstance(container, set):
+        return set.copy(container)
     for kind in _ITERABLE:
         if isinstance(container, kind):
             return kind(kind.__iter__(container))

@@ -35,6 +35,7 @@ ENTERED = tuple(
         "distcompile/ddp/ddp.py",
         "distcompile/parity/case.py",
         "distcompile/func.py",
+        "distcompile/library.py",
         "compiler_core/capture/polyfills.py",
         "compiler_core/tensor/function_apply.py",
         "compiler_core/numpy_trace/wrap.py",

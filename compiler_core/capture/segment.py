@@ -84,7 +84,7 @@ class Segment(Contents):
         self.counters: list[Source] = []  # of numbers that this code changes: the next capture takes them as inputs
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
-        self.counted: set[type] = set()  # classes of which no attribute is added
+        self.named_classes: set[type] = set()  # whose attributes' names are guarded
 
     # -- code for sources
 
@@ -273,15 +273,19 @@ class Segment(Contents):
 
     def identify(self, source: Source, value: Any, *, fixed: bool) -> None:
         """`value`, of whatever kind, must be this very object."""
-        if self.find(value) is None:
-            self.outside[id(value)] = Outside(value, Bound(value, source.text), True)
-            if not fixed:
-                bound = self.guards.bind(value, "object")
-                self.require(f"{self.local(source)} is {bound}", f"{source.text} is the same {type(value).__name__}")
+        if self.find(value) is not None:
+            self.same_object(value, source, fixed)
+            return
+        self.outside[id(value)] = Outside(value, Bound(value, source.text), True)
+        if not fixed:
+            bound = self.guards.bind(value, "object")
+            self.require(f"{self.local(source)} is {bound}", f"{source.text} is the same {type(value).__name__}")
 
     def identify_cell(self, source: Source, cell: CellType, fixed: bool) -> None:
         """A closure's cell, of a function from outside."""
-        if self.find(cell) is None:
+        if self.find(cell) is not None:
+            self.same_object(cell, source, fixed)
+        else:
             self.outside[id(cell)] = Outside(cell, Bound(cell, source.text) if fixed else source, fixed)
 
     def change_attribute(self, owner: Any, name: str, recorded: Any, function: Callable[..., Any], *args: Any) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from compiler_core.capture.cached_answers import kept_answer
+
 Bind: TypeAlias = Callable[[Any, str], str]
 
 
@@ -135,7 +137,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What a function that caches its results answers. args: sources, or constants."""
+    """What a function that caches its results has kept as its answer. args: sources, or constants."""
 
     function: Bound
     args: tuple[Any, ...]
@@ -178,9 +180,9 @@ def expression(source: Source, local: Callable[[Source], str], bind: Bind) -> st
         case Raw(base, function):
             return f"{bind(function, 'raw')}({local(base)})"
         case Answer(function, args, kwargs):
-            given = [_spelled(arg, local, bind) for arg in args]
-            given += [f"{name}={_spelled(arg, local, bind)}" for name, arg in kwargs.items()]
-            return f"{local(function)}({', '.join(given)})"
+            given = "".join(f"{_spelled(arg, local, bind)}, " for arg in args)
+            named = ", ".join(f"{name!r}: {_spelled(arg, local, bind)}" for name, arg in kwargs.items())
+            return f"{bind(kept_answer, 'kept')}({local(function)}, ({given}), {{{named}}})"
     raise TypeError(f"{source!r} is no Source")
 
 

@@ -152,6 +152,7 @@ class Access(Base):
         return self._instance_attr(owner, name)
 
     def _instance_attr(self, owner: Any, name: str) -> Any:
+        self.guard_names(type(owner))
         reader, base = lookup(type(owner), "__getattribute__")
         if isinstance(reader, FunctionType):
             return self.call(self.of_class(base, "__getattribute__", reader), (owner, name), {})
@@ -247,23 +248,31 @@ class Access(Base):
 
     def looked_up(self, cls: type, name: str) -> Any:
         """`lookup`, of what is about to be called: a function has a source, so that what its closure holds has one."""
+        self.guard_names(cls)
         found, base = lookup(cls, name)
         if isinstance(found, FunctionType) and not is_ours(found.__code__.co_filename):
             return self.of_class(base, name, found)
         return found
 
     def guard_names(self, cls: type) -> None:
-        """No attribute is added to a class or its bases, where it would hide what was found, or be found itself.
-
-        Counting them is what a call can afford; one that is gone, and was read, fails its own guard.
-        """
-        if cls in self.segment.counted:
+        """No attribute is added to a class or its bases, where it would hide what was found, or be found itself; none
+        goes. Of the program's classes all names are compared; those of ours are counted, which is quicker."""
+        if cls in self.segment.named_classes:
             return
         for base in cls.__mro__:
-            if not is_fixed_class(base) and base not in self.segment.counted:
-                table = self.segment.guards.bind(vars(base), "attributes")
-                self.segment.require(f"len({table}) == {len(vars(base))}", f"{base.__name__} has as many attributes")
-            self.segment.counted.add(base)
+            if not is_fixed_class(base) and base not in self.segment.named_classes:
+                self._guard_names_of(base)
+            self.segment.named_classes.add(base)
+
+    def _guard_names_of(self, cls: type) -> None:
+        bind, table = self.segment.guards.bind, vars(cls)
+        if cls.__module__.split(".")[0] == "distcompile":
+            code = f"len({bind(table, 'attributes')}) == {len(table)}"
+        else:
+            code = f"{bind(table.keys(), 'names')} == {bind(frozenset(table), 'known')}"
+            if cls.__bases__ != (object,):
+                code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
+        self.segment.require(code, f"{cls.__name__} has the same attributes and bases")
 
     def part(self, owner: Any, name: str) -> Any:
         """An attribute that never changes, of a descriptor, a bound method or a partial."""
@@ -341,6 +350,7 @@ class Access(Base):
 
     def _class_attr(self, cls: type, name: str) -> Any:
         self.guard_names(cls)
+        self.guard_names(type(cls))
         meta, _ = lookup(type(cls), name)
         if meta is not _ABSENT and is_data_descriptor(meta):
             return (
@@ -398,7 +408,6 @@ class Access(Base):
         writer = self.looked_up(cls, "__setattr__")
         if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
             return self.call(writer, (owner, name, value), {})
-        self.guard_names(cls)
         found, base = lookup(cls, name)
         if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):
             return self.call(self.part(self.of_class(base, name, found), "fset"), (owner, value), {})

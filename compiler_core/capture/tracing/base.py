@@ -33,6 +33,7 @@ class Base:
         self.globals_seen: dict[tuple[int, str], Any] = {}
         self.in_method = False  # of a tensor
         self.class_seen: dict[tuple[int, str], Any] = {}
+        self.plain_keys: dict[int, tuple[Any, int]] = {}  # id of a container -> it, and how many keys it had then
 
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(*args, **kwargs)` as it is, under the trace. Raises Break, with nothing done, if it cannot."""
@@ -101,6 +102,9 @@ class Base:
         raise NotImplementedError
 
     def of_class(self, base: type, name: str, found: Any) -> Any:
+        raise NotImplementedError
+
+    def guard_names(self, cls: type) -> None:
         raise NotImplementedError
 
     def looked_up(self, cls: type, name: str) -> Any:

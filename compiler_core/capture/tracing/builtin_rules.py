@@ -25,13 +25,16 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
+from compiler_core.capture.sources import Attribute, Bound, CellContents, Item, Variable
 from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.config import config
+from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.function_calls import finish
+from compiler_core.tensor.function_purity import only_computes
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -173,6 +176,7 @@ def _dict(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         return semantics.call(polyfills.dict_, (args[0], kwargs), {})
     elif args and isinstance(args[0], CONTAINERS):
         semantics.settle(args)
+        semantics.check_members(args[0])
         semantics.read_all(args, {})
     return dict(*args, **kwargs)
 
@@ -217,6 +221,8 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
         for value in iterables:
             if function in _COMPARING or function in _HASHING:
                 semantics.settle(value)
+                if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
+                    semantics.check_members(value)
                 semantics.segment.read_deeply(value)
             elif isinstance(value, (*CONTAINERS, dict)) and semantics.segment.is_outside(value):
                 semantics.segment.read_whole(value)
@@ -294,7 +300,8 @@ _COMPARING = (builtins.max, builtins.min, builtins.sorted, builtins.sum, builtin
 
 def _finish_function(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     """The end of a call of an autograd.Function: numbers that its context holds are constants from here on."""
-    _, ctx, *_ = args
+    function, ctx, *_ = args
+    backward = semantics.load_attr(function, "backward")
     if semantics.segment.is_outside(ctx):
         raise Break("a graph break in the forward of an autograd.Function")
 
@@ -303,7 +310,30 @@ def _finish_function(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
     for name, value in vars(ctx).items():
         setattr(ctx, name, specialised(value))
+    if only_computes(backward, ctx):
+        _read_names(semantics, backward)
     return semantics.native(finish, *args)
+
+
+def _read_names(semantics: Calls, function: Any) -> None:
+    """What a function means by its names counts, and so on in functions that it names: it is traced natively."""
+    todo, seen = [function], set()
+    while todo:
+        function = todo.pop()
+        if not isinstance(function, FunctionType) or is_ours(function.__code__.co_filename) or function in seen:
+            continue
+        seen.add(function)
+        known = semantics.segment.find(function)
+        for name in function.__code__.co_names:
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                todo.append(semantics.segment.load(Variable(Bound(function.__globals__, "globals"), name), value))
+        for place, cell in enumerate(function.__closure__ or ()):
+            if known is not None:
+                source = Item(Attribute(known.source, "__closure__"), place)
+                semantics.segment.identify_cell(source, cell, known.fixed)
+                contents = CellContents(source, function.__code__.co_freevars[place])
+                todo.append(semantics.segment.load(contents, cell.cell_contents))
 
 
 def _numpy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:

@@ -119,7 +119,7 @@ class Calls(OperatorSemantics):
             return self.call_cached(function, args, kwargs)
         if kind in GETTERS and len(args) == 1 and not kwargs:
             return self.call(*getting(function, *args), {})
-        method = lookup(kind, "__call__")[0]
+        method = self.looked_up(kind, "__call__")
         if isinstance(method, FunctionType):
             return self.call(self.load_attr(function, "__call__"), args, kwargs)
         if is_pure(function):
@@ -144,10 +144,13 @@ class Calls(OperatorSemantics):
         return result
 
     def call_cached(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A function that caches its results: called for real, as its cache is; later calls' guards ask it again."""
+        """A function that caches its results: called for real; later calls' guards ask what it kept."""
         known = self.segment.find(function)
         if known is None or not known.fixed:
             raise Break("a function that caches its results is made and called")
+        if function.cache_parameters()["maxsize"] == 0:
+            raise Break("a function is called whose cache keeps nothing")
+        self.check_members((*args, *kwargs.values()))
         given = tuple(map(self._of_answer, args))
         named = {name: self._of_answer(value) for name, value in kwargs.items()}
         args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
@@ -301,6 +304,7 @@ class Calls(OperatorSemantics):
 
     def _make(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`type.__call__`: __new__, then __init__."""
+        self.guard_names(cls)
         new, base = lookup(cls, "__new__")
         init = self.looked_up(cls, "__init__")
         if isinstance(new, staticmethod):
@@ -422,8 +426,16 @@ class Calls(OperatorSemantics):
                 raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
             if is_operator(function) and any(self.program_method(value, name) for name in OPERATED):
                 raise Break(f"{getattr(function, '__name__', function)}() runs the program's code")
+        self.check_keys(*args)
+        if function in HASHING:
+            for value in args:
+                if isinstance(value, CONTAINERS):
+                    self.check_members(value)
         self.read_all(args, kwargs)
         return self.native(function, *args, **kwargs)
+
+
+HASHING = (set, frozenset, dict, dict.fromkeys)
 
 
 def function_is_new(function: Any) -> bool:

@@ -21,7 +21,8 @@ from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_regist
 from compiler_core.capture.sources import Attribute
 from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.tracing.access import ABSENT, lookup
-from compiler_core.capture.tracing.base import OPAQUE, Base
+from compiler_core.capture.tracing.base import OPAQUE
+from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.numpy_rules import is_indexed, item_of
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
@@ -42,6 +43,8 @@ CHANGES: dict[type, set[str]] = {  # methods that read and change it
 }
 KEEPING = frozenset({"append", "appendleft", "extend", "extendleft", "copy", "clear", "reverse", "__setitem__"})
 KEEPING |= {"__getitem__", "__iter__", "__len__", "keys", "values", "items", "__reversed__", "__init__"}
+HASHING = frozenset({"__getitem__", "__contains__", "get", "union", "intersection", "difference", "isdisjoint"})
+HASHING |= {"symmetric_difference", "issubset", "issuperset", "__eq__"}
 COPIED = frozenset({"extend", "extendleft", "update", "__iadd__", "__ior__"})  # arguments whose contents count
 
 
@@ -49,11 +52,12 @@ class Step(Break):
     """Not a graph break: the instruction advances something from outside, and is done between two segments."""
 
 
-class Items(Base):
+class Items(Keys):
     """See the head of this file."""
 
     def method_of(self, owner: Any, name: str) -> Any:
         """The program's own method `name` of an object, if it is written in Python."""
+        self.guard_names(type(owner))
         found, base = lookup(type(owner), name)
         if not isinstance(found, FunctionType):
             return None
@@ -82,6 +86,9 @@ class Items(Base):
             raise Break("an object of the program's is an index")
         if type(key) is TracedArray and isinstance(owner, dict):
             raise Break("a traced number is used as a key")
+        if isinstance(owner, dict):
+            self.check_key(key)
+            self.check_keys(owner)
         if not self.segment.is_outside(owner):
             return self._own_item(owner, key)
         return self.outside_item(owner, key)
@@ -192,6 +199,9 @@ class Items(Base):
         kind = kind_of(owner)
         if name not in KEEPING and not (name in ("get", "__contains__") and self.segment.is_outside(owner)):
             self.settle(owner, args)
+        if name in HASHING:
+            self.check_keys(owner)
+            self.check_members(args)
         if name in WRITES.get(kind, set()) or name in CHANGES.get(kind, set()):
             return self.change(owner, name, args, kwargs)
         method = c_method(owner, name)
@@ -238,6 +248,10 @@ class Items(Base):
         if copied:
             args = tuple(map(drained, args))
             self.read_all(args, {})
+        if isinstance(owner, (set, dict)):
+            self.check_keys(owner, *args)
+            if copied and isinstance(owner, set):
+                self.check_members(member for arg in args for member in (arg if isinstance(arg, CONTAINERS) else ()))
         method = getattr(type(owner), name) if self.is_registry(owner) else c_method(owner, name)
         if name == "sort":
             key = kwargs.get("key")
@@ -311,7 +325,7 @@ class Items(Base):
         if isinstance(iterable, (Tensor, str, bytes, range)) or is_constant(iterable):
             return False
         if isinstance(iterable, (dict, *CONTAINERS)):
-            return isinstance(lookup(type(iterable), "__iter__")[0], FunctionType)
+            return isinstance(self.looked_up(type(iterable), "__iter__"), FunctionType)
         return type(iterable).__module__ != "builtins" or self.segment.is_outside(iterable) or hides_python(iterable)
 
     def read_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -370,6 +384,9 @@ class Items(Base):
         if is_symbol(item) and isinstance(container, (set, frozenset)):
             return False
         self.segment.read_view(container)
+        if isinstance(container, (dict, set, frozenset)):
+            self.check_key(item)
+            self.check_keys(container)
         if isinstance(container, (*CONTAINERS, dict)):
             if self.segment.is_outside(container):
                 if isinstance(container, dict):
@@ -390,7 +407,9 @@ class Items(Base):
             raise Break("objects are put in order by code of the program's")
 
     def as_key(self, value: Any) -> Any:
-        return self.specialise(value)
+        value = self.specialise(value)
+        self.check_key(value)
+        return value
 
     def compares_in_python(self, value: Any) -> bool:
         return self.method_of(value, "__eq__") is not None and not isinstance(value, Tensor)

@@ -135,6 +135,7 @@ class OperatorSemantics(Items):
             left, right = self.specialise(left), self.specialise(right)
         if op not in ("+", "*"):
             self.settle(left, right)
+        self.check_keys(left, right)
         for value in (left, right):
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
@@ -183,6 +184,7 @@ class OperatorSemantics(Items):
         for value in (left, right):
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
+                self.check_members((*value, *value.values()) if isinstance(value, dict) else value)
                 self.segment.read_deeply(value)
         return self.native(function, left, right)
 

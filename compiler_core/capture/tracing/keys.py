@@ -87,7 +87,7 @@ def _is_harmless(step: dis.Instruction, method: FunctionType, cls: type) -> bool
     name = step.opname
     if name == "LOAD_GLOBAL":
         value = method.__globals__.get(step.argval, getattr(builtins, step.argval, None))
-        return any(value is known for known in CALLED) if step.arg & 1 else _is_fact(value)
+        return any(value is known for known in CALLED) if (step.arg or 0) & 1 else _is_fact(value)
     if name == "LOAD_DEREF":
         cells = dict(zip(method.__code__.co_freevars, method.__closure__ or ()))
         return step.argval in cells and _is_fact(cells[step.argval].cell_contents)

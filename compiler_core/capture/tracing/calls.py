@@ -34,12 +34,13 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills
-from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, is_key, own_attributes
+from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.sources import Answer, Attribute, Bound, Got, Item, Source
+from compiler_core.capture.sources import Attribute, Bound, Got, Item, Source
 from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol, place_among
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import is_shared
+from compiler_core.capture.tracing.cached import call_cached
 from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
@@ -116,7 +117,7 @@ class Calls(OperatorSemantics):
         if original is not function:
             return self.call(original, args, kwargs)
         if isinstance(function, functools._lru_cache_wrapper):
-            return self.call_cached(function, args, kwargs)
+            return call_cached(self, function, args, kwargs)
         if kind in GETTERS and len(args) == 1 and not kwargs:
             return self.call(*getting(function, *args), {})
         method = self.looked_up(kind, "__call__")
@@ -142,31 +143,6 @@ class Calls(OperatorSemantics):
             name = getattr(function, "__name__", "a constant")
             self.segment.load(Bound(result, f"{name}()"), result, fixed=True)
         return result
-
-    def call_cached(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A function that caches its results: called for real; later calls' guards ask what it kept."""
-        known = self.segment.find(function)
-        if known is None or not known.fixed:
-            raise Break("a function that caches its results is made and called")
-        if function.cache_parameters()["maxsize"] == 0:
-            raise Break("a function is called whose cache keeps nothing")
-        self.check_members((*args, *kwargs.values()))
-        given = tuple(map(self._of_answer, args))
-        named = {name: self._of_answer(value) for name, value in kwargs.items()}
-        args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
-        with use_trace(None):
-            value = function(*args, **kwargs)
-        return self.segment.load(Answer(Bound(function, known.source.text), given, named), value)
-
-    def _of_answer(self, value: Any) -> Any:
-        """An argument of a cached function: its source, or a constant."""
-        value = self.specialise(value)
-        known = self.segment.find(value)
-        if known is not None and not isinstance(value, Tensor):
-            return known.source
-        if not is_key(value):
-            raise Break(f"a function that caches its results is given a {type(value).__name__}")
-        return value
 
     def segment_part(self, owner: Any, name: str) -> Any:
         known = self.segment.find(owner)

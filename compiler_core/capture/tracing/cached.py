@@ -1,0 +1,45 @@
+"""Calls of functions that cache their results (`functools.lru_cache`).
+
+In: a cached function and its arguments. Out: its answer. The call is made for real, since its cache is; the guards of
+later calls ask what the cache has kept, and fail where it would have to run its function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.kinds import is_key
+from compiler_core.capture.sources import Answer, Bound
+from compiler_core.ops.registry import use_trace
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.tracing.calls import Calls
+
+
+def call_cached(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The answer of a cached function. Raises Break for one whose cache, or arguments, no guard can ask."""
+    known = semantics.segment.find(function)
+    if known is None or not known.fixed:
+        raise Break("a function that caches its results is made and called")
+    if function.cache_parameters()["maxsize"] == 0:
+        raise Break("a function is called whose cache keeps nothing")
+    semantics.check_members((*args, *kwargs.values()))
+    given = tuple(_asked(semantics, value) for value in args)
+    named = {name: _asked(semantics, value) for name, value in kwargs.items()}
+    args, kwargs = tuple(map(semantics.specialise, args)), semantics.named(kwargs)
+    with use_trace(None):
+        value = function(*args, **kwargs)
+    return semantics.segment.load(Answer(Bound(function, known.source.text), given, named), value)
+
+
+def _asked(semantics: Calls, value: Any) -> Any:
+    """An argument of a cached function: its source, or a constant."""
+    value = semantics.specialise(value)
+    known = semantics.segment.find(value)
+    if known is not None and not isinstance(value, Tensor):
+        return known.source
+    if not is_key(value):
+        raise Break(f"a function that caches its results is given a {type(value).__name__}")
+    return value

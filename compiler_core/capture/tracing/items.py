@@ -406,11 +406,6 @@ class Items(Keys):
         if any(self.method_of(item, "__lt__") is not None and not isinstance(item, Tensor) for item in list(items)):
             raise Break("objects are put in order by code of the program's")
 
-    def as_key(self, value: Any) -> Any:
-        value = self.specialise(value)
-        self.check_key(value)
-        return value
-
     def compares_in_python(self, value: Any) -> bool:
         return self.method_of(value, "__eq__") is not None and not isinstance(value, Tensor)
 

@@ -43,6 +43,11 @@ class Keys(Base):
                     self.segment.read_deeply(value)
                     self.check_key(value)
 
+    def as_key(self, value: Any) -> Any:
+        value = self.specialise(value)
+        self.check_key(value)
+        return value
+
     def check_keys(self, *containers: Any) -> None:
         """`check_key` of all that dictionaries and sets among these hold."""
         for container in containers:

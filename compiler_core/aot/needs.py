@@ -59,9 +59,9 @@ def needs_of(joint: Joint, forward: Graph, results: int) -> Needs:
             together[t] |= mask if mask >> t & 1 else 0
     memory: dict[Node, int] = {}
     for node, mask in read.items():
-        memory[_memory(node)] = memory.get(_memory(node), 0) | mask
+        memory[memory_of(node)] = memory.get(memory_of(node), 0) | mask
     inputs = ((i, memory[node]) for i, node in enumerate(forward.inputs))
-    outputs = ((i, _memory(node)) for i, node in enumerate(forward.outputs[:results]))
+    outputs = ((i, memory_of(node)) for i, node in enumerate(forward.outputs[:results]))
     return Needs(
         tuple(together),
         tuple((i, mask) for i, mask in inputs if mask),
@@ -144,7 +144,7 @@ def _saved_by_rules(joint: Joint) -> Iterator[tuple[Node, int]]:
             yield joint.graph.outputs[joint.outputs + k], _behind(stop, masks)
 
 
-def _memory(node: Node) -> Node:
+def memory_of(node: Node) -> Node:
     """Whose memory `node` shows."""
     while isinstance(node, Call) and node.op.alias is not None:
         node = node.args[0]

@@ -27,7 +27,7 @@ from compiler_core.capture.recipes import Recipe
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.sources import Source
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted, Written
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import Graph, Node
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
@@ -44,7 +44,7 @@ class Captured:
     may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners: the modules whose
     forwards begin in it and that have a gradient strategy. ambient: the modes of the thread to set at the end. pauses:
     the root is a list of frames to go on with, else it is the result. numbers: guard -> the number from outside that it
-    is about.
+    is about. copied: nodes that also stand for copies of themselves, so that they may be written before the backward.
     """
 
     graph: Graph
@@ -61,6 +61,7 @@ class Captured:
     pauses: bool
     numbers: dict[int, Source]
     operations: tuple[str, ...]
+    copied: frozenset[Node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def close(segment: Segment, root: Any, name: str, pauses: bool) -> tuple[Capture
         pauses,
         dict(segment.numbers),
         tuple(segment.operations),
+        frozenset(trace.copied),
     )
     return captured, Survivors(tuple(handles.values()), tuple(segment.values), hooks)
 

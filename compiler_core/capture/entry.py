@@ -9,13 +9,14 @@ have returned it: same tree, same aliasing, tensors written back, one tape node 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from compiler_core.aot.boundary import Hook
+from compiler_core.aot.needs import memory_of
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
 from compiler_core.bytecode.frame import Frame
@@ -116,7 +117,8 @@ class CompiledEntry:
             others = [(i, mask) for i, mask in needs.inputs if i not in read_here and read_of(captured, i) is not None]
             self.others = _Resolved([read for i, _ in others if (read := read_of(captured, i)) is not None])
             self.other_masks = [mask for _, mask in others]
-            self.read_results = needs.results
+            memory = [memory_of(node) for node in captured.graph.outputs]
+            self.read_results = [(i, mask) for i, mask in needs.results if memory[i] not in captured.copied]
             self.replay = Replay(captured.graph, self.backward.wanted, self.tangents)
             self.own_hooks = own_hooks(captured.graph)
 
@@ -200,6 +202,7 @@ class TapeEntry:
         self.rng = rng_place(captured)
         self.bound = bound_cells(captured)
         self.rewritten = {target.cell.root for target in captured.written}
+        self.copied = {i for i, node in enumerate(captured.graph.outputs) if memory_of(node) in captured.copied}
         self.tape, self.own_hooks = TapeGraph(graph), own_hooks(graph)
 
     def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
@@ -216,10 +219,11 @@ class TapeEntry:
         values: list[Value] = list(inputs)
         for i, lift in enumerate(self.captured.inputs):
             if lift is not None and lift.known is not None:
-                values[i] = _operand(lift, lift.cell.root in self.rewritten, arguments)
+                may_change = lift.cell.root in self.rewritten or lift.placeholder in self.captured.copied
+                values[i] = _operand(lift, may_change, arguments)
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
-        results = _distinct(self.tape.run(values, hooks), values)
+        results = _distinct(self.tape.run(values, hooks), values, self.copied)
         mark_own_hooks(self.own_hooks, results, hooks)
         self.strategy.forward_ran(ticket)
         n_results = len(self.captured.outputs.nodes)
@@ -230,7 +234,7 @@ class TapeEntry:
 
 
 def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tensor:
-    """The tensor behind an input. rewritten: its memory is written later; its rule must find what it was."""
+    """The tensor behind an input. rewritten: its memory may be written later; its rule must find what it was."""
     assert lift.known is not None
     tensor = lift.known.now(arguments)
     if lift.edge is None:
@@ -239,13 +243,16 @@ def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tens
     return prims.cast(tensor, tensor.dtype) if rewritten else tensor
 
 
-def _distinct(results: Sequence[Value], inputs: Sequence[Value]) -> list[Tensor]:
-    """A tensor of its own for each result: simplifying may have left an input, a view, or one result twice."""
+def _distinct(results: Sequence[Value], inputs: Sequence[Value], copied: Set[int]) -> list[Tensor]:
+    """A tensor of its own for each result: simplifying may have left an input, a view, or one result twice.
+
+    copied: the results of which the program has copies, which the rules may read.
+    """
     taken = {value._cell.root for value in inputs if isinstance(value, Tensor)}
     distinct = []
-    for value in results:
+    for i, value in enumerate(results):
         tensor = as_tensor(value)
-        if tensor._cell.root in taken or isinstance(tensor._cell, ViewCell):
+        if i in copied or tensor._cell.root in taken or isinstance(tensor._cell, ViewCell):
             tensor = prims.cast(tensor, tensor.dtype)
         taken.add(tensor._cell.root)
         distinct.append(tensor)
@@ -322,5 +329,6 @@ def known_of(captured: Captured, place: int) -> Known:
 
 
 def read_of(captured: Captured, place: int) -> Lifted | None:
-    """What finds the cell behind input `place`; None for the rng key."""
-    return captured.inputs[place]
+    """What finds the cell behind input `place`; None for the rng key, and for what the program copied."""
+    lift = captured.inputs[place]
+    return None if lift is None or lift.placeholder in captured.copied else lift

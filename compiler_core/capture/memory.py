@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from compiler_core.aot.needs import memory_of
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
 from compiler_core.location import user_location
@@ -141,6 +142,7 @@ class OutsideMemory(GraphBuilder):
         self.written: dict[Cell, Node] = {}
         self.overlapping: dict[Cell, None] = {}  # roots of which several cells were used beside a write
         self.rebound: dict[int, Rebound] = {}
+        self.copied: set[Node] = set()  # of these the program has copies, which are the same nodes
         self._writers: dict[Cell, Cell] = {}  # root -> the cell of it that `written` holds
         self._versions: dict[Cell, int] = {}  # root -> its version before it was written
         self._histories: dict[Cell, tuple[Edge, ...]] = {}  # root -> the histories that its written value has
@@ -203,6 +205,11 @@ class OutsideMemory(GraphBuilder):
             placeholder = self.placeholder(_short(source), meta_of(cell.current()), role=role, source=source)
             self.lifted[key] = Lifted(placeholder, cell, known, at_root, edge)
         return self.lifted[key]
+
+    def note_copy(self, node: Value) -> None:
+        """The program copied `node`, or the memory that it shows."""
+        if isinstance(node, Node):
+            self.copied.add(memory_of(node))
 
     def known(self, handle: Tensor | None, key: tuple[Cell, Edge]) -> Known | None:
         """What is known of a tensor from outside, by the handle itself or by the value or cell that it stands for."""

@@ -39,6 +39,9 @@ class CellTrace(Protocol):
     def write_cell(self, cell: Cell, node: Value) -> None:
         """From now on `cell`, made before the trace, holds `node`; an epilogue writes it back after every call."""
 
+    def note_copy(self, node: Value) -> None:
+        """The program copied `node`: what the copy is used for does not change when the original is written."""
+
     def constant(self, array: Array) -> Value:
         """The node of an array that the traced code made from Python data."""
 
@@ -153,6 +156,12 @@ class ViewCell(Cell):
 
     def touch(self) -> None:
         self._root.touch()
+
+
+def note_copy(trace: object, node: Value) -> None:
+    """Tell `trace`, if it reads Tensors at all, that `node` was copied."""
+    if isinstance(trace, CellTrace):
+        trace.note_copy(node)
 
 
 def cell_trace(trace: object) -> CellTrace:

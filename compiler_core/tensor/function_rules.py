@@ -105,6 +105,9 @@ class RuleTrace(GraphBuilder):
         """Nor this."""
         raise _untraceable("writes to a tensor from outside")
 
+    def note_copy(self, node: Value) -> None:
+        """Nothing from outside is read, so none is copied."""
+
     def next_rng(self) -> tuple[Value, int]:
         """Nor this."""
         raise _untraceable("draws random numbers")

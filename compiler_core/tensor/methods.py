@@ -21,7 +21,7 @@ from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.cell import Cell, ViewCell, note_copy
 from compiler_core.tensor.indexing import index_put, masked_select
 from compiler_core.tensor.own_views import own_view
 from compiler_core.tensor.placement import on_meta
@@ -106,7 +106,10 @@ def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     """A tensor with its own copy of the data; the gradient flows back to this one."""
     same = prims.reshape(self, self._cell.value.shape)  # records the identity
     value = same._cell.current()
-    cell = Cell(value if current_trace() is not None else value.copy())
+    trace = current_trace()
+    if trace is not None:
+        note_copy(trace, value)
+    cell = Cell(value if trace is not None else value.copy())
     return type(same)._from_cell(cell, same._node)  # type: ignore[no-any-return]
 
 

@@ -37,6 +37,9 @@ class MetaTrace:
     def write_cell(self, cell: Any, node: Value) -> None:
         raise no_data("writing to a tensor while others are made on device meta")
 
+    def note_copy(self, node: Value) -> None:
+        """Nothing is to be kept for later."""
+
     def constant(self, array: Array) -> Value:
         return MetaValue(array.shape, of(array.dtype))
 

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import of
-from compiler_core.errors import GraphBreak
-from compiler_core.location import user_location
 from compiler_core.log import warn_once
 from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, current_trace
@@ -49,23 +47,27 @@ def _total(arrays: list[Array], norm_type: float, error_if_nonfinite: bool) -> f
     norms = [_norm(array, norm_type) for array in arrays]
     total = float(np.linalg.norm(np.array(norms, np.float64), norm_type)) if norms else 0.0
     if error_if_nonfinite and not math.isfinite(total):
-        raise GradientNormError(
-            f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be clipped.",
-            remedy="to clip by the non-finite norm anyway, set error_if_nonfinite=False",
-        )
+        raise _nonfinite(norm_type)
     return total
 
 
+def _nonfinite(norm_type: float) -> GradientNormError:
+    return GradientNormError(
+        f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be clipped.",
+        remedy="to clip by the non-finite norm anyway, set error_if_nonfinite=False",
+    )
+
+
 def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> Tensor:
-    """The same in a graph: by tensor operations, without looking at the result."""
-    if error_if_nonfinite:
-        raise GraphBreak("a norm is tested for being finite", where=user_location())
+    """The same in a graph: by tensor operations. It ends where the result is looked at, if it is to be finite."""
     if not tensors:
         return Tensor._wrap(np.zeros((), np.float32))
     dtype = tensors[0].dtype
     with no_grad():
         norms: Any = stack([_vector_norm(tensor.to(tensor.dtype.compute), p) for tensor in tensors])
         total: Tensor = _vector_norm(norms, p).to(dtype)
+    if error_if_nonfinite and not total.isfinite():
+        raise _nonfinite(p)
     return total
 
 

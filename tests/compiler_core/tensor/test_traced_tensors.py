@@ -45,6 +45,9 @@ class LiftingTrace(GraphBuilder):
     def write_cell(self, cell: Cell, node: Any) -> None:
         self.nodes[cell] = node
 
+    def note_copy(self, node: Any) -> None:
+        """Nothing is written between a forward and its backward."""
+
     def next_rng(self) -> tuple[Any, int]:
         if self.key is None:
             self.key = self.placeholder("key", TensorMeta((3,), dt.uint64), role="rng")

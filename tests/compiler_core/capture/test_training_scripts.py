@@ -1,0 +1,58 @@
+"""What whole training scripts found: programs run plainly and compiled, and how often they are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distcompile as torch
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("protect", [lambda q: q.clone().detach(), lambda q: q.detach().clone()])
+def test_a_copy_taken_before_a_break_protects_from_later_writes(backend: str, protect: Any) -> None:
+    """MoCo's queue: what was copied from it is kept for the backward, not what it holds by then."""
+
+    def step(w: Any, queue: Any) -> Any:
+        loss = (w @ protect(queue)).sum()
+        torch._dynamo.graph_break()
+        queue[:, 1] = 7.0
+        loss.backward()
+        w.grad, grad = None, w.grad
+        return grad
+
+    results = []
+    for run in (step, torch.compile(step, backend=backend)):
+        w, queue = torch.ones(2, 3, requires_grad=True), torch.arange(6.0).reshape(3, 2)
+        results.append([run(w, queue).tolist() for _ in range(2)])
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_result_may_change_once_it_was_copied(backend: str) -> None:
+    @torch.compile(backend=backend)
+    def step(w: Any, x: Any) -> Any:
+        y = x * 2
+        return y, (y.clone() * w).sum()
+
+    w = torch.ones(3, requires_grad=True)
+    y, loss = step(w, torch.ones(3))
+    y.add_(1)
+    loss.backward()
+    assert w.grad.tolist() == [2, 2, 2]
+
+
+def test_a_norm_that_must_be_finite_ends_the_graph_where_it_is_looked_at() -> None:
+    @torch.compile(backend="eager")
+    def step(w: Any, scale: float) -> Any:
+        w.grad = torch.full((2,), scale)
+        try:
+            return torch.nn.utils.clip_grad_norm_([w], 1.0, error_if_nonfinite=True)
+        except RuntimeError as error:
+            return "non-finite" in str(error)
+
+    w = torch.ones(2, requires_grad=True)
+    assert step(w, 3.0).item() == pytest.approx(18**0.5)
+    assert w.grad.tolist() == pytest.approx([0.5**0.5] * 2)
+    assert step(w, float("inf")) is True

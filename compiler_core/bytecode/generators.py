@@ -93,7 +93,12 @@ class InterpretedGenerator(Generator[Any, Any, Any]):
         frame = self.resume(value)
         if frame is None:
             raise StopIteration
-        return self.run(frame)
+        try:
+            return self.run(frame)
+        except Break as why:
+            if hasattr(self.semantics, "driven"):
+                self.semantics.driven(why)
+            raise
 
     def run(self, frame: Frame) -> Any:
         from compiler_core.bytecode.machine import Machine

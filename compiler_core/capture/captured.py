@@ -79,6 +79,7 @@ def settle(segment: Segment) -> tuple[Captured, Survivors]:
     moved = [before.handle for before in segment.trace.rebound.values()]
     cells = holders(segment.trace.body, Cell, segment.began)
     handles = holders(cells, Tensor, segment.began, moved)
+    handles += segment.selections.live()
     segment.effects.clear()
     return close(segment, handles, "the tensors", pauses=False)
 

@@ -257,9 +257,9 @@ class Contents:
 
     def read_view(self, view: Any) -> None:
         """What a view or proxy from outside shows counts."""
-        known = self.find(view)
-        if known is not None and isinstance(view, VIEWS):
-            self.read_whole(self.load(Raw(known.source, viewed), viewed(view), fixed=known.fixed))
+        if isinstance(view, VIEWS):
+            known, table = self.find(view), viewed(view)
+            self.read_whole(table if known is None else self.load(Raw(known.source, viewed), table, fixed=known.fixed))
 
     def read_data(self, value: Any) -> None:
         """The content of an object of a class written in C counts. Raises Break where no guard can tell it."""

@@ -15,6 +15,7 @@ from typing import Any
 from compiler_core.capture.guards import is_plain
 from compiler_core.capture.memory import Known, Rebound
 from compiler_core.capture.rebinding import RESULT, Rebinding, stand_in, what_changed
+from compiler_core.capture.selections import SelectionCell
 from compiler_core.capture.trace import CaptureTrace
 from compiler_core.device import Device
 from compiler_core.dtype import DType
@@ -22,6 +23,7 @@ from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Node
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
 from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Size, Tensor
 
 Chain = tuple[tuple[Op, Attrs], ...]
@@ -58,6 +60,14 @@ class Existing:
     history: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What output `mask` of the graph selects of output `value`."""
+
+    value: int
+    mask: int
+
+
 DETACHED: Chain = ((OPS["detach"], {}),)
 
 
@@ -68,7 +78,7 @@ class Leaf:
     result: Fresh | ViewOf | Existing
 
 
-Result = Plain | Fresh | ViewOf | Existing | Leaf
+Result = Plain | Fresh | ViewOf | Existing | Leaf | Selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,9 @@ class _Description:
         known = self.trace.by_handle.get(id(leaf))
         if known is not None:
             return Existing(self.origin(known), ())
+        if type(leaf._cell) is SelectionCell:
+            full, mask = leaf._cell.full, leaf._cell.mask
+            return Selected(self.place(full, full._read()), self.place(mask, mask._read()))
         shown = self.shown(leaf)
         return Leaf(shown) if leaf._node is None and leaf._requires_grad else shown
 
@@ -236,6 +249,9 @@ def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) 
         return fresh[result.index]
     if isinstance(result, Plain):
         return result.value
+    if isinstance(result, Selected):
+        with enable_grad():  # the graph says itself what is detached
+            return fresh[result.value][fresh[result.mask]]
     if isinstance(result, Leaf):
         return rebuild(result.result, fresh, origins).detach().requires_grad_()
     if isinstance(result, ViewOf):

@@ -186,6 +186,9 @@ class Capture:
             answer = start_call(self.semantics, self.point.function, self.args, self.kwargs)
             return Returned(self.machine.run([answer.frame]) if isinstance(answer, Enter) else answer)
         except Break as why:
+            if (inner := self.semantics.lost) is not None:
+                what = f"{inner.reason}, in a generator that code written in C advances"
+                raise GraphBreak(what, where=self.machine.location(), remedy="make a list of it before") from why
             return Broke(why, self.machine.location())
         except GraphBreak:
             raise

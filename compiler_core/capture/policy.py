@@ -36,7 +36,8 @@ ENTERED = tuple(
         "distcompile/parity/case.py",
         "distcompile/func.py",
         "distcompile/library.py",
-        "compiler_core/capture/polyfills.py",
+        "compiler_core/capture/polyfills",
+        "compiler_core/bytecode/equivalents.py",
         "compiler_core/tensor/function_apply.py",
         "compiler_core/numpy_trace/wrap.py",
     )

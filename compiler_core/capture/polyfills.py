@@ -7,6 +7,7 @@ what the called functions read and change is seen. Each is used only where the b
 from __future__ import annotations
 
 import copyreg
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -123,7 +124,51 @@ def _ask_length(items: Any) -> None:
 def extend_list(target: list[Any], items: Iterable[Any]) -> None:
     _ask_length(items)
     for item in items:
-        target.append(item)
+        list.append(target, item)
+
+
+def extend_in_place(target: list[Any], items: Iterable[Any]) -> list[Any]:
+    """`target += items`"""
+    extend_list(target, items)
+    return target
+
+
+def extend_deque(target: Any, items: Iterable[Any]) -> None:
+    for item in items:
+        deque.append(target, item)
+
+
+def extend_left(target: Any, items: Iterable[Any]) -> None:
+    for item in items:
+        deque.appendleft(target, item)
+
+
+def update_set(target: set[Any], *others: Iterable[Any]) -> None:
+    for items in others:
+        extend_set(target, items)
+
+
+def update_dict(target: dict[Any, Any], items: Any = (), /, **kwargs: Any) -> None:
+    put = OrderedDict.__setitem__ if isinstance(target, OrderedDict) else dict.__setitem__
+    if hasattr(items, "keys"):
+        for key in items.keys():
+            put(target, key, items[key])
+    else:
+        for key, value in items:
+            put(target, key, value)
+    for name, value in kwargs.items():
+        put(target, name, value)
+
+
+def update_in_place(target: dict[Any, Any], items: Iterable[Any]) -> dict[Any, Any]:
+    """`target |= items`"""
+    update_dict(target, items)
+    return target
+
+
+def assign_slice(target: list[Any], place: slice, items: Iterable[Any]) -> None:
+    """`target[place] = items`"""
+    target[place] = list_(items)
 
 
 def dict_(items: Iterable[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
@@ -136,6 +181,18 @@ def dict_(items: Iterable[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
             made[key] = value
     made.update(kwargs)
     return made
+
+
+CHANGES: dict[tuple[type, str], Callable[..., Any]] = {  # methods that iterate over what they are given
+    (list, "extend"): extend_list,
+    (list, "__iadd__"): extend_in_place,
+    (deque, "extend"): extend_deque,
+    (deque, "extendleft"): extend_left,
+    (deque, "__iadd__"): extend_in_place,
+    (set, "update"): update_set,
+    (dict, "update"): update_dict,
+    (dict, "__ior__"): update_in_place,
+}
 
 
 def sorted_(items: Iterable[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> list[Any]:
@@ -311,7 +368,7 @@ def unpack(value: Any, count: int, after: int) -> list[Any]:
 
 def extend_set(target: set[Any], items: Iterable[Any]) -> None:
     for item in items:
-        target.add(item)
+        set.add(target, item)
 
 
 def merge(target: dict[Any, Any], mapping: Any, call: Any) -> None:
@@ -366,84 +423,12 @@ def call_method(owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, 
     return getattr(owner, name)(*args, **kwargs)
 
 
-def starmap(function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        yield function(*item)
-
-
 def iter_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
     while True:
         value = function()
         if value == sentinel:
             return
         yield value
-
-
-def accumulate(
-    items: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
-) -> Iterator[Any]:
-    total = _MISSING if initial is None else initial
-    if initial is not None:
-        yield total
-    for item in items:
-        if total is _MISSING:
-            total = item
-        else:
-            total = total + item if func is None else func(total, item)
-        yield total
-
-
-def takewhile(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        if not function(item):
-            return
-        yield item
-
-
-def dropwhile(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    dropping = True
-    for item in items:
-        dropping = dropping and bool(function(item))
-        if not dropping:
-            yield item
-
-
-def filterfalse(function: Callable[[Any], Any] | None, items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        if not (function(item) if function is not None else item):
-            yield item
-
-
-def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
-    """itertools.groupby, with groups that are made at once."""
-    group: list[Any] = []
-    current = _MISSING
-    for item in iterable:
-        value = item if key is None else key(item)
-        if current is not _MISSING and value != current:
-            yield current, iter(group)
-            group = []
-        current = value
-        group.append(item)
-    if group:
-        yield current, iter(group)
-
-
-def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
-    for items in iterables:
-        yield from items
-
-
-def islice(items: Iterable[Any], *bounds: Any) -> Iterator[Any]:
-    chosen = slice(*bounds)
-    start, stop, step = chosen.start or 0, chosen.stop, chosen.step or 1
-    if stop is not None and start >= stop:
-        return
-    for place, item in enumerate_(items):
-        if place >= start and (place - start) % step == 0:
-            yield item
-        if stop is not None and place + 1 >= stop:
-            return
 
 
 def count_elements(mapping: dict[Any, int], items: Iterable[Any]) -> None:

@@ -34,6 +34,7 @@ from compiler_core.capture.kinds import (
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
+from compiler_core.capture.selections import Selections
 from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression
 from compiler_core.capture.symbols import (
     KINDS,
@@ -71,6 +72,7 @@ class Segment(Contents):
         self.names: dict[int, Known] = {}  # id of a module's tensor -> its role and the name that the user knows
         self.module_reads: list[tuple[int, str, Source, Any]] = []  # of attributes that are left to the watch
         self.symbols: dict[Source, Any] = {}
+        self.selections = Selections()
         self.lifted: dict[tuple[str, Any], Tensor] = {}
         self._required: set[str] = set()
         self.numbers: dict[int, Source] = {}  # guard -> the number it is about
@@ -270,6 +272,13 @@ class Segment(Contents):
             if isinstance(type(thing).__getattribute__, FunctionType):
                 own = self.local(Raw(source.base, own_attributes))
             self.require(f"{source.name!r} not in {own}", f"{source.text} is its class's")
+
+    def require_present(self, source: Source, thing: Any, name: str) -> None:
+        """`thing` must have an attribute of its own at `source`, whatever it is."""
+        if key_of(thing, name) not in self.written:
+            own = self.local(source.base)  # type: ignore[union-attr]
+            own = own if isinstance(source, Item) else f"{own}.__dict__"
+            self.require_once(f"{name!r} in {own}", f"there is {source.text}")
 
     def identify(self, source: Source, value: Any, *, fixed: bool) -> None:
         """`value`, of whatever kind, must be this very object."""

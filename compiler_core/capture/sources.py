@@ -135,6 +135,17 @@ class Raw:
         return self.base.text
 
 
+@dataclass(frozen=True, slots=True)
+class Referent:
+    """`base()`: what a weak reference refers to."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}()"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """What a function that caches its results has kept as its answer. args: sources, or constants."""
@@ -148,7 +159,9 @@ class Answer:
         return f"{self.function.text}()"
 
 
-Source: TypeAlias = Argument | Bound | InDict | Attribute | Variable | Item | CellContents | Got | Raw | Answer
+Source: TypeAlias = (
+    Argument | Bound | InDict | Attribute | Variable | Item | CellContents | Got | Raw | Referent | Answer
+)
 
 
 def shown(key: Any) -> str:
@@ -179,6 +192,8 @@ def expression(source: Source, local: Callable[[Source], str], bind: Bind) -> st
             return f"{local(base)}.cell_contents"
         case Raw(base, function):
             return f"{bind(function, 'raw')}({local(base)})"
+        case Referent(base):
+            return f"{local(base)}()"
         case Answer(function, args, kwargs):
             given = "".join(f"{_spelled(arg, local, bind)}, " for arg in args)
             named = ", ".join(f"{name!r}: {_spelled(arg, local, bind)}" for name, arg in kwargs.items())

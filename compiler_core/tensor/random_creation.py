@@ -14,8 +14,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DomainError, DTypeError, GraphBreak, ShapeError
-from compiler_core.location import user_location
+from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import MetaValue
@@ -117,14 +116,14 @@ def randint_like(
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
-    """A random permutation of 0..n-1: the order of n 64-bit draws. Cannot be traced."""
+    """A random permutation of 0..n-1: the order of n 64-bit draws."""
     if is_meta_trace():
         return Tensor._wrap(MetaValue((n,), dtype or dt.int64))
-    if current_trace() is not None:
-        raise GraphBreak(
-            "randperm cannot be traced", where=user_location(), remedy="draw it outside the compiled function"
-        )
     key, stream = (generator or default_generator).next_key()
+    if current_trace() is not None:
+        draws = Tensor._wrap(prims.cast(prims.philox(key, (2, n), stream), dt.int64))
+        signed = (draws[0] - 2**31) * 2**32 + draws[1]  # in the order of the 64 bits
+        return signed.argsort(stable=True).to(dtype or dt.int64)
     high, low = prims.philox(key, (2, n), stream).astype(np.uint64)
     order = np.argsort(high << np.uint64(32) | low, kind="stable")
     return leaf(order.astype((dtype or dt.int64).numpy), False, device)

@@ -1,6 +1,7 @@
 """Functions whose result is as long as the data says, or drawn by it: nonzero, where, unique, bincount, multinomial.
 
-In: a Tensor whose data is known. Out: values and places. They read data, so a traced tensor is a graph break.
+In: a Tensor whose data is known. Out: values and places. They read data, so a traced tensor is a graph break; but
+multinomial, whose result has a shape that does not depend on data, is part of the graph.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import float32
+from compiler_core.dtype import float32, float64
 from compiler_core.errors import DTypeError, ShapeError
-from compiler_core.ops import composite_logic
-from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.ops import composite_logic, composite_statistics
+from compiler_core.ops.registry import Array, current_trace
+from compiler_core.tensor.creation import arange, from_numpy
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_names import public
 
-_chosen = public(composite_logic.where)
+chosen, searchsorted = public(composite_logic.where), public(composite_statistics.searchsorted)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
@@ -40,7 +41,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
         return nonzero(condition, as_tuple=True)
     if input is None or other is None:
         raise DTypeError("where takes a condition alone, or a condition and two values")
-    return _chosen(condition, input, other, out=out)
+    return chosen(condition, input, other, out=out)
 
 
 def unique(
@@ -75,7 +76,11 @@ def multinomial(
     """i64[..., num_samples]: categories drawn with probability proportional to input f[C] or f[N, C].
 
     With replacement by inversion; without by the largest log(u)/w (Efraimidis, Spirakis 2006).
+    Raises ShapeError for weights that are not finite, negative, or too few; in a compiled graph, which cannot, it is an
+    index out of range.
     """
+    if current_trace() is not None:
+        return _traced_multinomial(input, num_samples, replacement, generator)
     weights = input._array("multinomial").astype(np.float64)
     rows = weights.reshape(-1, weights.shape[-1])
     if not np.isfinite(rows).all() or (rows < 0).any() or (rows.sum(1) <= 0).any():
@@ -100,3 +105,28 @@ def _inverted(rows: Array, count: int, generator: Generator | None) -> Array:
     last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)  # rounding must not reach a weight of zero
     kept: Array = np.minimum(picks, last[:, None])
     return kept
+
+
+def _traced_multinomial(input: Tensor, count: int, replacement: bool, generator: Generator | None) -> Tensor:
+    """The same draws, by tensor ops."""
+    categories = input.shape[-1]
+    if not replacement and count > categories:
+        raise ShapeError("multinomial without replacement: more samples than categories of positive weight")
+    rows = _usable(input.detach().to(float64).reshape(-1, categories), 1 if replacement else count)
+    if replacement or count == 1:
+        cumulative = rows.cumsum(1)
+        uniform = rand(len(rows), count, generator=generator, device="cpu").to(float64) * cumulative[:, -1:]
+        picks = searchsorted(cumulative, uniform, right=True)
+        last = (arange(categories) * (rows > 0)).amax(1)
+        picks = picks.minimum(last[:, None])
+    else:
+        uniform = rand(*rows.shape, generator=generator, device="cpu").to(float64)
+        keys = chosen(rows > 0, uniform.clamp(min=1e-300).log() / rows, -float("inf"))
+        picks = (-keys).argsort(dim=1, stable=True)[:, :count]
+    return picks.reshape(*input.shape[:-1], count)  # type: ignore[no-any-return]
+
+
+def _usable(rows: Tensor, count: int) -> Tensor:
+    """`rows`, read by indices that are out of range for one that cannot be drawn from `count` times."""
+    good = ((rows >= 0) & rows.isfinite()).all(1) & ((rows > 0).sum(1) >= count)
+    return rows.index_select(0, chosen(good, arange(len(rows)), len(rows)))

@@ -8,20 +8,11 @@ WRONG: dict[str, str] = {}
 BROKEN: dict[str, str] = {
     "changing_numbers.dtypes_change": ": 9 parts, not 12: [('tuple', ('Tensor', None, 'float32",
     "changing_numbers.integer_index_changes": ": 9 parts, not 13: [('Tensor', None, 'float32', (), Fal",
-    "collection_types.list_methods": "GraphBreak: extend() of an iterator that runs the progr",
-    "configurations.keywords_from_asdict": "GraphBreak: id() of an object, which another call's wil",
-    "configurations.mapping_proxy_and_user_dict": "GraphBreak: an item of a mappingproxy",
-    "contexts.exit_stack": "GraphBreak: method() of an iterator that runs the progr",
     "data_branches.item_as_a_number": "GraphBreak: item() needs the data of a traced tensor",
     "data_branches.numpy_in_the_middle": "GraphBreak: float() needs the data of a traced tensor",
     "data_branches.to_lists": "GraphBreak: tolist() needs the data of a traced tensor",
     "experts.routing_by_index_selection": "GraphBreak: nonzero needs the data of a traced tensor",
-    "function_tools.count_cycle_and_repeat": "GraphBreak: an iterator from outside is advanced",
     "masks.boolean_indexing": "GraphBreak: indexing by a mask needs the data of a trac",
-    "masks.masked_writes": "GraphBreak: indexing by a mask needs the data of a trac",
-    "objects.properties_with_setters": "GraphBreak: the attribute 'value' of t is deleted",
-    "objects.weak_references": "GraphBreak: a call of a weakref.ReferenceType",
     "stepping.own_optimizer_compiled": "GraphBreak: a call of perf_counter(), which is written",
-    "randomness.sampling_tokens": "GraphBreak: multinomial needs the data of a traced tens",
 }
 EAGER: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Variables and attributes: reading them guards what they hold; changing those from outside is recorded.
+"""Variables and attributes: reading them guards what they hold; changing variables from outside is recorded.
 
-In: frames, owners, names. Out: the values, or `Enter` where a property, `__getattr__` or `__setattr__` of the program's
-runs. Attribute lookup follows `object.__getattribute__` (Python's Data Model, "Invoking Descriptors").
-Own attributes are looked at as items of `owner.__dict__`, so that both spellings see each other's changes.
+In: frames, owners, names. Out: the values, or `Enter` where a property or `__getattr__` of the program's runs.
+Attribute lookup follows `object.__getattribute__` (Python's Data Model, "Invoking Descriptors"). Own attributes are
+looked at as items of `owner.__dict__`, so that both spellings see each other's changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from compiler_core.capture.sources import Attribute, Bound, CellContents, InDict
 from compiler_core.capture.symbols import is_symbol, plain_of
 from compiler_core.capture.tracing.base import Base
 from compiler_core.location import is_ours
-from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 _ABSENT = object()
@@ -224,7 +223,7 @@ class Access(Base):
             found = self.of_class(base, name, found)
             return self.call(polyfills.cached, (owner, found.attrname, self.part(found, "func")), {})
         if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)):
-            return self._in_slot(owner, known, name)
+            return self.in_slot(owner, known, name)
         getter = self.looked_up(type(found), "__get__")
         if isinstance(getter, FunctionType):
             return self.call(getter, (self.of_class(base, name, found), owner, type(owner)), {})
@@ -235,7 +234,7 @@ class Access(Base):
             return value
         return self.segment.load(Attribute(known.source, name), value)  # what a descriptor written in C gives
 
-    def _in_slot(self, owner: Any, known: Outside | None, name: str) -> Any:
+    def in_slot(self, owner: Any, known: Outside | None, name: str) -> Any:
         value = getattr(owner, name)
         if known is None or name == "__class__":
             return value
@@ -397,55 +396,6 @@ class Access(Base):
         if isinstance(found, staticmethod):
             return self.part(value, "__func__")
         return value if isinstance(found, FunctionType) else getattr(base, name)
-
-    # -- changing attributes
-
-    def store_attr(self, owner: Any, name: str, value: Any) -> Any:
-        owner = self.inner(owner)
-        cls = type(owner)
-        if cls is TracedArray:
-            raise Break(f"ndarray.{name} is assigned")
-        writer = self.looked_up(cls, "__setattr__")
-        if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
-            return self.call(writer, (owner, name, value), {})
-        found, base = lookup(cls, name)
-        if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):
-            return self.call(self.part(self.of_class(base, name, found), "fset"), (owner, value), {})
-        setter = _ABSENT if found is _ABSENT else self.looked_up(type(found), "__set__")
-        if isinstance(setter, FunctionType):
-            return self.call(setter, (self.of_class(base, name, found), owner, value), {})
-        return self.set_attribute(setattr, owner, name, value)
-
-    def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
-        """`function(owner, name, value)` (setattr, or what it calls): done, and recorded for owners from outside."""
-        if not self.segment.is_outside(owner):
-            if isinstance(owner, type):
-                raise Break("an attribute of a class is assigned")
-            self.handing_on(function, owner, name, value)
-            return
-        if isinstance(owner, type):
-            self.guard_names(owner)  # as they are before
-        own = own_attributes(owner)
-        if own is not None:
-            self.segment.before_change(own)
-        self.handing_on(function, owner, name, self.plain(value))
-        self.segment.change_attribute(owner, name, value, function, name, value)
-        self.class_seen.pop((id(owner), name), None)
-        if is_module(owner):  # what its registries were given before is not what they hold now
-            for registry in REGISTRIES:
-                held = vars(owner).get(registry, ())
-                if name in held:
-                    self.segment.written[id(held), name] = value
-
-    def delete_attr(self, owner: Any, name: str) -> Any:
-        remover = self.looked_up(type(owner), "__delattr__")
-        if isinstance(remover, FunctionType) and not is_ours(remover.__code__.co_filename):
-            return self.call(remover, (owner, name), {})
-        known = self.segment.find(owner)
-        if known is not None:
-            raise Break(f"the attribute {name!r} of {known.source.text} is deleted")
-        delattr(owner, name)
-        return None
 
 
 def lookup(cls: type, name: str) -> tuple[Any, type]:

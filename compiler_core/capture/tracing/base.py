@@ -5,16 +5,20 @@ In: a segment. Out: `Base`, whose abstract methods the other parts define.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from compiler_core.bytecode.frame import Frame
+from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arguments import IDENTIFIED
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.module_protocol import unwrapped
 from compiler_core.capture.segment import Segment
+from compiler_core.capture.selections import NEEDS_DATA, REMEDY, Refused, is_selection
 from compiler_core.capture.sources import Bound
 from compiler_core.capture.symbols import plain_parts, settled, specialised
 from compiler_core.errors import GraphBreak
@@ -39,7 +43,22 @@ class Base:
         """`function(*args, **kwargs)` as it is, under the trace. Raises Break, with nothing done, if it cannot."""
         if any(map(is_opaque, args)) or any(map(is_opaque, kwargs.values())):
             raise Break(OPAQUE)
+        if any(map(drives_program, args)) or any(map(drives_program, kwargs.values())):
+            raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
+        if self.segment.selections.made and (any(map(is_selection, args)) or any(map(is_selection, kwargs.values()))):
+            return self.of_selections(function, args, kwargs)
         return self.handing_on(function, *args, **kwargs)
+
+    def of_selections(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`native`, of a function that is given what masks select."""
+        trace, told = self.segment.trace, list(self.segment.operations)
+        mark, body = trace.mark(), trace.body
+        result = self.handing_on(self.segment.selections.apply, body, function, args, kwargs)
+        if isinstance(result, Refused):
+            trace.rollback(mark)
+            raise Break(NEEDS_DATA, REMEDY)
+        self.segment.operations[:] = [*told, getattr(function, "__name__", "masked")]
+        return result
 
     def handing_on(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`native`, of a function that keeps its arguments, and looks into none."""
@@ -119,10 +138,35 @@ class Base:
     def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
         raise NotImplementedError
 
+    def delete_attribute(self, function: Any, owner: Any, name: str) -> None:
+        raise NotImplementedError
+
     def current_frame(self) -> Frame:
         """The innermost frame."""
         frame: Frame = self.machine.frames[-1]
         return frame
+
+
+def drives_program(value: Any, depth: int = 0) -> bool:
+    """Whether C code that advances an iterator runs frames of the machine's: a break in these would lose its items."""
+    kind = type(value)
+    if kind is InterpretedGenerator:
+        return True
+    if not hasattr(kind, "__next__") or kind in PLAIN_ITERATORS or depth > 4:
+        return False
+    if isinstance(vars(kind).get("__next__"), FunctionType):
+        return True
+    parts = gc.get_referents(value)
+    parts += [item for part in parts if type(part) is tuple for item in part]
+    return any(drives_program(part, depth + 1) for part in parts)
+
+
+PLAIN_ITERATORS = frozenset(
+    {
+        *map(type, (iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(range(1)))),
+        *map(type, (iter(""), iter("\u0100"), iter(b""), iter(range(2**70)), reversed([]), reversed({}))),
+    }
+)
 
 
 def is_shared(result: Any) -> bool:

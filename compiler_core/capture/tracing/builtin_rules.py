@@ -13,14 +13,23 @@ import importlib
 import inspect
 import itertools
 import sys
+import weakref
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType, NoneType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    NoneType,
+)
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.native import advance_generator
 from compiler_core.bytecode.reflection import zero_argument_super
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills
+from compiler_core.capture import polyfills, polyfills_itertools
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
 from compiler_core.capture.module_protocol import is_module
@@ -226,6 +235,7 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
                 semantics.segment.read_deeply(value)
             elif isinstance(value, (*CONTAINERS, dict)) and semantics.segment.is_outside(value):
                 semantics.segment.read_whole(value)
+            semantics.segment.read_view(value)
         if function in _KEEPING:
             kept = [value if type(value) in (list, tuple) else semantics.specialise(value) for value in args]
             return semantics.native(function, *kept, **semantics.named(kwargs))
@@ -369,13 +379,17 @@ RULES: dict[Any, Any] = {
     inspect.signature: _signature,
     collections._count_elements: lambda s, args, kwargs: s.call(polyfills.count_elements, args, kwargs),  # type: ignore[attr-defined]
     callable: _callable,
-    itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills.accumulate),
-    itertools.takewhile: _by_polyfill(itertools.takewhile, polyfills.takewhile, takes_function=True),
-    itertools.dropwhile: _by_polyfill(itertools.dropwhile, polyfills.dropwhile, takes_function=True),
-    itertools.filterfalse: _by_polyfill(itertools.filterfalse, polyfills.filterfalse, takes_function=True),
-    itertools.groupby: _by_polyfill(itertools.groupby, polyfills.groupby),
-    itertools.chain: _by_polyfill(itertools.chain, polyfills.chain),
-    itertools.islice: _by_polyfill(itertools.islice, polyfills.islice),
+    MappingProxyType: lambda semantics, args, kwargs: MappingProxyType(*args, **kwargs),
+    MethodType: lambda semantics, args, kwargs: MethodType(*args, **kwargs),
+    sys.exc_info: lambda semantics, args, kwargs: sys.exc_info(),
+    weakref.ref: lambda semantics, args, kwargs: weakref.ref(*args, **kwargs),
+    itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills_itertools.accumulate),
+    itertools.takewhile: _by_polyfill(itertools.takewhile, polyfills_itertools.takewhile, takes_function=True),
+    itertools.dropwhile: _by_polyfill(itertools.dropwhile, polyfills_itertools.dropwhile, takes_function=True),
+    itertools.filterfalse: _by_polyfill(itertools.filterfalse, polyfills_itertools.filterfalse, takes_function=True),
+    itertools.groupby: _by_polyfill(itertools.groupby, polyfills_itertools.groupby),
+    itertools.chain: _by_polyfill(itertools.chain, polyfills_itertools.chain),
+    itertools.islice: _by_polyfill(itertools.islice, polyfills_itertools.islice),
     importlib.import_module: _import_module,
     int: _converting(int),
     float: _converting(float),
@@ -401,5 +415,5 @@ RULES: dict[Any, Any] = {
     set: _by_polyfill(set, polyfills.set_),
     frozenset: _by_polyfill(frozenset, polyfills.frozenset_),
     functools.reduce: _by_polyfill(functools.reduce, polyfills.reduce_, takes_function=True),
-    itertools.starmap: _by_polyfill(itertools.starmap, polyfills.starmap, takes_function=True),
+    itertools.starmap: _by_polyfill(itertools.starmap, polyfills_itertools.starmap, takes_function=True),
 }

@@ -11,7 +11,9 @@ from __future__ import annotations
 import bisect
 import functools
 import inspect
+import itertools
 import random
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -21,6 +23,7 @@ from types import (
     CodeType,
     CoroutineType,
     FunctionType,
+    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -33,10 +36,11 @@ from compiler_core.bytecode.binding import make_frame
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import policy, polyfills
+from compiler_core.capture import policy, polyfills, polyfills_itertools
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.sources import Attribute, Bound, Got, Item, Source
+from compiler_core.capture.selections import elements
+from compiler_core.capture.sources import Attribute, Bound, Got, Item, Referent, Source
 from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol, place_among
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import is_shared
@@ -46,6 +50,7 @@ from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
 from compiler_core.capture.tracing.pure import (
+    function_is_new,
     getting,
     is_numbers,
     is_plain_class,
@@ -60,6 +65,7 @@ from compiler_core.tensor.storage import UntypedStorage, untyped_storage
 from compiler_core.tensor.tensor import Tensor
 
 BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
+REFER = vars(weakref.ref)["__call__"]
 DEEPEST = 200  # frames
 C_FUNCTIONS = (
     BuiltinFunctionType,
@@ -121,11 +127,19 @@ class Calls(OperatorSemantics):
         if kind in GETTERS and len(args) == 1 and not kwargs:
             return self.call(*getting(function, *args), {})
         method = self.looked_up(kind, "__call__")
+        if method is REFER and not args and not kwargs:
+            return self.call_reference(function)
         if isinstance(method, FunctionType):
             return self.call(self.load_attr(function, "__call__"), args, kwargs)
         if is_pure(function):
             return self.call_pure(function, args, kwargs)
         raise Break(f"a call of a {kind.__module__}.{kind.__name__}")
+
+    def call_reference(self, reference: Any) -> Any:
+        """What a weak reference refers to, or None: guarded; no guard or recipe keeps it alive."""
+        known = self.segment.find(reference)
+        value = reference()
+        return value if known is None else self.segment.load(Referent(known.source), value)
 
     def call_method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method of a tensor."""
@@ -212,7 +226,7 @@ class Calls(OperatorSemantics):
     def operands(self, name: str, args: tuple[Any, ...]) -> list[Any]:
         """Arguments for a function of tensors: numbers that change from call to call are operands where they may be."""
         if len(args) == 2 and name in LIFTED_METHODS and isinstance(args[0], Tensor) and is_symbol(args[1]):
-            return [args[0], beside_tensor(self.segment, args[1], args[0])]
+            return [args[0], beside_tensor(self.segment, args[1], elements(args[0]))]
         return [self.specialise(arg) for arg in args]
 
     def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -322,6 +336,8 @@ class Calls(OperatorSemantics):
                 bound = functools.partial(function, args[0])
                 return self.c_method(args[0], function.__name__, bound, args[1:], kwargs)
         elif isinstance(owner, type):
+            if owner is itertools.chain and function.__name__ == "from_iterable":
+                return self.call(polyfills_itertools.chain_of, args, kwargs)
             if is_pure_class(owner):  # chain.from_iterable, dict.fromkeys
                 return self.call_pure(function, args, kwargs)
         else:
@@ -352,6 +368,8 @@ class Calls(OperatorSemantics):
             return made
         if isinstance(owner, (list, dict, set, deque)):
             return self.container_method(owner, name, args, kwargs)
+        if type(owner) is MappingProxyType and not name.startswith("__"):
+            return self.call(self.load_attr(self.behind(owner), name), args, kwargs)
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
             return bound(*args, **kwargs)
         if isinstance(owner, random.Random) and not self.segment.is_outside(owner):
@@ -380,9 +398,7 @@ class Calls(OperatorSemantics):
             return self.set_attribute(object.__setattr__, owner, *args)
         if name == "__getattribute__":
             return self.plain_attr(owner, *args)
-        if self.segment.is_outside(owner):
-            raise Break("an attribute is deleted")
-        return bound(*args)
+        return self.delete_attribute(object.__delattr__, owner, *args)
 
     def call_pure(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function that only computes: natively, after everything that it may read was guarded."""
@@ -412,12 +428,6 @@ class Calls(OperatorSemantics):
 
 
 HASHING = (set, frozenset, dict, dict.fromkeys)
-
-
-def function_is_new(function: Any) -> bool:
-    """Whether a `__new__` of a class written in C whose making only computes."""
-    owner = getattr(function, "__self__", None)
-    return function.__name__ == "__new__" and isinstance(owner, type) and is_plain_class(owner)
 
 
 def hides_program(semantics: Calls, value: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.capture import polyfills
 from compiler_core.capture.kinds import is_constant, is_plain_instance
+from compiler_core.capture.symbols import is_symbol
 
 if TYPE_CHECKING:
     from compiler_core.capture.tracing.calls import Calls
@@ -24,6 +25,8 @@ def is_copying(frame: Frame) -> bool:
 
 def deepcopy(semantics: Calls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """copy.deepcopy: of plain data natively."""
+    if len(args) == 1 and not kwargs and is_symbol(args[0]):
+        return args[0]
     if len(args) == 1 and not kwargs and _is_plain_data(args[0]):
         semantics.segment.read_deeply(args[0])
         return copy.deepcopy(semantics.specialise(args[0]))

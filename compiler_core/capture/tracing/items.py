@@ -1,26 +1,25 @@
-"""Items and iteration: containers from outside are guarded as far as they are read, and their changes recorded.
+"""Items: containers from outside are guarded as far as they are read, and their changes recorded.
 
-In: containers, keys. Out: items, iterators. An exact container, or one of a subclass that does not define the method in
-question, is handled here; the program's own `__getitem__`, `__iter__` ... are entered.
-Iterators from outside are not advanced under capture: the machine's caller does that, one step at a time (`Step`).
+In: containers, keys. Out: items. An exact container, or one of a subclass that does not define the method in question,
+is handled here; the program's own `__getitem__` ... are entered.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodDescriptorType
 from typing import Any
 
-from compiler_core.bytecode.frame import Enter
 from compiler_core.bytecode.generators import InterpretedGenerator
-from compiler_core.bytecode.semantics import STOP, Break
+from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy
-from compiler_core.capture.sources import Attribute
+from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy, viewed
+from compiler_core.capture.selections import is_selection
+from compiler_core.capture.sources import Attribute, Raw
 from compiler_core.capture.symbols import is_symbol
-from compiler_core.capture.tracing.access import ABSENT, lookup
+from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import OPAQUE
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.numpy_rules import is_indexed, item_of
@@ -74,6 +73,10 @@ class Items(Keys):
             raise Break("a slice whose bounds are objects of the program's")
         if isinstance(owner, Tensor):
             self.segment.read_deeply(key)
+            if isinstance(key, Tensor):
+                selection = self.handing_on(self.segment.selections.take, owner, key)
+                if selection is not None:
+                    return selection
             return self.native(Tensor.__getitem__, owner, self.specialise(key))
         method = self.method_of(owner, "__getitem__")
         if method is not None and not is_indexed(owner):
@@ -89,6 +92,8 @@ class Items(Keys):
         if isinstance(owner, dict):
             self.check_key(key)
             self.check_keys(owner)
+        if type(owner) is MappingProxyType:
+            return self.get_item(self.behind(owner), key)
         if not self.segment.is_outside(owner):
             return self._own_item(owner, key)
         return self.outside_item(owner, key)
@@ -101,6 +106,13 @@ class Items(Keys):
                 self.segment.require_without(known, key)
                 return key
         return self.specialise(key)
+
+    def behind(self, proxy: Any) -> Any:
+        """The mapping that a proxy shows."""
+        known = self.segment.find(proxy)
+        if known is None:
+            return viewed(proxy)
+        return self.segment.load(Raw(known.source, viewed), viewed(proxy), fixed=known.fixed)
 
     def outside_item(self, owner: Any, key: Any) -> Any:
         """The item that a container from outside itself has, whatever its class's `__getitem__` says."""
@@ -171,6 +183,8 @@ class Items(Keys):
     def store_item(self, owner: Any, key: Any, value: Any) -> Any:
         if isinstance(owner, Tensor):
             self.read_all((key, value), {})
+            if is_selection(value) and self.handing_on(self.segment.selections.put, owner, key, value):
+                return None
             self.native(Tensor.__setitem__, owner, self.specialise(key), self.specialise(value))
             return None
         if self.method_of(owner, "__setitem__") is not None and not self.is_registry(owner):
@@ -205,6 +219,8 @@ class Items(Keys):
         if name in WRITES.get(kind, set()) or name in CHANGES.get(kind, set()):
             return self.change(owner, name, args, kwargs)
         method = c_method(owner, name)
+        if kind is set and any(map(self.runs_python, args)):
+            raise Break(f"{name}() of an iterator that runs the program's code")
         if name in ("index", "count") and any(self.compares_in_python(item) for item in (*args, *owner)):
             raise Break("what to find in a container is told by code of the program's")
         if not self.segment.is_outside(owner):
@@ -238,7 +254,13 @@ class Items(Keys):
 
     def change(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method that changes the container: done, and recorded if the container is from outside."""
-        self.check_iterables(name, args)
+        if name in COPIED and any(map(self.runs_python, args)):
+            by_code = polyfills.CHANGES[kind_of(owner), name]
+            return self.call(by_code, (owner, *args), kwargs)
+        if name.endswith("_update") and any(map(self.runs_python, args)):
+            raise Break(f"{name}() of an iterator that runs the program's code")
+        if name == "__setitem__" and isinstance(args[0], slice) and self.runs_python(args[1]):
+            return self.call(polyfills.assign_slice, (owner, *args), {})
         if isinstance(owner, (set, dict)) and args and name not in ("update", "__ior__"):
             args = (self.as_key(args[0]), *args[1:])
         elif isinstance(owner, set) or name in ("insert", "pop", "rotate"):
@@ -313,13 +335,6 @@ class Items(Keys):
         else:
             self.segment.moved.add(id(owner))
 
-    def check_iterables(self, name: str, args: tuple[Any, ...]) -> None:
-        """What `extend` and its like iterate over must not run the program's code, nor come from outside half used."""
-        if name in COPIED:
-            for arg in args:
-                if self.runs_python(arg):
-                    raise Break(f"{name}() of an iterator that runs the program's code")
-
     def runs_python(self, iterable: Any) -> bool:
         """Whether iterating natively would run the program's code, or advance something from outside."""
         if isinstance(iterable, (Tensor, str, bytes, range)) or is_constant(iterable):
@@ -333,74 +348,6 @@ class Items(Keys):
         for value in (*args, *kwargs.values()):
             self.segment.read_deeply(value)
 
-    # -- iteration
-
-    def iterate(self, value: Any) -> Any:
-        value = self.specialise(value) if is_symbol(value) else value
-        self.segment.read_view(value)
-        if isinstance(value, Tensor) or is_opaque(value):
-            return self.native(iter, value)
-        if self.method_of(value, "__iter__") is not None and not is_interpreted(value):
-            return self.call(self.load_attr(value, "__iter__"), (), {})
-        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
-            self.segment.read_whole(value)
-        elif self.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
-            return self.call(polyfills.iterate_by_index, (value,), {})
-        return iter(value)
-
-    def advance(self, iterator: Any) -> Any:
-        if self.segment.is_outside(iterator):
-            raise Step("an iterator from outside is advanced")
-        if type(iterator) is InterpretedGenerator:
-            frame = iterator.resume()
-            return STOP if frame is None else Enter(frame)
-        method = self.method_of(iterator, "__next__")
-        if method is not None:
-            return self.call(polyfills.advance_, (self.load_attr(iterator, "__next__"),), {})
-        return self.native(next, iterator, STOP)
-
-    def unpack(self, value: Any, count: int, after: int) -> Any:
-        value = self.specialise(value) if is_symbol(value) else value
-        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
-            if isinstance(value, (list, tuple)):
-                self.segment.read_length(value)
-                value = [self.segment.read_item(value, place) for place in range(len(value))]
-            else:
-                self.segment.read_whole(value)
-        elif isinstance(value, Tensor):
-            value = self.native(list, value)
-        elif self.runs_python(value):
-            return self.call(polyfills.unpack, (value, count, after), {})
-        return polyfills.unpack(value, count, after)
-
-    def contains(self, item: Any, container: Any) -> Any:
-        if self.method_of(container, "__contains__") is not None:
-            return self.call(polyfills.contains, (self.method_of(container, "__contains__"), container, item), {})
-        if isinstance(container, Tensor):
-            return self.native(Tensor.__contains__, container, item)
-        self.settle(container)
-        container = self.specialise(container) if is_symbol(container) else container
-        item = self.looked_for(container, item)
-        if is_symbol(item) and isinstance(container, (set, frozenset)):
-            return False
-        self.segment.read_view(container)
-        if isinstance(container, (dict, set, frozenset)):
-            self.check_key(item)
-            self.check_keys(container)
-        if isinstance(container, (*CONTAINERS, dict)):
-            if self.segment.is_outside(container):
-                if isinstance(container, dict):
-                    return self._has_key(container, item)
-                self.segment.read_deeply(container)
-            if isinstance(container, (list, tuple, deque)) and any(
-                self.compares_in_python(x) for x in (item, *container)
-            ):
-                return self.call(polyfills.contains_by_iteration, (container, item), {})
-        elif self.runs_python(container):
-            return self.call(polyfills.contains_by_iteration, (container, item), {})
-        self.segment.read_deeply(item)
-        return self.native(_is_in, item, container)
-
     def check_order(self, items: Any) -> None:
         """Sorting these must run none of the program's code: how often, and in which order, is CPython's affair."""
         if any(self.method_of(item, "__lt__") is not None and not isinstance(item, Tensor) for item in list(items)):
@@ -408,38 +355,6 @@ class Items(Keys):
 
     def compares_in_python(self, value: Any) -> bool:
         return self.method_of(value, "__eq__") is not None and not isinstance(value, Tensor)
-
-    def collect(self, target: Any, name: str, *values: Any) -> None:
-        """Into a list, set or dict under construction: one from outside, if a graph break came in between."""
-        self.change(target, name, values, {})
-
-    def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
-        """A list under construction is from outside, and what it holds counts, if a graph break came in between."""
-        self.segment.read_whole(items)
-        return tuple(items)
-
-    def extend(self, target: Any, values: Any) -> Any:
-        if isinstance(values, (*CONTAINERS, dict)) and self.segment.is_outside(values):
-            self.segment.read_whole(values)
-        if isinstance(values, Tensor):
-            values = self.native(list, values)
-        elif self.runs_python(values):
-            return self.call(
-                polyfills.extend_list if isinstance(target, list) else polyfills.extend_set, (target, values), {}
-            )
-        self.collect(target, "extend" if isinstance(target, list) else "update", values)
-        return None
-
-    def merge(self, target: dict[Any, Any], mapping: Any, call: Any) -> Any:
-        if isinstance(mapping, dict) and self.segment.is_outside(mapping):
-            self.segment.read_whole(mapping)
-        elif not isinstance(mapping, dict):
-            return self.call(polyfills.merge, (target, mapping, call), {})
-        if self.segment.is_outside(target) and (call is None or target.keys().isdisjoint(mapping)):
-            self.collect(target, "update", mapping)
-        else:
-            polyfills.merge(target, mapping, call)
-        return None
 
 
 def kind_of(owner: Any) -> type:
@@ -491,7 +406,3 @@ def hides_python(iterator: Any) -> bool:
             hides_python(part) or is_interpreted(part) for part in iterator.__reduce__()[1] if hasattr(part, "__next__")
         )
     return type(iterator).__name__ in ("generator", "InterpretedGenerator", "callable_iterator")
-
-
-def _is_in(item: Any, container: Any) -> bool:
-    return item in container

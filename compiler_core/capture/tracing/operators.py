@@ -17,9 +17,11 @@ from compiler_core.capture import polyfills, symbols
 from compiler_core.capture.kinds import CONTAINERS, is_constant, plain_copy
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import contents_of
+from compiler_core.capture.selections import elements
 from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.tracing.access import lookup
-from compiler_core.capture.tracing.items import Items
+from compiler_core.capture.tracing.items import kind_of
+from compiler_core.capture.tracing.iteration import Iteration
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -70,7 +72,7 @@ COMPARE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
 NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
 
 
-class OperatorSemantics(Items):
+class OperatorSemantics(Iteration):
     """See the head of this file."""
 
     def program_method(self, value: Any, name: str) -> Any:
@@ -88,6 +90,8 @@ class OperatorSemantics(Items):
         if own is not None:
             fallback = self._attempts(f"__{name}__", f"__r{name}__", left, right)
             return self.call(polyfills.binary, (left, right, (own, left, right), *fallback[:1], op), {})
+        if (kind_of(left), f"__i{name}__") in polyfills.CHANGES and self.runs_python(right):
+            return self.call(polyfills.CHANGES[kind_of(left), f"__i{name}__"], (left, right), {})
         if self.segment.is_outside(left) and isinstance(left, (list, set, dict)):
             return self._change_in_place(f"__i{name}__", left, right)
         return self._binary(op, f"__{name}__", f"__r{name}__", IN_PLACE[op], left, right)
@@ -149,7 +153,7 @@ class OperatorSemantics(Items):
         if not is_symbol(value):
             return value
         if op in symbols.LIFTED and isinstance(other, Tensor):
-            return symbols.beside_tensor(self.segment, value, other)
+            return symbols.beside_tensor(self.segment, value, elements(other))
         if op in symbols.LIFTED and type(other) is TracedArray:
             return symbols.beside_array(self.segment, value, other)
         return self.specialise(value)

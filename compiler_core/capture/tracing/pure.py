@@ -65,6 +65,12 @@ def is_numbers(items: Any) -> bool:
     return type(items) in (list, tuple) and all(type(item) in (int, float) and isfinite(item) for item in items)
 
 
+def function_is_new(function: Any) -> bool:
+    """Whether a `__new__` of a class written in C whose making only computes."""
+    owner = getattr(function, "__self__", None)
+    return function.__name__ == "__new__" and isinstance(owner, type) and is_plain_class(owner)
+
+
 PURE_CLASSES = frozenset(
     {
         *(int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, slice, object, deque),

@@ -13,23 +13,29 @@ from typing import Any
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.tracing.access import ABSENT, Access, lookup
+from compiler_core.capture.tracing.access import ABSENT, lookup
 from compiler_core.capture.tracing.builtin_rules import RULES
 from compiler_core.capture.tracing.calls import Calls
+from compiler_core.capture.tracing.changing import Changing
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import use_trace
 
 
-class TracingSemantics(Access, Calls):
+class TracingSemantics(Changing, Calls):
     """See the head of this file."""
 
     rules = {id(function): rule for function, rule in RULES.items()}  # noqa: RUF012  # a program's `__hash__` never runs
     _native = NativeSemantics()
+    lost: Break | None = None
 
     def put_off(self, frame: Frame, why: Break) -> None:
         """A dropped generator does, on its way to its end, what breaks graphs: it is done when this one has run."""
         self.segment.put_off.append(frame)
         self.segment.put_off_because = why.reason
+
+    def driven(self, why: Break) -> None:
+        """C code that advances a generator comes to a break in it: it cannot go on, and what it has is lost."""
+        self.lost = self.lost or why
 
     def retire(self) -> None:
         """The segment has ended: generators that it left behind run natively from now on."""

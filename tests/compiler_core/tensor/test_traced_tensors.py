@@ -173,7 +173,7 @@ DATA = {
     "printing": repr, "format()": lambda x: f"{x.sum():.2f}", "mask": lambda x: x[x > 1.0],
     "masked_select": lambda x: x.masked_select(x > 1.0), "array": np.asarray, "in": lambda x: 1.0 in x,
     "index": lambda x: [1, 2][x.sum().long()], "nonzero": lambda x: x.nonzero(),
-    "multinomial": lambda x: selection.multinomial(x, 1), "randperm": lambda x: random_creation.randperm(3),
+    "bincount": lambda x: selection.bincount(x.long()),
     "own generator": lambda x: random_creation.rand(2, generator=Generator()),
     "seeding": lambda x: manual_seed(1), "deepcopy": lambda x: x.__deepcopy__({}), "pickling": lambda x: x.__reduce__(),
     "allclose": lambda x: x.allclose(x), "hook": lambda x: (x * 1.0).requires_grad_().register_hook(print),

@@ -1,0 +1,95 @@
+"""Changing attributes: done for real, and recorded for owners from outside.
+
+In: owners, names, values. Out: nothing, or `Enter` where a property, `__setattr__` or `__delattr__` of the program's
+runs.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any
+
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.kinds import own_attributes
+from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.outside import own_source
+from compiler_core.capture.tracing.access import ABSENT, REGISTRIES, Access, lookup
+from compiler_core.location import is_ours
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.tensor.tensor import Tensor
+
+SLOTS = (MemberDescriptorType, GetSetDescriptorType)
+DELETED = object()  # what `Segment.written` has of an attribute that captured code deleted: nobody finds it to read it
+
+
+class Changing(Access):
+    """See the head of this file."""
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> Any:
+        owner = self.inner(owner)
+        cls = type(owner)
+        if cls is TracedArray:
+            raise Break(f"ndarray.{name} is assigned")
+        writer = self.looked_up(cls, "__setattr__")
+        if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
+            return self.call(writer, (owner, name, value), {})
+        found, base = lookup(cls, name)
+        if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):
+            return self.call(self.part(self.of_class(base, name, found), "fset"), (owner, value), {})
+        setter = ABSENT if found is ABSENT else self.looked_up(type(found), "__set__")
+        if isinstance(setter, FunctionType):
+            return self.call(setter, (self.of_class(base, name, found), owner, value), {})
+        return self.set_attribute(setattr, owner, name, value)
+
+    def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
+        """`function(owner, name, value)` (setattr, or what it calls): done, and recorded for owners from outside."""
+        if not self.segment.is_outside(owner):
+            if isinstance(owner, type):
+                raise Break("an attribute of a class is assigned")
+            self.handing_on(function, owner, name, value)
+            return
+        if isinstance(owner, type):
+            self.guard_names(owner)  # as they are before
+        own = own_attributes(owner)
+        if own is not None:
+            self.segment.before_change(own)
+        self.handing_on(function, owner, name, self.plain(value))
+        self.segment.change_attribute(owner, name, value, function, name, value)
+        self.class_seen.pop((id(owner), name), None)
+        if is_module(owner):  # what its registries were given before is not what they hold now
+            for registry in REGISTRIES:
+                held = vars(owner).get(registry, ())
+                if name in held:
+                    self.segment.written[id(held), name] = value
+
+    def delete_attr(self, owner: Any, name: str) -> Any:
+        owner = self.inner(owner)
+        remover = self.looked_up(type(owner), "__delattr__")
+        if isinstance(remover, FunctionType) and not is_ours(remover.__code__.co_filename):
+            return self.call(remover, (owner, name), {})
+        found, base = lookup(type(owner), name)
+        if isinstance(found, property) and found.fdel is not None and not is_ours(found.fdel.__code__.co_filename):
+            return self.call(self.part(self.of_class(base, name, found), "fdel"), (owner,), {})
+        deleter = ABSENT if found is ABSENT else self.looked_up(type(found), "__delete__")
+        if isinstance(deleter, FunctionType):
+            return self.call(deleter, (self.of_class(base, name, found), owner), {})
+        return self.delete_attribute(delattr, owner, name)
+
+    def delete_attribute(self, function: Any, owner: Any, name: str) -> None:
+        """`function(owner, name)` (delattr, or what it calls): done, and recorded for owners from outside."""
+        known = self.segment.find(owner)
+        if known is None:
+            function(owner, name)
+            return
+        own = own_attributes(owner)
+        if isinstance(owner, (type, ModuleType, Tensor)) or (is_module(owner) and name not in (own or ())):
+            raise Break(f"the attribute {name!r} of {known.source.text} is deleted")
+        if own is not None and name in own:
+            self.segment.require_present(own_source(known, name), owner, name)
+            self.segment.before_change(own)
+        elif own is not None and not isinstance(lookup(type(owner), name)[0], SLOTS):
+            self.segment.absent(known, name)
+        else:
+            self.in_slot(owner, known, name)
+        function(owner, name)
+        self.segment.change_attribute(owner, name, DELETED, function, name)

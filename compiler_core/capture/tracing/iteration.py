@@ -1,0 +1,156 @@
+"""Iteration: over containers, which count whole from then on, and by iterators, C's and the program's own.
+
+In: what is iterated over. Out: iterators, items, containers made of them; or `Enter` where the program's `__iter__`
+or `__next__` runs. Iterators from outside are not advanced under capture: the machine's caller does that, one step at a
+time (`Step`); an `itertools.count` is, for its state is a number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import deque
+from typing import Any
+
+from compiler_core.bytecode.frame import Enter
+from compiler_core.bytecode.generators import InterpretedGenerator
+from compiler_core.bytecode.semantics import STOP
+from compiler_core.capture import polyfills
+from compiler_core.capture.arrays import is_opaque
+from compiler_core.capture.kinds import CONTAINERS
+from compiler_core.capture.sources import Raw
+from compiler_core.capture.symbols import arithmetic, is_symbol
+from compiler_core.capture.tracing.access import ABSENT, lookup
+from compiler_core.capture.tracing.items import Items, Step, is_interpreted
+from compiler_core.tensor.tensor import Tensor
+
+
+class Iteration(Items):
+    """See the head of this file."""
+
+    def iterate(self, value: Any) -> Any:
+        value = self.specialise(value) if is_symbol(value) else value
+        self.segment.read_view(value)
+        if isinstance(value, Tensor) or is_opaque(value):
+            return self.native(iter, value)
+        if self.method_of(value, "__iter__") is not None and not is_interpreted(value):
+            return self.call(self.load_attr(value, "__iter__"), (), {})
+        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
+            self.segment.read_whole(value)
+        elif self.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
+            return self.call(polyfills.iterate_by_index, (value,), {})
+        return iter(value)
+
+    def advance(self, iterator: Any) -> Any:
+        if self.segment.is_outside(iterator):
+            if type(iterator) is itertools.count:
+                return self.next_number(iterator)
+            raise Step("an iterator from outside is advanced")
+        if type(iterator) is InterpretedGenerator:
+            frame = iterator.resume()
+            return STOP if frame is None else Enter(frame)
+        method = self.method_of(iterator, "__next__")
+        if method is not None:
+            return self.call(polyfills.advance_, (self.load_attr(iterator, "__next__"),), {})
+        return self.native(next, iterator, STOP)
+
+    def next_number(self, counter: Any) -> Any:
+        """The next number of an `itertools.count` from outside: one that changes from call to call."""
+        known = self.segment.find(counter)
+        assert known is not None
+        try:
+            first = number_of(counter)
+        except ValueError:
+            raise Step("an iterator from outside is advanced") from None
+        place = (id(counter), "the next number")
+        if place not in self.segment.written:
+            self.segment.written[place] = self.segment.load(Raw(known.source, number_of), first)
+        number = self.segment.written[place]
+        following = arithmetic(self.segment, "+", operator.add, number, 1) if is_symbol(number) else number + 1
+        self.segment.written[place] = following
+        next(counter)
+        self.segment.effect(next, counter)
+        return number
+
+    def unpack(self, value: Any, count: int, after: int) -> Any:
+        value = self.specialise(value) if is_symbol(value) else value
+        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
+            if isinstance(value, (list, tuple)):
+                self.segment.read_length(value)
+                value = [self.segment.read_item(value, place) for place in range(len(value))]
+            else:
+                self.segment.read_whole(value)
+        elif isinstance(value, Tensor):
+            value = self.native(list, value)
+        elif self.runs_python(value):
+            return self.call(polyfills.unpack, (value, count, after), {})
+        return polyfills.unpack(value, count, after)
+
+    def contains(self, item: Any, container: Any) -> Any:
+        if self.method_of(container, "__contains__") is not None:
+            return self.call(polyfills.contains, (self.method_of(container, "__contains__"), container, item), {})
+        if isinstance(container, Tensor):
+            return self.native(Tensor.__contains__, container, item)
+        self.settle(container)
+        container = self.specialise(container) if is_symbol(container) else container
+        item = self.looked_for(container, item)
+        if is_symbol(item) and isinstance(container, (set, frozenset)):
+            return False
+        self.segment.read_view(container)
+        if isinstance(container, (dict, set, frozenset)):
+            self.check_key(item)
+            self.check_keys(container)
+        if isinstance(container, (*CONTAINERS, dict)):
+            if self.segment.is_outside(container):
+                if isinstance(container, dict):
+                    return self._has_key(container, item)
+                self.segment.read_deeply(container)
+            if isinstance(container, (list, tuple, deque)) and any(
+                self.compares_in_python(x) for x in (item, *container)
+            ):
+                return self.call(polyfills.contains_by_iteration, (container, item), {})
+        elif self.runs_python(container):
+            return self.call(polyfills.contains_by_iteration, (container, item), {})
+        self.segment.read_deeply(item)
+        return self.native(_is_in, item, container)
+
+    def collect(self, target: Any, name: str, *values: Any) -> None:
+        """Into a list, set or dict under construction: one from outside, if a graph break came in between."""
+        self.change(target, name, values, {})
+
+    def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
+        """A list under construction is from outside, and what it holds counts, if a graph break came in between."""
+        self.segment.read_whole(items)
+        return tuple(items)
+
+    def extend(self, target: Any, values: Any) -> Any:
+        if isinstance(values, (*CONTAINERS, dict)) and self.segment.is_outside(values):
+            self.segment.read_whole(values)
+        if isinstance(values, Tensor):
+            values = self.native(list, values)
+        elif self.runs_python(values):
+            return self.call(
+                polyfills.extend_list if isinstance(target, list) else polyfills.extend_set, (target, values), {}
+            )
+        self.collect(target, "extend" if isinstance(target, list) else "update", values)
+        return None
+
+    def merge(self, target: dict[Any, Any], mapping: Any, call: Any) -> Any:
+        if isinstance(mapping, dict) and self.segment.is_outside(mapping):
+            self.segment.read_whole(mapping)
+        elif not isinstance(mapping, dict):
+            return self.call(polyfills.merge, (target, mapping, call), {})
+        if self.segment.is_outside(target) and (call is None or target.keys().isdisjoint(mapping)):
+            self.collect(target, "update", mapping)
+        else:
+            polyfills.merge(target, mapping, call)
+        return None
+
+
+def number_of(counter: Any) -> int:
+    """The number that an `itertools.count` gives next. Raises ValueError for one that counts otherwise than by 1."""
+    return int(repr(counter).removeprefix("count(").removesuffix(")"))
+
+
+def _is_in(item: Any, container: Any) -> bool:
+    return item in container

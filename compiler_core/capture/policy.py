@@ -42,6 +42,8 @@ ENTERED = tuple(
         "compiler_core/numpy_trace/wrap.py",
     )
 )
+# of these, what calls the user's functions and holds nothing back from them: no context, no transform of tensors
+CALLERS = tuple(str(_ROOT / part) for part in ("distcompile/nn/", "distcompile/optim/", "distcompile/ddp/ddp.py"))
 # of these, run natively all the same
 NATIVE = tuple(
     str(_ROOT / part)

@@ -183,8 +183,8 @@ def judge(code: CodeType) -> int:
     """What is done with all frames of a code."""
     name, filename = code.co_name, code.co_filename
     if is_ours(filename):
-        if policy.how_file(filename) is policy.ENTER and not filename.startswith("<frozen"):
-            return PLAIN
+        if policy.how_file(filename) is policy.ENTER:
+            return PLAIN if filename.startswith(policy.CALLERS) else OFF
         return ASK if code.co_freevars else OFF  # a decorator's function, perhaps
     if policy.is_library_file(filename) or id(code) in stubs:
         return PLAIN

@@ -300,7 +300,7 @@ class Segment(Contents):
     def change_attribute(self, owner: Any, name: str, recorded: Any, function: Callable[..., Any], *args: Any) -> None:
         """Note that `function(owner, *args)` has given an object from outside another attribute."""
         self.effect(function, owner, *args)
-        self.note_change(owner, name, recorded)
+        self.note_change(owner, name, recorded, is_attribute=True)
         self.written[key_of(owner, name)] = recorded
         own = own_attributes(owner)
         if own is not None:
@@ -310,13 +310,13 @@ class Segment(Contents):
             self.unstable.add(id(owner))
             self.memory.unstable.add(owner)
 
-    def note_change(self, owner: Any, key: Any, value: Any) -> None:
+    def note_change(self, owner: Any, key: Any, value: Any, is_attribute: bool = False) -> None:
         """A number is put into an object from outside, as an attribute or an item: another one than was there?"""
         known = self.find(owner)
         if known is None or type(value) not in COUNTED:
             return
         own = own_attributes(owner)
-        if isinstance(owner, (list, dict, deque)):
+        if isinstance(owner, (list, dict, deque)) and not is_attribute:
             source: Source = Item(contents_of(known), key)
         elif own is not None:
             source, owner = own_source(known, key), own

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from reached_programs import SEEN, compiled, double, mark, needs_frames, outside, x
 
+import distcompile as dc
 from compiler_core import log
 from compiler_core.bytecode.machine import Machine
 from compiler_core.capture.reached import judge
@@ -117,6 +118,29 @@ def test_what_is_not_a_plain_call_runs_as_it_is() -> None:
         assert SEEN == ["plain"] * 7
     assert judge(Machine.run.__code__) == OFF
     assert judge(traceback.format_exc.__code__) == judge(WithOperators.__init__.__code__) == PLAIN
+
+
+class Doubled(dc.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return double(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (saved,) = ctx.saved_tensors
+        return grad * 2 + saved * 0
+
+
+@needs_frames
+def test_what_runs_between_parts_of_ours_is_left_to_them() -> None:
+    run = compiled(lambda x: outside(Doubled.apply, x))
+    for _ in range(2):
+        leaf = x().requires_grad_()
+        run(leaf).sum().backward()
+        assert leaf.grad is not None
+        assert leaf.grad.tolist() == [2.0, 2.0]
+    assert SEEN == ["outside", "plain"] * 2
 
 
 @needs_frames

@@ -139,6 +139,25 @@ def test_each_module_has_its_own() -> None:
         assert [t.tolist() for t in results] == [layer(x()).tolist() for layer in layers]
 
 
+class Stack(list):  # type: ignore[type-arg]
+    pushed = 0
+
+    def push(self, x: Tensor) -> Stack:
+        mark()
+        self.pushed += 1
+        self.append(x * 2)
+        return self
+
+
+@needs_frames
+def test_what_they_change_is_changed() -> None:
+    run, stack = compiled(lambda x: outside(stack.push, x)), Stack()
+    for n in range(1, 4):
+        assert run(x(float(n))) is stack
+        assert (stack.pushed, [t.tolist() for t in stack]) == (n, [[2.0 * k] for k in range(1, n + 1)])
+    assert SEEN == ["outside", "captured"] * 3
+
+
 @needs_frames
 def test_gradients_are_the_same() -> None:
     weight = nn.Parameter(x(1.0, 3.0))

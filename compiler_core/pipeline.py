@@ -99,7 +99,7 @@ def _compile_captured(request: Request, backend: Backend) -> Compiled:
     cut = link_segments(joint, parts, plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
     inside = used_inside(request.graph, request.wanted, joint.tangents)
     pruned = partial(compile_pruned, joint, parts, backend)
-    backward = link_backward(joint, parts, cut, recut, inside, needs, pruned)
+    backward = link_backward(joint, parts, cut, recut, inside, needs, cache(partial(exact_needs, request)), pruned)
     shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
     return Compiled(forward, backward, joint.tangents, shown, waits)
 
@@ -181,6 +181,12 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
     if made is not graph:
         record_graph(graph.name, "layout", made, artefact="aot")
     return made
+
+
+def exact_needs(request: Request) -> Needs:
+    """What the backward of each output needs, by the graph as it was captured."""
+    joint = make_joint(request.graph, request.wanted, results=request.results)
+    return needs_of(joint, request.graph, request.results)
 
 
 def split(joint: Joint) -> Partition:

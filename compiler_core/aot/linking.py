@@ -33,6 +33,7 @@ def link_backward(
     recut: Callable[[], Cut],
     inside: tuple[int, ...],
     needs: Needs,
+    exact_needs: Callable[[], Needs],
     compile_pruned: Callable[[Graph, Sequence[int]], Cut],
 ) -> CompiledBackward:
     """What the tape runs for a compiled call. compile_pruned(graph, gradients): see `pruning.py`."""
@@ -66,6 +67,7 @@ def link_backward(
         needs,
         tuple((here.get(node, 0), on_tape.get(place, 0)) for node, place in zip(read, places)),
         prune_to,
+        exact_needs,
     )
 
 

@@ -26,17 +26,24 @@ class Needs:
 
     together[t]: the tangents whose backward needs a value that that of t frees; t itself, if it needs any.
     inputs, results: (input or output of the forward, the tangents whose backward reads it, or memory it shares).
+    tangents: the output of each.
     """
 
     together: tuple[int, ...]
     inputs: tuple[tuple[int, int], ...]
     results: tuple[tuple[int, int], ...]
+    tangents: tuple[int, ...] = ()
 
     @property
     def separable(self) -> bool:
         """Whether a backward may follow another one that has freed its values."""
         everything = (1 << len(self.together)) - 1
         return any(mask != everything for mask in self.together)
+
+    def reads(self, result: int, outputs: Sequence[int]) -> bool:
+        """Whether the backward of any of these outputs reads this result, or memory that it shares."""
+        mask = dict(self.results).get(result, 0)
+        return any(mask >> t & 1 for t, output in enumerate(self.tangents) if output in outputs)
 
     def met_by(self, came: int) -> int:
         """The tangents that cannot come once those of `came` have freed what they need."""
@@ -66,6 +73,7 @@ def needs_of(joint: Joint, forward: Graph, results: int) -> Needs:
         tuple(together),
         tuple((i, mask) for i, mask in inputs if mask),
         tuple((i, memory[node]) for i, node in outputs if memory[node] and not isinstance(node, Placeholder)),
+        joint.tangents,
     )
 
 

@@ -97,7 +97,8 @@ class CompiledBackward:
     stops: where it goes to Python. turns: the gradients in the order in which they are complete. recut: plans and
     compiles the segments again. inside: see `inner_uses.py`. needs: see `needs.py`. masks: for each of `inputs`, the
     tangents whose backward reads it here, and those whose backward would on the tape. prune: what runs when only some
-    tangents come. former: cuts that were used before, for plans that come back.
+    tangents come. exact_needs: `needs` of the graph as it was captured. former: cuts that were used before, for plans
+    that come back.
     """
 
     cut: Cut
@@ -113,6 +114,7 @@ class CompiledBackward:
     needs: Needs
     masks: tuple[tuple[int, int], ...]
     prune: Callable[[int], Pruned | None]
+    exact_needs: Callable[[], Needs]
     former: list[Cut] = field(default_factory=list)
     pruned: dict[int, Pruned | None] = field(default_factory=dict)
 
@@ -235,7 +237,8 @@ class BackwardCall:
 
     cells: what the inputs among `values` were read from. read_at: their places. hooks: this call's, by number.
     partly: (mask of the outputs that use it, output) of those that are used inside the call, too.
-    watched: (root cell, its version, mask) of other memory that the tape would read in the backward of these outputs.
+    watched: (root cell, its version, mask, result that it is) of other memory that the tape would read in the backward
+    of the outputs of mask.
     outputs: the tape's nodes of the outputs, if these may be differentiated one after the other. used: the mask of
     those that were, and have freed their values. came: of the pass that ran last. replay: computes it again, from its
     inputs; None if their gradients are not the tape's alone.
@@ -274,11 +277,16 @@ class BackwardCall:
         self.hooks = hooks
         self.partly: list[tuple[int, weakref.ref[GradNode]]] = []
         self.versions = [cell.version for cell in cells]
-        self.watched: Sequence[tuple[weakref.ref[Cell], int, int]] = ()
+        self.watched: Sequence[tuple[weakref.ref[Cell], int, int, int | None]] = ()
         self.outputs: Sequence[weakref.ref[GradNode]] = ()
         self.used = self.came = 0
         self.replay: ReplayCall | None = None
         self.inputs: Sequence[Array] | None = None
+
+    @property
+    def turns(self) -> Sequence[int]:
+        """The inputs in the order in which their gradients are complete."""
+        return self.backward.turns
 
     def __call__(self, grads: Sequence[Array | None], tape: TapePass | None = None) -> list[Gradient]:
         """tape: the pass, which a call that asks for it is given."""
@@ -350,10 +358,17 @@ class BackwardCall:
                 here, on_tape = self.backward.masks[place - len(self.backward.saved)]
                 if on_tape & came or (here & came and not _is_intact(self.values[place], cell, version)):
                     raise self._changed(version, cell)
-        for found, version, mask in self.watched:
+        for found, version, mask, result in self.watched:
             root = found()
-            if root is not None and root.version != version and mask & came:
+            if root is not None and root.version != version and mask & came and self._is_read(result, came):
                 raise self._changed(version, root)
+
+    def _is_read(self, result: int | None, came: int) -> bool:
+        """Whether the tape would read that result, too: equal tensors of a simplified graph are one."""
+        if result is None:
+            return True
+        outputs = [output for t, output in enumerate(self.backward.needs.tangents) if came >> t & 1]
+        return self.backward.exact_needs().reads(result, outputs)
 
     def _changed(self, version: int, cell: Cell) -> AutogradError:
         return AutogradError(

@@ -121,6 +121,9 @@ class CompiledEntry:
             self.read_results = [(i, mask) for i, mask in needs.results if memory[i] not in captured.copied]
             self.replay = Replay(captured.graph, self.backward.wanted, self.tangents)
             self.own_hooks = own_hooks(captured.graph)
+            position = {node: place for place, node in enumerate(captured.graph.nodes)}
+            made_at = [position[captured.graph.outputs[i]] for i in self.tangents]
+            self.order = sorted(range(len(made_at)), key=made_at.__getitem__)
 
     def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
         """One call: its result, or Paused."""
@@ -178,12 +181,13 @@ class CompiledEntry:
         if self.backward.is_local:
             call.replay, call.inputs = self.replay, inputs
         outputs_of = [fresh[i] for i in self.tangents]
-        record_function(self.name, self.differentiated.now(arguments), outputs_of, call)
+        record_function(self.name, self.differentiated.now(arguments), outputs_of, call, self.order)
         mark_own_hooks(self.own_hooks, fresh, hooks)
         if self.other_masks or self.read_results:
             roots = [cell.root for cell in self.others.now(arguments)]
-            watched = [*zip(roots, self.other_masks), *((fresh[i]._cell, mask) for i, mask in self.read_results)]
-            call.watched = [(weakref.ref(cell), cell.version, mask) for cell, mask in watched]
+            watched = [(root, mask, None) for root, mask in zip(roots, self.other_masks)]
+            results = [(fresh[i]._cell, mask, i) for i, mask in self.read_results]
+            call.watched = [(weakref.ref(cell), cell.version, mask, i) for cell, mask, i in (*watched, *results)]
         if self.backward.needs.separable and self.backward.is_local:
             call.outputs = [weakref.ref(node) for output in outputs_of if (node := output._node) is not None]
         for mask, place in self.partly:

@@ -200,6 +200,9 @@ class OutsideMemory(GraphBuilder):
             if isinstance(cell.value, MetaValue):
                 what = "a tensor of device meta cannot be compiled"
                 raise GraphBreak(what, where=user_location(), remedy="give it data first")
+            if handle is not None and edge is handle and known is not None and known.handle is not handle:
+                what = "a leaf that was made in the graph, on memory from outside, is used there"
+                raise GraphBreak(what, where=user_location())
             role, source = ("input", "") if known is None else (known.role, known.source)
             at_root = known is not None and self.outside_cell(known.handle) is not cell
             placeholder = self.placeholder(_short(source), meta_of(cell.current()), role=role, source=source)

@@ -179,9 +179,13 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
     )
 
 
-def attach_node(node: FunctionNode, outputs: Sequence[Any]) -> None:
-    """Make `node` the history of those `outputs` that are floating tensors; they must be fresh ones, else `rebound`."""
-    for index, output in enumerate(outputs):
+def attach_node(node: FunctionNode, outputs: Sequence[Any], order: Sequence[int] = ()) -> None:
+    """Make `node` the history of those `outputs` that are floating tensors; they must be fresh ones, else `rebound`.
+
+    order: in which they were made; (): as they stand.
+    """
+    for index in order or range(len(outputs)):
+        output = outputs[index]
         if hasattr(output, "_node"):
             value = output._cell.raw
             if value.dtype.kind not in "biu":
@@ -193,11 +197,13 @@ def record_function(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     backward: Callable[[Sequence[Array | None]], Sequence[Gradient]],
+    order: Sequence[int] = (),
 ) -> None:
     """Record one tape node for a whole (compiled) call that made `outputs` from `inputs`.
 
     backward: the gradient of each output (None where none came) -> of each input: an array, None, or HANDLED when its
     owner has put it into `.grad` already (hooks after accumulation still run). It runs once: saved values are freed.
+    order: in which the outputs were made; (): as they stand.
     """
     node = FunctionNode(name, tuple([t._edge() for t in inputs]), len(outputs), backward, raw=True)
-    attach_node(node, outputs)
+    attach_node(node, outputs, order)

@@ -167,9 +167,11 @@ class Backward:
             grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
         else:
             grads = node.apply(grad, self.create_graph)
+        turns = node.turns if isinstance(node, FunctionNode) else None
         if grad is not None and not self.retain_graph:
             node.release()
-        for edge, g in zip(node.edges, grads):
+        pairs = zip(node.edges, grads) if turns is None else [(node.edges[k], grads[k]) for k in turns]
+        for edge, g in pairs:
             if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
 

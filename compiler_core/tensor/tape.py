@@ -310,6 +310,11 @@ class FunctionNode(GradNode):
         return f"{self.label}Backward"
 
     @property
+    def turns(self) -> Sequence[int] | None:
+        """Of a compiled call, the edges in the order in which their gradients are complete."""
+        return getattr(self.backward, "turns", None)
+
+    @property
     def has_hooks(self) -> bool:
         """Whether it is a compiled call that runs hooks in the course of its backward."""
         return bool(getattr(self.backward, "hooks", None))

@@ -361,3 +361,69 @@ def filled_with_a_value_that_has_a_history(T: Any, wrap: Wrap) -> Any:
     x, z = leaves(T)
     wrap(filled)(x, z).sum().backward()
     return grads(x, z)
+
+
+# ---- leaves that the call makes, the order of hooks
+
+
+@program
+def a_leaf_on_the_memory_of_an_argument(T: Any, wrap: Wrap) -> Any:
+    _, p = leaves(T)
+
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        (slope,) = T.autograd.grad((x * p).sin().sum(), x)
+        y = x.detach().requires_grad_()
+        (y * p).cos().sum().backward()
+        return slope, y.grad
+
+    compiled, x = wrap(step), numbers(T, 1, 2, grad=False)
+    return [[g.tolist() for g in compiled(x + k)] for k in range(2)], x.requires_grad, grads(p)
+
+
+@program
+def a_penalty_inside_of_a_step(T: Any, wrap: Wrap) -> Any:
+    _, p = leaves(T)
+
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        out = (x * p).sin().sum()
+        (g,) = T.autograd.grad(out, x, create_graph=True)
+        loss = out + 0.5 * g.pow(2).sum()
+        loss.backward()
+        return loss.detach()
+
+    compiled, x = wrap(step), numbers(T, 1, 2, grad=False)
+    return [compiled(x + k).tolist() for k in range(2)], grads(p)
+
+
+@program
+def hooks_of_two_outputs(T: Any, wrap: Wrap) -> Any:
+    x, _ = leaves(T)
+    seen: list[str] = []
+    a, b = wrap(lambda x: (x * 2, x.exp()))(x)
+    a.register_hook(lambda g: seen.append("first"))
+    b.register_hook(lambda g: seen.append("second"))
+    (a * b).sum().backward()
+    return seen, grads(x)
+
+
+@program
+def hooks_of_parameters_layer_by_layer(T: Any, wrap: Wrap) -> Any:
+    layers = [T.nn.Linear(2, 2, bias=False).double() for _ in range(3)]
+    seen: list[int] = []
+    for k, layer in enumerate(layers):
+        layer.weight.data = T.eye(2, dtype=T.float64) + k
+        layer.weight.register_post_accumulate_grad_hook(lambda p, k=k: seen.append(k))
+    compiled = wrap(T.nn.Sequential(*layers))
+    compiled(T.ones(1, 2, dtype=T.float64)).sum().backward()
+    return seen, grads(*(layer.weight for layer in layers))
+
+
+@program
+def a_result_changed_that_is_equal_to_a_needed_one(T: Any, wrap: Wrap) -> Any:
+    x, _ = leaves(T)
+    y, s = wrap(lambda x: (x.exp() * 1, x.exp().sin()))(x)
+    y.mul_(2)
+    (y.sum() + s.sum()).backward()
+    return grads(x)

@@ -154,6 +154,8 @@ _TESTED: dict[str, type[DistCompileError]] = {
     "value": DomainError,
     "linalg": LinAlgError,
 }
+# What a graph raises that met values which it cannot take.
+DATA_ERRORS: tuple[type[DistCompileError], ...] = (IndexError_, *_TESTED.values())
 
 
 def check_message(error: str, message: str) -> str:

@@ -1,7 +1,8 @@
 """One compiled entry of a function: runs a call whose guards hold, from input values to the user's result.
 
-In: `Captured` and what the pipeline made of it. Out: `Entry.run(inputs, arguments)`: the call's result, as eager would
-have returned it: same tree, same aliasing, tensors written back, one tape node for the whole call.
+In: `Captured` and what the pipeline made of it. Out: `compute(inputs, arguments, hooks)`, then `results.build`: the
+call's result, as eager would have returned it: same tree, same aliasing, tensors written back, one tape node for the
+whole call. A `compute` that raises one of `errors.DATA_ERRORS` has changed nothing but the generator.
 `inputs` are the graph's values as the guards' check delivers them; `arguments` the Tensors among the call's arguments.
 `CompiledEntry` runs executables on arrays; `TapeEntry` (backend "eager") runs the graph op by op on Tensors.
 """
@@ -125,11 +126,6 @@ class CompiledEntry:
             made_at = [position[captured.graph.outputs[i]] for i in self.tangents]
             self.order = sorted(range(len(made_at)), key=made_at.__getitem__)
 
-    def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
-        """One call: its result, or Paused."""
-        hooks: list[Hook] = []
-        return self.results.build(self.compute(inputs, arguments, hooks), arguments, hooks)
-
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
         self.captured.outputs.prepare(arguments)
@@ -209,11 +205,6 @@ class TapeEntry:
         self.copied = {i for i, node in enumerate(captured.graph.outputs) if memory_of(node) in captured.copied}
         self.tape, self.own_hooks = TapeGraph(graph), own_hooks(graph)
 
-    def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
-        """One call: its result, or Paused."""
-        hooks: list[Hook] = []
-        return self.results.build(self.compute(inputs, arguments, hooks), arguments, hooks)
-
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
         self.captured.outputs.prepare(arguments)
@@ -272,11 +263,6 @@ class PlainEntry:
         self.results = _Results(captured)
         self.strategy = strategy if captured.gradient_owners else None
 
-    def run(self, inputs: list[Array], arguments: Sequence[Any]) -> Any:
-        """One call: its result, or Paused."""
-        hooks: list[Hook] = []
-        return self.results.build(self.compute(inputs, arguments, hooks), arguments, hooks)
-
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors from outside that one call leaves, or views of them."""
         if self.strategy is not None:  # a forward begins here
@@ -307,6 +293,12 @@ def take_keys(captured: Captured) -> Array:
     """The key of this call's draws, for the shard that the traced call drew for."""
     with set_shard(captured.shard):
         return default_generator.take_keys(captured.draws)
+
+
+def give_keys_back(captured: Captured) -> None:
+    """The draws of a call whose graph failed are yet to come."""
+    if rng_place(captured) is not None:
+        default_generator.give_back(captured.draws)
 
 
 def buffers_of(captured: Captured) -> list[tuple[int, Cell]]:

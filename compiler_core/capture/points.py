@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import log, observe
+from compiler_core.aot.boundary import Hook
+from compiler_core.bytecode.completions import THROW
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured, Survivors, close, settle
 from compiler_core.capture.control import stance
-from compiler_core.capture.entry import Entry, Paused
+from compiler_core.capture.entry import Entry, Paused, give_keys_back
 from compiler_core.capture.guards import Check
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.plain_numbers import plain_numbers
@@ -36,7 +38,7 @@ from compiler_core.capture.tracing.items import Step
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.capture.transplant import transplant_each
 from compiler_core.config import config
-from compiler_core.errors import GraphBreak, RecompileLimitError
+from compiler_core.errors import DATA_ERRORS, GraphBreak, RecompileLimitError
 from compiler_core.location import interpreting
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
@@ -75,7 +77,14 @@ class Point:
                 if position:
                     self._keep_first(item)
                 with observe.phase("forward", self.owner.name):
-                    return item[1].run(*found)
+                    entry = item[1]
+                    hooks: list[Hook] = []
+                    try:
+                        tensors = entry.compute(*found, hooks)
+                    except DATA_ERRORS:  # nothing was done so far: Python says where, and runs what handles it
+                        give_keys_back(entry.captured)
+                        return self.plainly(args, kwargs)
+                    return entry.results.build(tensors, found[1], hooks)
         return self._missed(args, kwargs)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -233,7 +242,10 @@ class Capture:
         entry = self.owner.compile(captured, is_whole)
         inputs: list[Any] = [None if lift is None else lift.cell.current() for lift in captured.inputs]
         with observe.phase("forward", self.owner.name):
-            tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
+            try:
+                tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
+            except DATA_ERRORS as failure:
+                return self._failed(failure, captured, entry)
         transplant_each(survivors.handles, tensors)
         self.segment.arrays.put_back()
         for frame in self.segment.put_off:
@@ -258,6 +270,19 @@ class Capture:
                 self.owner.broke(why, where, isinstance(why, Step))
                 return Paused(frames) if frames else self.point.eager(self.args, self.kwargs)
         return self._plain(ended.value)
+
+    def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Paused:
+        """The graph met data that it cannot take: raised where the frames stand, so that they can handle it."""
+        if self.repeats:
+            self.point._keep_first((captured.check, entry))
+            self.owner.note(self.point, captured, entry)
+        frames = self.machine.frames
+        if not frames:
+            raise error
+        without_sources(frames)
+        self._plain(frames)
+        frames[-1].completion, frames[-1].pending = THROW, (error,)
+        return Paused(frames)
 
     def _plain(self, root: Any) -> Any:
         """`root`, its numbers plain ones."""

@@ -121,6 +121,10 @@ class Generator:
         state.offset += draws
         return key
 
+    def give_back(self, draws: int) -> None:
+        """The last `draws` that were taken are to be drawn again."""
+        self._state().offset -= draws
+
     def get_state(self) -> Tensor:
         """The state: u8[16], seed and offset."""
         from compiler_core.tensor.tensor import Tensor

@@ -56,3 +56,36 @@ def test_a_norm_that_must_be_finite_ends_the_graph_where_it_is_looked_at() -> No
     assert step(w, 3.0).item() == pytest.approx(18**0.5)
     assert w.grad.tolist() == pytest.approx([0.5**0.5] * 2)
     assert step(w, float("inf")) is True
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("bad_first", [False, True])
+def test_data_that_a_graph_cannot_take_is_an_exception_of_the_program(backend: str, bad_first: bool) -> None:
+    """`except` and `finally` see an index out of range, and what comes before it is done; also in the first call."""
+    told: list[Any] = []
+
+    def step(w: Any, x: Any, places: Any) -> Any:
+        told.append("begun")
+        try:
+            noise = torch.rand(2)
+            loss = (torch.nn.functional.embedding(places, w) * x).sum()
+            print("computed")
+            told.append("counted")
+            loss.backward()
+        except IndexError:
+            told.append("skipped")
+            return noise if not bad_first else None
+        finally:
+            told.append("ended")
+        return loss
+
+    def run(function: Any) -> list[Any]:
+        told.clear()
+        torch.manual_seed(0)
+        w, seen = torch.ones(3, 2, requires_grad=True), []
+        for place in (7, 1, 2, 9, 1) if bad_first else (1, 2, 7, 1, 9):
+            result = function(w, torch.ones(2), torch.tensor([place]))
+            seen.append(None if result is None else result.tolist())
+        return [seen, w.grad.tolist(), *told, torch.rand(1).item() if not bad_first else 0]
+
+    assert run(torch.compile(step, backend=backend)) == run(step)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode.completions import THROW
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
-from compiler_core.bytecode.versions import CLOSE_RETURNS_VALUE
+from compiler_core.bytecode.versions import CLOSE_RETURNS_VALUE, STOP_ENDS_DELEGATION
 
 if TYPE_CHECKING:
     from compiler_core.bytecode.semantics import Semantics
@@ -124,22 +124,24 @@ class InterpretedGenerator(Generator[Any, Any, Any]):
             del error, kind, value, entries  # a traceback that has this frame
 
     def throw_into(self, delegate: Any, error: BaseException) -> Any:
-        """The delegate of `yield from` gets the exception first."""
+        """The delegate of `yield from` gets the exception first. Its StopIteration is the value of the expression; from
+        3.12 on any StopIteration there is."""
+        is_answer = STOP_ENDS_DELEGATION
         self.state = RUNNING
         try:
             if isinstance(error, GeneratorExit):
                 if hasattr(delegate, "close"):
                     delegate.close()
             elif hasattr(delegate, "throw"):
+                is_answer = True
                 value = delegate.throw(error)
                 self.state = SUSPENDED
                 return value
-        except StopIteration as stop:
-            self.state = SUSPENDED
-            return self.go_on_after_delegate(stop)
         except BaseException as other:  # noqa: BLE001
             error = other
         self.state = SUSPENDED
+        if is_answer and isinstance(error, StopIteration):
+            return self.go_on_after_delegate(error)
         frame = self.resume_raising(error)
         del error
         assert frame is not None

@@ -45,12 +45,6 @@ def refuse(machine: Machine, frame: Frame, reason: str) -> None:
 # the stack
 
 
-@move("END_FOR")
-def end_for(machine: Machine, frame: Frame, arg: Any) -> None:
-    frame.stack.pop()
-    frame.next += 1
-
-
 @move("POP_TOP")
 def pop_top(machine: Machine, frame: Frame, arg: Any) -> int | None:
     """Of a generator that nobody else holds (a loop was left), its body runs to its end: `finally` and `with`."""
@@ -330,14 +324,3 @@ def raise_varargs(machine: Machine, frame: Frame, count: int) -> int:
     if count == 1:
         raise frame.stack[-1]
     return machine.throw(machine.to_reraise(), new=False)
-
-
-@move("CLEANUP_THROW")
-def cleanup_throw(machine: Machine, frame: Frame, arg: Any) -> int | None:
-    """A delegate of `yield from` answered `throw` by returning: its value is that of the expression."""
-    error = frame.stack[-1]
-    if not isinstance(error, StopIteration):
-        return machine.throw(error, new=False)
-    frame.stack[-3:] = [None, error.value]
-    frame.next += 1
-    return None

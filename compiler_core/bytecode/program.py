@@ -20,6 +20,7 @@ from compiler_core.bytecode.requests import DIRECT, REQUESTS, Request, ask, drop
 from compiler_core.bytecode.versions import (
     ALIASES,
     ASYNC,
+    NOT_REACHED,
     NOTHING,
     PYTHON,
     UNSUPPORTED,
@@ -77,7 +78,15 @@ class Program:
             return ASYNC
         if FRAME_READERS & set(self.code.co_names):
             return "a function that looks at frames"
-        return next((UNSUPPORTED[i.opname] for i in self.instructions if i.opname in UNSUPPORTED), "")
+        return next(filter(None, map(unsupported, self.instructions)), "")
+
+
+def unsupported(instruction: Instruction) -> str:
+    """Why no machine can do it; "" of one that it can."""
+    name, arg = instruction.opname, instruction.arg
+    if name.startswith("CALL_INTRINSIC"):
+        return UNSUPPORTED_INTRINSICS.get(intrinsic(name, arg), "")
+    return UNSUPPORTED.get(name, "")
 
 
 programs: dict[int, Program] = {}
@@ -100,8 +109,10 @@ def first_time(machine: Machine, frame: Frame, index: int) -> int | None:
 def step(code: CodeType, instructions: tuple[Instruction, ...], index: int) -> Step:
     """The handler of one instruction, and its argument."""
     name, arg = canonical(code, instructions, index)
-    if name in UNSUPPORTED or (name.startswith("CALL_INTRINSIC") and arg in UNSUPPORTED_INTRINSICS):
-        return refuse, UNSUPPORTED.get(name) or UNSUPPORTED_INTRINSICS[arg]
+    if why := unsupported(instructions[index]):
+        return refuse, why
+    if name in NOT_REACHED:
+        return refuse, f"{name}: {NOT_REACHED[name]}"
     if name in NOTHING:
         return nothing, None
     if name == "POP_TOP":

@@ -1,8 +1,8 @@
 """All that differs between the bytecodes of CPython 3.11, 3.12 and 3.13: the only file that asks for the version.
 
 In: an opcode's name and argument as `co_code` has them. Out: the canonical name by which `moves` and `requests` know
-it, and its argument taken apart. Every opcode of `dis.opmap` is canonical (after `ALIASES`), in `NOTHING` or in
-`UNSUPPORTED`.
+it, and its argument taken apart. Every opcode of `dis.opmap` is canonical (after `ALIASES`), in `NOTHING`, in
+`NOT_REACHED` or in `UNSUPPORTED`.
 Source: Lib/dis.py, Python/ceval.c and Python/bytecodes.c of each version.
 """
 
@@ -15,6 +15,7 @@ PYTHON = sys.version_info[:2]
 NULL_ABOVE = PYTHON >= (3, 13)  # a call's empty slot lies above its callable; before, below it
 SEND_KEEPS_RECEIVER = PYTHON >= (3, 12)  # END_SEND removes it
 STOP_IS_WRAPPED = PYTHON >= (3, 12)  # generators have a handler of their own for a StopIteration that escapes
+STOP_ENDS_DELEGATION = PYTHON >= (3, 12)  # a StopIteration thrown into `yield from` is its value, whoever raised it
 CLOSE_RETURNS_VALUE = PYTHON >= (3, 13)
 AFTER_LOOP = {(3, 11): 0, (3, 12): 1}.get(PYTHON, 2)  # instructions at FOR_ITER's target which its end jumps over
 COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4}.get(PYTHON, 5)
@@ -40,9 +41,15 @@ ALIASES = {
 BACKWARD = {name for name in dis.opmap if "BACKWARD" in name}
 # nothing to do; KW_NAMES and SET_FUNCTION_ATTRIBUTE are read together with the call or function they belong to
 NOTHING = {"NOP", "RESUME", "PRECALL", "KW_NAMES", "SET_FUNCTION_ATTRIBUTE"}
+# what the machine never comes to, and why
+NOT_REACHED = {
+    "END_FOR": "FOR_ITER goes on after it",
+    "CLEANUP_THROW": "`InterpretedGenerator.throw_into` has done it",
+}
 
 ASYNC = "a coroutine or asynchronous generator"
 STAR = "a function with except*"
+LAZY = "a type that is evaluated when it is asked for"
 NEVER = "not in the code of a function"
 UNSUPPORTED = {
     **dict.fromkeys(
@@ -62,6 +69,8 @@ UNSUPPORTED_INTRINSICS = {
     "INTRINSIC_IMPORT_STAR": NEVER,
     "INTRINSIC_ASYNC_GEN_WRAP": ASYNC,
     "INTRINSIC_PREP_RERAISE_STAR": STAR,
+    **dict.fromkeys(["INTRINSIC_TYPEALIAS", "INTRINSIC_TYPEVAR_WITH_BOUND", "INTRINSIC_SET_TYPEPARAM_DEFAULT"], LAZY),
+    "INTRINSIC_TYPEVAR_WITH_CONSTRAINTS": LAZY,
 }
 
 

@@ -30,5 +30,6 @@ def holders(things: Sequence[Any], kind: type[T], since: Moment, older: Iterable
     if now() != since:
         return [thing for thing in gc.get_referrers(*things) if issubclass(type(thing), kind)]
     made = {id(thing) for thing in things}
-    candidates = {id(thing): thing for thing in young if issubclass(type(thing), kind)}
+    kinds = {found for found in set(map(type, young)) if issubclass(found, kind)}
+    candidates = {id(thing): thing for thing in young if type(thing) in kinds}
     return [thing for thing in candidates.values() if any(id(part) in made for part in gc.get_referents(thing))]

@@ -16,6 +16,7 @@ import programs_basic
 import programs_calls
 import programs_classes
 import programs_delegation
+import programs_delegation_stops
 import programs_exceptions
 import programs_generators
 import programs_match
@@ -30,6 +31,7 @@ MODULES = [
     programs_calls,
     programs_classes,
     programs_delegation,
+    programs_delegation_stops,
     programs_exceptions,
     programs_generators,
     programs_match,

@@ -106,7 +106,8 @@ class ExplainOutput:
 def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:
     """`explain(f)(*args)`: call `f` once, and say what it is captured as: graphs, breaks, ops, guards.
 
-    The call is made for real, op by op. What was compiled of `f` before is neither used nor changed.
+    The call is made for real, op by op. What was compiled of `f` before is neither used nor changed. Functions that
+    only uncompiled code calls, captured by themselves, are told after `f`.
     """
 
     def inner(*args: Any, **kwargs: Any) -> ExplainOutput:
@@ -114,10 +115,11 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
         compiled = kind(f, "eager", fullgraph=False)
         compiled(*args, **kwargs)
         found = compiled.explain()
-        entries = [(entry, dict(entry.graphs)["forward"]) for entry in found.entries if entry.graphs]
+        parts = (found, *found.reached)
+        entries = [(e, dict(e.graphs)["forward"]) for part in parts for e in part.entries if e.graphs]
         return ExplainOutput(
             tuple(graph for _, graph in entries),
-            tuple(BreakReason(broke.reason, (broke.where,)) for broke in found.breaks),
+            tuple(BreakReason(broke.reason, (broke.where,)) for part in parts for broke in part.breaks),
             tuple(entry.operations for entry, _ in entries),
             tuple(entry.guards for entry, _ in entries),
         )

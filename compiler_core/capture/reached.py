@@ -9,8 +9,9 @@ A function is compiled for its code, not for the object: a closure made anew at 
 one before, its cells are guarded. A module's method is compiled for the module.
 Run plain: library code and our own, what Python calls by itself (`__init__`, `__add__`, ...), generators, functions in
 whose arguments and closure no tensor or module is found, what capture was told not to enter, everything while a tracer,
-profiler or monitoring tool is on, under a stance, NESTED deep, or what has often raised. Known limit: `MOST` functions
-are kept for each compiled function; older ones are compiled again.
+profiler or monitoring tool is on, under a stance, NESTED deep, or what has often raised. Known limits: `MOST` functions
+are kept for each compiled function; older ones are compiled again. A code that had no tensor many times on end is taken
+for one that never has.
 """
 
 from __future__ import annotations
@@ -102,19 +103,22 @@ class Reached:
             here.plain = before
 
     def answer(self, function: FunctionType, values: tuple[Any, ...]) -> Any:
-        """Of a frame: None: run it; False: and nothing from here on; (result,), or the exception that it raised."""
+        """Of a frame: None: run it; True: this time; False: run it, and ask of nothing that it calls; (result,), or the
+        exception that it raised."""
         code = function.__code__
         if here.plain is code:
             here.plain = None
-            return None
+            return True
         how = policy.how(function)
         if is_ours(code.co_filename):
             return None if how is policy.ENTER else False
-        if how is not policy.ENTER or _is_left_alone() or not _holds_tensor(function, values):
+        if _is_left_alone():
+            return True
+        if how is not policy.ENTER or not _holds_tensor(function, values):
             return None
         state, args, kwargs = self._find(function, values)
         if state.raised >= RAISES:
-            return None
+            return True
         here.depth += 1
         try:
             return (state.run(args, kwargs),)

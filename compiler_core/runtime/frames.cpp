@@ -2,8 +2,9 @@
 
 In: `run(ask, function, args, kwargs)`: a region, in which function(*args, **kwargs) is called. For the frame of every
 Python function that the thread begins in it, `judge(code)` says once for each code: PLAIN, OFF (the region is not
-active within) or ASK. Asked, `ask(function, values of the parameters)` answers None (PLAIN), False (OFF), (result,), or
-an exception to raise: the frame is then not run at all.
+active within) or ASK. Asked, `ask(function, values of the parameters)` answers None (PLAIN; a code of which that was the
+answer ENOUGH times on end is asked of no more), True (PLAIN this time), False (OFF), (result,), or an exception to
+raise: the frame is then not run at all.
 Invariants: outside of regions Python's own evaluation is installed; the callback runs outside of them. Nothing is asked
 while a tracer or profiler is set, of frames that are not a function's call (generators going on, class bodies, exec),
 or DEEPEST frames down. Where somebody else has installed an evaluation, regions are calls.
@@ -23,8 +24,9 @@ Source: PEP 523; Python/ceval.c, Include/internal/pycore_frame.h of CPython 3.11
 
 namespace {
 
-enum Verdict : Py_ssize_t { FAILED = -1, UNKNOWN = 0, PLAIN = 1, OFF = 2, ASK = 3 };
-const int DEEPEST = 200;  // frames evaluated here, one inside the other: each takes from the thread's C stack
+enum : Py_ssize_t { FAILED = -1, UNKNOWN = 0, PLAIN = 1, OFF = 2, ASK = 3 };  // above: ASK, and how often in vain
+const Py_ssize_t ENOUGH = 64;
+const int DEEPEST = 100;  // frames evaluated here, one inside the other: each takes from the thread's C stack
 
 PyObject *judge = nullptr;
 Py_ssize_t place = -1;  // of the verdict among what extensions keep with a code
@@ -57,29 +59,31 @@ struct Outside {
     }
 };
 
-Verdict verdict_of(PyCodeObject *code) {
+Py_ssize_t keep(PyObject *code, Py_ssize_t verdict) {
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyUnstable_Code_SetExtra(code, place, (void *)verdict) < 0 ? (Py_ssize_t)FAILED : verdict;
+#else
+    return _PyCode_SetExtra(code, place, (void *)verdict) < 0 ? (Py_ssize_t)FAILED : verdict;
+#endif
+}
+
+Py_ssize_t verdict_of(PyObject *code) {
     void *kept = nullptr;
 #if PY_VERSION_HEX >= 0x030C0000
-    if (PyUnstable_Code_GetExtra((PyObject *)code, place, &kept) < 0) return FAILED;
+    if (PyUnstable_Code_GetExtra(code, place, &kept) < 0) return FAILED;
 #else
-    if (_PyCode_GetExtra((PyObject *)code, place, &kept) < 0) return FAILED;
+    if (_PyCode_GetExtra(code, place, &kept) < 0) return FAILED;
 #endif
-    if (kept != nullptr) return (Verdict)(Py_ssize_t)kept;
+    if (kept != nullptr) return (Py_ssize_t)kept;
     PyObject *answer;
     {
         Outside outside;
-        answer = PyObject_CallOneArg(judge, (PyObject *)code);
+        answer = PyObject_CallOneArg(judge, code);
     }
     if (answer == nullptr) return FAILED;
     Py_ssize_t verdict = PyLong_AsSsize_t(answer);
     Py_DECREF(answer);
-    if (verdict < PLAIN || verdict > ASK) verdict = PLAIN;
-#if PY_VERSION_HEX >= 0x030C0000
-    if (PyUnstable_Code_SetExtra((PyObject *)code, place, (void *)verdict) < 0) return FAILED;
-#else
-    if (_PyCode_SetExtra((PyObject *)code, place, (void *)verdict) < 0) return FAILED;
-#endif
-    return (Verdict)verdict;
+    return keep(code, verdict < PLAIN || verdict > ASK ? (Py_ssize_t)PLAIN : verdict);
 }
 
 /* The function whose call `frame` is, with its arguments in place; NULL of other frames. */
@@ -161,13 +165,19 @@ PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int throwi
     if (depth >= DEEPEST) return off(thread, frame);
     PyObject *function = function_of(frame);
     if (function == nullptr) return plain(thread, frame);
-    Verdict verdict = verdict_of((PyCodeObject *)PyFunction_GET_CODE(function));
+    PyObject *code = PyFunction_GET_CODE(function);
+    Py_ssize_t verdict = verdict_of(code);
     if (verdict == PLAIN) return plain(thread, frame);
     if (verdict == OFF) return off(thread, frame);
     PyObject *answer = verdict == FAILED ? nullptr : answer_of(frame, function);
-    if (answer == Py_None || answer == Py_False) {  // neither is ever freed
+    if (answer != nullptr && answer != Py_True) {
+        Py_ssize_t next = answer != Py_None ? (Py_ssize_t)ASK : verdict - ASK < ENOUGH ? verdict + 1 : (Py_ssize_t)PLAIN;
+        if (next != verdict && keep(code, next) == FAILED) Py_CLEAR(answer);
+    }
+    if (answer == Py_None || answer == Py_True || answer == Py_False) {
+        bool is_off = answer == Py_False;
         Py_DECREF(answer);
-        return answer == Py_None ? plain(thread, frame) : off(thread, frame);
+        return is_off ? off(thread, frame) : plain(thread, frame);
     }
     drop(thread, frame);
     if (answer == nullptr) return nullptr;

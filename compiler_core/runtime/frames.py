@@ -81,7 +81,8 @@ def _headers() -> Path:
 
 def _built() -> Path:
     found, text = find_toolchain(), (Path(__file__).parent / "frames.cpp").read_text()
-    toolchain = replace(found, flags=(*found.flags, f"-I{_headers()}"))
+    late = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()  # Python's own functions
+    toolchain = replace(found, flags=(*found.flags, f"-I{_headers()}", *late))
 
     def build(folder: Path) -> Manifest:
         build_library({_MODULE: text}, folder / _FILE, toolchain)

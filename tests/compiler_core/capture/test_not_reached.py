@@ -16,7 +16,7 @@ from reached_programs import SEEN, compiled, double, mark, needs_frames, outside
 import distcompile as dc
 from compiler_core import log
 from compiler_core.bytecode.machine import Machine
-from compiler_core.capture.reached import judge
+from compiler_core.capture.reached import Reached, judge
 from compiler_core.config import config
 from compiler_core.runtime import frames
 from compiler_core.runtime.frames import OFF, PLAIN, frame_evaluation
@@ -152,6 +152,24 @@ def test_functions_without_tensors_are_not_compiled() -> None:
     run = compiled(lambda x: x * outside(sorted, [1, 2], key=key)[0])
     assert run(x()).tolist() == [2.0, 4.0]
     assert SEEN == ["outside", "plain", "plain"]
+
+
+@needs_frames
+def test_what_never_has_a_tensor_is_soon_not_asked_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answer = Reached.answer
+
+    def counts(self: Reached, function: Any, values: tuple[Any, ...]) -> Any:
+        asked.append(function.__name__)
+        return answer(self, function, values)
+
+    def small(n: int) -> int:
+        return n + 1
+
+    monkeypatch.setattr(Reached, "answer", counts)
+    run = compiled(lambda x: x * sum(outside(lambda: list(map(small, range(300))))))
+    assert run(x(1.0)).tolist() == [float(sum(range(301)))]
+    assert 0 < asked.count("small") < 100
 
 
 # -- where it cannot be had

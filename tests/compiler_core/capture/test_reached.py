@@ -23,6 +23,7 @@ from compiler_core import log
 from compiler_core.capture.reached import NESTED, RAISES
 from compiler_core.config import config
 from distcompile import Tensor, compiler, nn
+from distcompile._dynamo import explain
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +182,9 @@ def test_what_they_reach_in_turn() -> None:
         assert run(x()).tolist() == [7.0, 11.0]
         assert SEEN == ["outside", "captured", "outside", "captured"]
     assert entries(run) == {"inner": 2, "lambda": 1}
+    found = explain(lambda x: outside(inner, x) + 1)(x())
+    assert (found.graph_count, found.graph_break_count, found.op_count) == (3, 2, 4)
+    assert "reached from uncompiled code: inner: 2 compiled, 1 graph breaks" in str(run.explain())
 
 
 @needs_frames

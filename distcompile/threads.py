@@ -6,16 +6,19 @@ NumPy's eager matrix products and oneDNN's convolutions follow OMP_NUM_THREADS a
 
 from __future__ import annotations
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.config import config
 from compiler_core.runtime import pool
 from distcompile.errors import ArgumentError
 
 
+@breaks_graph("the number of threads is asked for")
 def get_num_threads() -> int:
     """The number of threads that compiled code uses."""
     return config.num_threads
 
 
+@breaks_graph("the number of threads is set")
 def set_num_threads(n: int) -> None:
     """Compute with this many threads from now on. Raises ArgumentError for less than one."""
     if not isinstance(n, int) or n < 1:

@@ -8,6 +8,7 @@ does, at once, or when the frame has returned that an `Enter` named. Finishers a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -189,6 +190,8 @@ DIRECT: dict[str, Callable[[Machine, Frame, Any], int | None]] = {
 @asks("LOAD_DEREF")
 def load_deref(machine: Machine, frame: Frame, slot: int) -> Any:
     if is_empty(frame.locals[slot]):
+        with contextlib.suppress(ValueError):
+            machine.semantics.load_cell(frame, slot)  # it may want to know
         raise machine.unbound(frame, slot)
     return machine.semantics.load_cell(frame, slot)
 

@@ -273,4 +273,6 @@ class Contents:
             raise Break(f"the content of a {type(value).__name__} from outside is read")
         if isinstance(value, _DATA) and known is not None and not known.fixed:
             bound = self.guards.bind(value, "value")
-            self.require_once(f"{self.local(known.source)} == {bound}", f"{known.source.text} == {value!r}")
+            local = self.local(known.source)  # what is equal need not be spelled alike: Decimal("1.0") and 1.00
+            code = f"{local} == {bound} and repr({local}) == {repr(value)!r}"
+            self.require_once(code, f"{known.source.text} == {value!r}")

@@ -33,6 +33,7 @@ ENTERED = tuple(
         "distcompile/optim/",
         "distcompile/utils/checkpoint.py",
         "distcompile/ddp/ddp.py",
+        "distcompile/determinism.py",
         "distcompile/parity/case.py",
         "distcompile/func.py",
         "distcompile/library.py",

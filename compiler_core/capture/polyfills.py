@@ -304,6 +304,10 @@ def truth(value: Any, method: Any) -> bool:
     return result
 
 
+def is_instance(value: Any, kind: Any, check: Any) -> bool:
+    return True if type(value) is kind or check(value) else False
+
+
 def truth_of_length(value: Any, method: Any) -> bool:
     return bool(method(value) != 0)
 

@@ -46,6 +46,7 @@ from compiler_core.capture.symbols import (
     symbol,
 )
 from compiler_core.capture.trace import CaptureTrace, Known
+from compiler_core.location import is_ours
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
@@ -189,18 +190,22 @@ class Segment(Contents):
             self._tensor(source, value, fixed)
         elif is_module(value):
             self.visit(value, source.text)
+        elif type(value) is FunctionType:
+            if not fixed or not is_ours(value.__code__.co_filename):
+                self.guard_code(source, value)
         elif fixed:
             return
-        elif type(value) is FunctionType:
-            local = self.local(source)
-            code = self.guards.bind(value.__code__, "code")
-            self.require(f"{local}.__code__ is {code}", f"{source.text} has the same code")
         else:
             kind = self.guards.bind(type(value), "type")
             local = self.local(source)
             self.require(f"type({local}) is {kind}", f"{source.text} is a {type(value).__name__}")
             if type(value) is tuple or isinstance(value, tuple):
                 self.require(f"len({local}) == {len(value)}", f"{source.text} has {len(value)} items")
+
+    def guard_code(self, source: Source, function: FunctionType) -> None:
+        """A function has the code that it has now."""
+        code = self.guards.bind(function.__code__, "code")
+        self.require(f"{self.local(source)}.__code__ is {code}", f"{source.text} has the same code")
 
     def _tensor(self, source: Source, tensor: Tensor, fixed: bool) -> None:
         """A tensor from outside: what the graph depends on is guarded; it is lifted when an op reads it."""

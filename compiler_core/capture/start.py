@@ -124,6 +124,8 @@ def _know(segment: Segment, thing: Any, text: str) -> None:
     """The compiled function itself, or its owner: the very object at every call."""
     if segment.find(thing) is None:
         segment.outside[id(thing)] = Outside(thing, Bound(thing, text), True)
+        if type(thing) is FunctionType:
+            segment.guard_code(Bound(thing, text), thing)
         if is_module(thing):
             segment.visit(thing, text)
 

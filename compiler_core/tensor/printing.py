@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dt
+from compiler_core.breaking import breaks_graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tape import GradNode
 
@@ -41,6 +42,7 @@ _PROFILES: dict[str, dict[str, float]] = {
 }
 
 
+@breaks_graph("it is set how tensors are printed")
 def set_printoptions(
     precision: int | None = None,
     threshold: float | None = None,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, Value, current_trace
@@ -172,6 +173,7 @@ def seed() -> int:
     return default_generator.seed()
 
 
+@breaks_graph("the seed is asked for")
 def initial_seed() -> int:
     """The default generator's seed."""
     return default_generator.initial_seed()

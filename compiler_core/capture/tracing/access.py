@@ -55,7 +55,11 @@ class Access(Base):
 
     def load_cell(self, frame: Frame, slot: int) -> Any:
         cell: CellType = frame.locals[slot]
-        value = cell.cell_contents  # an empty cell raises, as the machine expects
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            self._nothing_in(cell)
+            raise  # as the machine expects
         if type(value) is Lazy:
             cell.cell_contents = value = self.segment.load(value.source, value.value)
             return value
@@ -65,6 +69,13 @@ class Access(Base):
         if (id(cell), "contents") in self.segment.written:
             return self.segment.written[id(cell), "contents"]
         return self.segment.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
+
+    def _nothing_in(self, cell: CellType) -> None:
+        """A cell of a function from outside is empty."""
+        known = self.segment.find(cell)
+        if known is not None:
+            empty = self.segment.guards.bind(CellType(), "empty")
+            self.segment.require_once(f"{self.segment.local(known.source)} == {empty}", f"{known.source.text} is empty")
 
     def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
         cell: CellType = frame.locals[slot]
@@ -171,6 +182,7 @@ class Access(Base):
                 return own[name]
             if found is not _ABSENT and not is_fixed_class(base):  # it may become a property
                 local = self.segment.local(Item(Attribute(Bound(base, base.__name__), "__dict__"), name))
+                self.guard_names(type(found))
                 kind = self.segment.guards.bind(type(found), "type")
                 self.segment.require_once(f"type({local}) is {kind}", f"{base.__name__}.{name} is of the same kind")
             return self.segment.read_attribute(owner, known, own_source(known, name), name, own[name])
@@ -223,7 +235,7 @@ class Access(Base):
             found = self.of_class(base, name, found)
             return self.call(polyfills.cached, (owner, found.attrname, self.part(found, "func")), {})
         if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)):
-            return self.in_slot(owner, known, name)
+            return self.in_slot(owner, known, name, found)
         getter = self.looked_up(type(found), "__get__")
         if isinstance(getter, FunctionType):
             return self.call(getter, (self.of_class(base, name, found), owner, type(owner)), {})
@@ -234,8 +246,13 @@ class Access(Base):
             return value
         return self.segment.load(Attribute(known.source, name), value)  # what a descriptor written in C gives
 
-    def in_slot(self, owner: Any, known: Outside | None, name: str) -> Any:
-        value = getattr(owner, name)
+    def in_slot(self, owner: Any, known: Outside | None, name: str, found: Any) -> Any:
+        try:
+            value = found.__get__(owner, type(owner))
+        except AttributeError:
+            if key_of(owner, name) not in self.segment.written:
+                self._empty_slot(known, name, found)
+            return self._missing_attr(owner, known, name)
         if known is None or name == "__class__":
             return value
         if key_of(owner, name) in self.segment.written:
@@ -244,6 +261,13 @@ class Access(Base):
             return self.segment.load(Attribute(known.source, name), value)
         fixed = known.fixed and (name == "__dict__" or is_frozen(owner))
         return self.segment.load(Attribute(known.source, name), value, fixed=fixed)
+
+    def _empty_slot(self, known: Outside | None, name: str, slot: Any) -> None:
+        """There is nothing in a slot of an object, which may be from outside."""
+        if known is not None and isinstance(slot, MemberDescriptorType):
+            unset, bound = self.segment.guards.bind(is_unset, "unset"), self.segment.guards.bind(slot, "slot")
+            code = f"{unset}({bound}, {self.segment.local(known.source)})"
+            self.segment.require_once(code, f"{known.source.text}.{name} is not set")
 
     def looked_up(self, cls: type, name: str) -> Any:
         """`lookup`, of what is about to be called: a function has a source, so that what its closure holds has one."""
@@ -352,9 +376,12 @@ class Access(Base):
         self.guard_names(type(cls))
         meta, _ = lookup(type(cls), name)
         if meta is not _ABSENT and is_data_descriptor(meta):
-            return (
-                self._described(cls, None, name, meta, type(cls)) if isinstance(meta, property) else getattr(cls, name)
-            )
+            if isinstance(meta, property):
+                return self._described(cls, None, name, meta, type(cls))
+            value = getattr(cls, name)
+            if (isinstance(value, str) or value is None) and not is_fixed_class(cls):  # __name__, __doc__ ...
+                return self.segment.load(Attribute(Bound(cls, cls.__name__), name), value)
+            return value
         found, base = lookup(cls, name)
         if found is _ABSENT:
             if isinstance(meta, FunctionType):
@@ -404,6 +431,15 @@ def lookup(cls: type, name: str) -> tuple[Any, type]:
         if name in base.__dict__:
             return base.__dict__[name], base
     return _ABSENT, cls
+
+
+def is_unset(slot: Any, owner: Any) -> bool:
+    """Whether an object has nothing in a slot."""
+    try:
+        slot.__get__(owner, type(owner))
+    except AttributeError:
+        return True
+    return False
 
 
 def is_data_descriptor(found: Any) -> bool:

@@ -14,6 +14,7 @@ import inspect
 import itertools
 import sys
 import weakref
+from abc import ABCMeta
 from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
@@ -93,17 +94,24 @@ def _delattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 def _isinstance(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     owner, kinds = args
-    if not isinstance(kinds, tuple):
-        check = semantics.method_of(kinds, "__instancecheck__")
-        known = ("abc", "enum", "typing", "collections.abc")
-        if check is not None and type(kinds).__module__ not in known and not is_frozen(check):
-            return semantics.native(isinstance, owner, kinds)
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        check = semantics.method_of(kind, "__instancecheck__")
+        if type(kind) is ABCMeta:
+            bind, answer = semantics.segment.guards.bind, issubclass(type(owner), kind)
+            code = f"{bind(issubclass, 'issubclass')}({bind(type(owner), 'type')}, {bind(kind, 'kind')}) is {answer}"
+            does = "derives from" if answer else "does not derive from"
+            semantics.segment.require_once(code, f"{type(owner).__name__} {does} {kind.__name__}")
+        elif check is not None and is_of_program(check) and type(kind).__module__ not in ("enum", "typing", "abc"):
+            if kinds is not kind:
+                raise Break("isinstance() is told by code of the program's")
+            return semantics.call(polyfills.is_instance, (owner, kind, MethodType(check, kind)), {})
     return isinstance(owner, kinds)
 
 
-def is_frozen(function: Any) -> bool:
-    """Whether a function of the modules that CPython itself is started with."""
-    return bool(function.__code__.co_filename.startswith("<frozen"))
+def is_of_program(function: Any) -> bool:
+    """Whether a function is not ours, nor of the modules that CPython itself is started with."""
+    file = function.__code__.co_filename
+    return not is_ours(file) and not file.startswith("<frozen")
 
 
 def _iter(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
@@ -129,6 +137,7 @@ def _next(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _callable(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    semantics.guard_names(type(args[0]))
     return callable(*args)
 
 

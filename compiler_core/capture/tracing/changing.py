@@ -90,6 +90,6 @@ class Changing(Access):
         elif own is not None and not isinstance(lookup(type(owner), name)[0], SLOTS):
             self.segment.absent(known, name)
         else:
-            self.in_slot(owner, known, name)
+            self.in_slot(owner, known, name, lookup(type(owner), name)[0])
         function(owner, name)
         self.segment.change_attribute(owner, name, DELETED, function, name)

@@ -52,12 +52,20 @@ class TracingSemantics(Changing, Calls):
     def import_name(self, frame: Frame, name: str, fromlist: Any, level: int) -> Any:
         package = frame.globals.get("__package__") or ""
         full = name if not level else ".".join(p for p in (package.rsplit(".", level - 1)[0], name) if p)
+        for part in {full, full.partition(".")[0]} & set(sys.modules):
+            self._guard_module(part)
         if full not in sys.modules:
             if not is_ours(getattr(sys.modules.get(full.partition(".")[0]), "__file__", None) or ""):
                 raise Break(f"the module {full!r} is imported for the first time")
             with use_trace(None):  # one of ours: nothing that the program sees is changed by it
                 importlib.import_module(full)
         return self._native.import_name(frame, name, fromlist, level)
+
+    def _guard_module(self, name: str) -> None:
+        """What `import` gives must be the same; of what is not the program's that is for granted."""
+        if not is_ours(getattr(sys.modules[name], "__file__", None) or "") and name not in sys.stdlib_module_names:
+            modules, module = (self.segment.guards.bind(thing, "module") for thing in (sys.modules, sys.modules[name]))
+            self.segment.require_once(f"{modules}[{name!r}] is {module}", f"the module {name} is the same")
 
     def import_from(self, module: Any, name: str) -> Any:
         if name in vars(module):

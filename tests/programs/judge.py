@@ -1,11 +1,14 @@
 """What torch makes of the programs, written to torch_table.json: `python -m tests.programs.judge` (torch installed).
 
 Out: for each program "one graph" (torch.compile(fullgraph=True) captures everything that it compiles), or why not; and
-"wrong: ..." where torch.compile's results are not those of torch eager.
+"wrong: ..." where torch.compile's results are not those of torch eager. torch_table_of.json: which text of the program
+and which torch that was found of, so that only what has changed needs to be judged again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import sys
 import warnings
@@ -15,11 +18,18 @@ from typing import Any
 from tests.programs.harness import Entry, Program, difference, everything, run
 
 TABLE = Path(__file__).parent / "torch_table.json"
+TABLE_OF = TABLE.with_name("torch_table_of.json")
 
 
-def table() -> dict[str, str]:
+def table(path: Path = TABLE) -> dict[str, str]:
     """The committed judgement."""
-    return json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def judged(entry: Entry, torch: Any) -> str:
+    """What a judgement depends on, in short: the program's text and the version of torch."""
+    text = f"{torch.__version__.partition('+')[0]}\n{inspect.getsource(entry.run)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Watched:
@@ -81,17 +91,20 @@ def main() -> None:
     import torch
 
     warnings.simplefilter("ignore")
-    known = table() if "--all" not in sys.argv else {}
+    known, known_of = (table(), table(TABLE_OF)) if "--all" not in sys.argv else ({}, {})
     programs: dict[str, Entry] = everything()
+    of = {name: judged(entry, torch) for name, entry in programs.items()}
     found = {}
     for name, entry in programs.items():
-        found[name] = known.get(name) or judgement(entry, torch)
-        if name not in known:
+        is_known = name in known and of[name] == known_of.get(name)
+        found[name] = known[name] if is_known else judgement(entry, torch)
+        if not is_known:
             print(f"{name}: {found[name]}", flush=True)
-    TABLE.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+    for path, words in ((TABLE, found), (TABLE_OF, of)):
+        path.write_text(json.dumps(words, indent=0, sort_keys=True) + "\n")
     print(f"{sum(v.startswith('one graph') for v in found.values())} of {len(found)} in one graph")
 
 
 if __name__ == "__main__":
     main()
-__all__ = ["Program", "judgement", "plain_call", "table"]
+__all__ = ["TABLE_OF", "Program", "judged", "judgement", "plain_call", "table"]

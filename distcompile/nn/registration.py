@@ -10,7 +10,7 @@ Names, messages and the order of iteration are torch's: state dict keys and para
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from compiler_core.breaking import breaks_graph
 from compiler_core.ops.registry import current_trace
@@ -26,6 +26,8 @@ from distcompile.nn.versions import Registry, Stamp, TreeVersion
 
 if TYPE_CHECKING:
     from distcompile.nn.module import Module
+
+Found = TypeVar("Found")
 
 _MISSING = object()
 _PLAIN = (bool, int, float, str, type(None))
@@ -285,7 +287,9 @@ class Registration:
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """(path, module) of the whole tree, parents before children; a shared module once unless told otherwise."""
-        memo = set() if memo is None else memo
+        return _walked(self._walk(set() if memo is None else memo, prefix, remove_duplicate))
+
+    def _walk(self, memo: set[Module], prefix: str, remove_duplicate: bool) -> Iterator[tuple[str, Module]]:
         here = cast("Module", self)
         if here in memo:
             return
@@ -317,33 +321,35 @@ class Registration:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """(path, parameter) in registration order; a tied one once, under its first path, unless told otherwise."""
-        return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
+        return _walked(self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """(path, buffer) in registration order."""
-        return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
+        return _walked(self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, child) of the immediate children, each module once."""
-        seen: set[int] = set()
-        for name, child in self._modules.items():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                yield name, child
+        found = {id(child): (name, child) for name, child in reversed(self._modules.items()) if child is not None}
+        return iter(list(reversed(found.values())))
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+        return _walked(parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+        return _walked(buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def children(self) -> Iterator[Module]:
-        return (child for _, child in self.named_children())
+        return _walked(child for _, child in self.named_children())
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
+        return _walked(module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
+
+
+def _walked(steps: Iterator[Found]) -> Iterator[Found]:
+    """`steps`; while tracing all at once, so that a graph that breaks in a loop goes on in a list, not in the walk."""
+    return steps if current_trace() is None else iter(list(steps))
 
 
 def _equal(a: Any, b: Any) -> bool:

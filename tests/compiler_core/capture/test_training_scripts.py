@@ -89,3 +89,21 @@ def test_data_that_a_graph_cannot_take_is_an_exception_of_the_program(backend: s
         return [seen, w.grad.tolist(), *told, torch.rand(1).item() if not bad_first else 0]
 
     assert run(torch.compile(step, backend=backend)) == run(step)
+
+
+def test_a_loop_over_parameters_that_breaks_is_compiled_once_a_shape() -> None:
+    """A norm logged for each parameter: not once for each place of the walk over the tree of modules."""
+    net = torch.nn.Sequential(*[torch.nn.Linear(2, 2) for _ in range(6)])
+    norms: list[tuple[str, float]] = []
+
+    @torch.compile(backend="eager")
+    def log() -> float:
+        for name, p in net.named_parameters():
+            norms.append((name, p.detach().norm().item()))
+        return sum(p.detach().sum().item() for p in net.parameters())
+
+    for _ in range(2):
+        total = log()
+    assert norms == 2 * [(name, p.norm().item()) for name, p in net.named_parameters()]
+    assert total == sum(p.sum().item() for p in net.parameters())
+    assert len(log.explain().entries) < 20  # 80 if the walk itself is resumed

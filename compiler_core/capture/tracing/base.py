@@ -157,7 +157,8 @@ def drives_program(value: Any, depth: int = 0) -> bool:
     if isinstance(vars(kind).get("__next__"), FunctionType):
         return True
     parts = gc.get_referents(value)
-    parts += [item for part in parts if type(part) is tuple for item in part]
+    # zip_longest's own tuple has empty places, which nothing but the collector may pass over
+    parts += [item for part in parts if type(part) is tuple for item in gc.get_referents(part)]
     return any(drives_program(part, depth + 1) for part in parts)
 
 

@@ -32,8 +32,9 @@ from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.linking import link_backward, link_segments, pieces_to_run
-from compiler_core.aot.needs import Needs, needs_of
+from compiler_core.aot.needs import Needs, merges, needs_of
 from compiler_core.aot.partition import Partition, partition
+from compiler_core.aot.pruning import only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
 from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
@@ -120,13 +121,13 @@ def cut_again(
     return link_segments(joint, parts, plan, pieces, executables)
 
 
-def compile_pruned(joint: Joint, parts: Partition, backend: Backend, graph: Graph, gradients: Sequence[int]) -> Cut:
-    """What is left of the backward when only some cotangents come: `graph`, which makes these gradients."""
+def compile_pruned(joint: Joint, parts: Partition, backend: Backend, graph: Graph, outputs: Sequence[int]) -> Cut:
+    """What is left of the backward when only some cotangents come: `graph`, which makes these of its outputs."""
     record_graph(joint.graph.name, "plan", graph, part="pruned", artefact="aot")
-    outputs = tuple(gradients)
-    executables = run_backend(backend, [graph], graph.name)
-    pieces = [Piece(graph, outputs, 0, (0,))]
-    return link_segments(joint, parts, LocalPlan((Segment(graph, outputs),)), pieces, executables, outputs)
+    plan, rest = LocalPlan((Segment(only_read(graph), tuple(outputs)),)), replace(parts, backward=graph)
+    pieces = pieces_to_run(joint, rest, plan)
+    executables = run_backend(backend, [piece.graph for piece in pieces], graph.name)
+    return link_segments(joint, rest, plan, pieces, executables, [k for k in outputs if k < len(joint.gradients)])
 
 
 def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codegen") -> Executable:
@@ -162,6 +163,8 @@ def differentiate(graph: Graph, request: Request) -> tuple[Joint, Needs]:
     with timed(graph.name, "joint"):
         joint = make_joint(graph, request.wanted, results=request.results)
         needs = needs_of(joint, graph, request.results)
+        if len(joint.tangents) > 1 and merges(request.graph):
+            needs = exact_needs(request).of(joint.tangents)
     record_graph(graph.name, "joint", joint.graph, artefact="aot")
     return replace(joint, graph=simplify_joint(joint.graph)), needs
 

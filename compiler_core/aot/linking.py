@@ -14,9 +14,9 @@ from functools import partial
 from compiler_core.aot.cutting import Piece, Stages, pieces_of
 from compiler_core.aot.halt import Halt, halts_of
 from compiler_core.aot.joint import Joint
-from compiler_core.aot.needs import Flow, Needs, tangents_behind
+from compiler_core.aot.needs import Flow, Needs, arrivals_of, tangents_behind
 from compiler_core.aot.partition import ARRIVING, Partition
-from compiler_core.aot.pruning import Pruned, prune
+from compiler_core.aot.pruning import Pruned, only_read, prune
 from compiler_core.aot.strategy import GradientPlan
 from compiler_core.aot.wrapper import SCALE, CompiledBackward, Cut, Step
 from compiler_core.backend import Executable
@@ -43,15 +43,15 @@ def link_backward(
     here, on_tape = Flow(parts.backward, parts.backward.outputs, tangents_behind(joint)).needed, dict(needs.inputs)
 
     def prune_to(came: int) -> Pruned | None:
-        kept = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
-        graph = prune(parts.backward, tangents, came, kept)
+        absent = [node for node, mask in zip(arrivals_of(parts.backward), tangents_behind(joint)) if not mask & came]
+        wanted = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
+        kept = range(len(parts.backward.outputs)) if joint.stops else wanted  # Python reads by place
+        graph = prune(parts.backward, absent, kept)
         if graph is None:
             return None
-        names = [node.name for node in (*_saved(parts), *read)]
-        reads = {node.name for node in graph.inputs}
-        return Pruned(
-            frozenset(k for k, name in enumerate(names) if name in reads), partial(compile_pruned, graph, kept)
-        )
+        reads = {node.name for node in only_read(graph).inputs}
+        places = (k for k, node in enumerate((*_saved(parts), *read)) if node.name in reads)
+        return Pruned(frozenset(places), partial(compile_pruned, graph, kept))
 
     return CompiledBackward(
         cut,

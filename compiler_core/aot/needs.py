@@ -18,6 +18,7 @@ from compiler_core.aot.partition import ARRIVING
 from compiler_core.aot.recompute import needed_for
 from compiler_core.aot.stops import Stop
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.graph.passes.cse import call_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,20 @@ class Needs:
         """Whether the backward of any of these outputs reads this result, or memory that it shares."""
         mask = dict(self.results).get(result, 0)
         return any(mask >> t & 1 for t, output in enumerate(self.tangents) if output in outputs)
+
+    def of(self, tangents: Sequence[int]) -> Needs:
+        """The same by the numbers of these tangents, which may be fewer."""
+        place = {output: t for t, output in enumerate(tangents)}
+        bits = [(t, place[output]) for t, output in enumerate(self.tangents) if output in place]
+
+        def moved(mask: int) -> int:
+            return sum(1 << new for old, new in bits if mask >> old & 1)
+
+        together = [0] * len(tangents)
+        for old, new in bits:
+            together[new] = moved(self.together[old])
+        inputs, results = ([(i, moved(mask)) for i, mask in table] for table in (self.inputs, self.results))
+        return Needs(tuple(together), tuple(inputs), tuple(results), tuple(tangents))
 
     def met_by(self, came: int) -> int:
         """The tangents that cannot come once those of `came` have freed what they need."""
@@ -75,6 +90,18 @@ def needs_of(joint: Joint, forward: Graph, results: int) -> Needs:
         tuple((i, memory[node]) for i, node in outputs if memory[node] and not isinstance(node, Placeholder)),
         joint.tangents,
     )
+
+
+def merges(graph: Graph) -> bool:
+    """Whether simplifying makes one of several computations of a captured graph: their values count apart on a tape."""
+    seen: dict[tuple[object, ...], Call] = {}
+    first: dict[Node, Node] = {}  # the first of equal calls
+    for call in graph.calls:
+        key = call_key(call.changed(call.name, tuple(first.get(arg, arg) for arg in call.args)))
+        same = first[call] = seen.setdefault(key, call)
+        if same is not call and call.args and call.op.alias is None:
+            return True
+    return False
 
 
 def tangents_behind(joint: Joint) -> list[int]:

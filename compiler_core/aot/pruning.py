@@ -1,7 +1,7 @@
 """The backward of some of a call's outputs: what no cotangent that came can reach is not computed.
 
-In: a backward graph (of the partition) and the tangents that come. Out: the graph of the gradients that these reach,
-with the placeholders that it still reads; None where nothing would be saved. `Pruned` compiles it when it first runs.
+In: a backward graph (of the partition) and the arrivals that do not come. Out: the graph of the outputs that are wanted
+of it; None where nothing would be saved. `Pruned` compiles it when it first runs.
 Method: a tangent that does not come is zero; so is what is zero where these operands are (`VANISHES`). Where zero meets
 what is not, a constant takes its place, which simplifying folds away. So an infinity that is on no path from the
 tangents that came makes no NaN, as on the tape: there zeros never meet it.
@@ -53,15 +53,19 @@ class Pruned:
         return self._cut
 
 
-def prune(backward: Graph, tangents: Sequence[Placeholder], came: int, kept: Sequence[int]) -> Graph | None:
-    """`backward` where only the tangents of mask `came` come. kept: the outputs that it shall have."""
-    zero: set[Node] = {node for t, node in enumerate(tangents) if not came >> t & 1}
+def prune(backward: Graph, absent: Sequence[Placeholder], kept: Sequence[int]) -> Graph | None:
+    """`backward` where none of `absent` comes. kept: the outputs that it shall have."""
+    zero: set[Node] = set(absent)
     for call in backward.calls:
         if _vanishes(call, zero):
             zero.add(call)
     if all(is_free(node) for node in zero if isinstance(node, Call)):
         return None
-    graph = _without(backward, zero, kept)
+    return _without(backward, zero, kept)
+
+
+def only_read(graph: Graph) -> Graph:
+    """`graph` with those of its placeholders that it reads."""
     used = needed_for(graph, graph.outputs)
     nodes = tuple(node for node in graph.nodes if not isinstance(node, Placeholder) or node in used)
     return Graph(graph.name, nodes, graph.outputs)

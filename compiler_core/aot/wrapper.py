@@ -174,7 +174,7 @@ class CompiledBackward:
 
     def for_tangents(self, came: int) -> Pruned | None:
         """What runs if these tangents come, and no others; None: the whole backward."""
-        if came + 1 == 1 << len(self.tangents) or self.stops or not self.is_local:
+        if came + 1 == 1 << len(self.tangents) or not self.is_local:
             return None
         if came not in self.pruned:
             self.pruned[came] = self.prune(came)
@@ -348,7 +348,6 @@ class BackwardCall:
             places = self.backward.places_for(left)
             if places is not None:
                 self.values = [v if k in places else EMPTY for k, v in enumerate(self.values)]
-                self.inputs = None
         return bool(left)
 
     def _check_versions(self, came: int) -> None:

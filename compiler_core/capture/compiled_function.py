@@ -29,8 +29,9 @@ from compiler_core.capture.points import Point
 from compiler_core.capture.reached import Reached, UncompiledSemantics
 from compiler_core.capture.start import key_of_frames
 from compiler_core.errors import GraphBreak, RecompileLimitError
+from compiler_core.graph.passes.dce import Dce
 from compiler_core.ops.registry import current_trace
-from compiler_core.pipeline import Request, compile_captured, simplify
+from compiler_core.pipeline import Request, compile_captured
 
 
 class CompiledFunction:
@@ -156,7 +157,7 @@ class State:
         if not captured.graph.outputs and not captured.draws:
             return PlainEntry(captured, strategy)
         if isinstance(backend, InterpreterBackend) and backend.name == "eager":
-            return TapeEntry(captured, simplify(captured.graph), strategy)
+            return TapeEntry(captured, Dce().apply(captured.graph), strategy)
         request = Request(
             captured.graph,
             wanted,

@@ -26,20 +26,21 @@ from compiler_core.aot.boundary import (
     sources_of,
 )
 from compiler_core.aot.custom_gradient import rule_groups, rule_on_tape
+from compiler_core.aot.tensor_hooks import TensorHooks
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.registry import Array, Value
 from compiler_core.tensor.autograd import attach_node
 from compiler_core.tensor.grad_mode import enable_grad
-from compiler_core.tensor.tape import Edge, FunctionNode
+from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, HookHandle
 from compiler_core.tensor.tensor import Tensor
 
 
 class TapeGraph:
-    """A captured graph, to be run on Tensors."""
+    """A captured graph, to be run on Tensors. has_hooks: the hooks of a call are there when it is run."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, *, has_hooks: bool) -> None:
+        self.graph, self.has_hooks = graph, has_hooks
         self.groups, self.rules = boundary_groups(graph.calls), rule_groups(graph.calls)
 
     def run(self, values: Sequence[Value], hooks: Sequence[Hook]) -> list[Value]:
@@ -53,6 +54,9 @@ class TapeGraph:
             return rule_on_tape(self.rules[call], values)
         if call not in self.groups:
             return None
+        hook = hooks[call.attrs["boundary"]] if self.has_hooks else None
+        if isinstance(hook, TensorHooks) and _observe(values[call.args[0]], hook):
+            return {call: values[call.args[0]]}
         return _cross(self.groups[call], partial(_call_hook, hooks, call.attrs["boundary"]), values)
 
 
@@ -60,7 +64,7 @@ class Replay:
     """See the head of this file. wanted: the inputs that take gradients. tangents: the outputs that have cotangents."""
 
     def __init__(self, graph: Graph, wanted: Sequence[int], tangents: Sequence[int]) -> None:
-        self.tape, self.wanted, self.tangents = TapeGraph(graph), wanted, tangents
+        self.tape, self.wanted, self.tangents = TapeGraph(graph, has_hooks=True), wanted, tangents
 
     def __call__(
         self, inputs: Sequence[Array], edges: Sequence[Edge], hooks: Sequence[Hook]
@@ -82,6 +86,15 @@ def own_hooks(graph: Graph) -> dict[int, int]:
         if isinstance(node, Call) and node.op is GRADIENT_BOUNDARY and node.attrs["width"] == 1:
             found[place] = node.attrs["boundary"]
     return found
+
+
+def _observe(value: Value, hooks: TensorHooks) -> bool:
+    """Put `hooks` on the tensor itself, as eager does: gradients of gradients reach it by other ways, too."""
+    node = value._edge() if isinstance(value, Tensor) else None
+    if not isinstance(node, GradNode):
+        return False
+    HookHandle(node.add_hooks(), lambda grad: (hooks(grad) or (None,))[0])
+    return True
 
 
 def as_tensor(value: Value) -> Tensor:

@@ -203,7 +203,7 @@ class TapeEntry:
         self.bound = bound_cells(captured)
         self.rewritten = {target.cell.root for target in captured.written}
         self.copied = {i for i, node in enumerate(captured.graph.outputs) if memory_of(node) in captured.copied}
-        self.tape, self.own_hooks = TapeGraph(graph), own_hooks(graph)
+        self.tape, self.own_hooks = TapeGraph(graph, has_hooks=False), own_hooks(graph)
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""

@@ -58,6 +58,8 @@ def run_again(
 
 def _hand_over(output: OutputNode, edge: Edge) -> Edge:
     """Have what observes `output` observe `edge`, which is the same tensor in the call that was computed again."""
+    if isinstance(edge, GradNode) and not output.is_observed:  # somebody asked for it, that is all
+        return edge
     if not isinstance(edge, GradNode) or edge.is_observed:
         raise AutogradError(
             "the gradient of an output of a compiled call, which the call uses too, is not known outside of it",

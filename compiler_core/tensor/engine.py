@@ -186,14 +186,19 @@ class Backward:
         return self._is_awaited(edge) if isinstance(edge, GradNode) else edge in self.pending
 
     def _arrived(self, node: GradNode, grad: Value) -> Value:
-        """The gradient of a node's output is complete: hooks, retain_grad, and whoever asked for it."""
+        """The gradient of a node's output is complete: hooks, retain_grad, and whoever asked for it.
+
+        As torch has it, who asked for it gets what came to the hooks, if gradients are needed behind the node, else
+        what they made of it.
+        """
+        came = grad
         if node.hooks:
             grad = self._run_hooks(node.hooks, grad)
         tensor = None if node.retained is None else node.retained()
         if tensor is not None:
             tensor._accumulate_grad(grad, self.create_graph)
         if self.wanted is not None and node in self.wanted:
-            self.captured[node] = grad
+            self.captured[node] = came if node in self.active else grad
         return grad
 
     def _finish_leaf(self, leaf: Tensor, grad: Any) -> None:

@@ -62,9 +62,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
     if (inner := _of_call(edge)) is not None:
         return HookHandle(inner.hooks, hook)
     if isinstance(edge, GradNode):
-        if edge.hooks is None:
-            edge.hooks = {}
-        return HookHandle(edge.hooks, hook)
+        return HookHandle(edge.add_hooks(), hook)
     return HookHandle(self._leaf_hooks().grad, hook)
 
 

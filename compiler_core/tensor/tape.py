@@ -156,6 +156,12 @@ class GradNode:
         """Whether there is a hook on its gradient, or a tensor that retains it."""
         return bool(self.hooks) or (self.retained is not None and self.retained() is not None)
 
+    def add_hooks(self) -> dict[int, Callable[[Tensor], Tensor | None]]:
+        """The table of its hooks, made if there was none."""
+        if self.hooks is None:
+            self.hooks = {}
+        return self.hooks
+
     def name(self) -> str:
         """The name torch would give it, e.g. MulBackward0."""
         return type(self).__name__

@@ -427,3 +427,114 @@ def a_result_changed_that_is_equal_to_a_needed_one(T: Any, wrap: Wrap) -> Any:
     y.mul_(2)
     (y.sum() + s.sum()).backward()
     return grads(x)
+
+
+# ---- parts and gradients of gradients, in company
+
+
+@program
+def losses_that_compute_the_same_apart(T: Any, wrap: Wrap) -> Any:
+    x, _ = leaves(T)
+    layer = T.nn.Linear(2, 2).double()
+    layer.weight.data = T.eye(2, dtype=T.float64)
+    layer.bias.data = T.ones(2, dtype=T.float64)
+    a, b = wrap(lambda x: (layer(x).pow(2).sum(), layer(x).exp().sum()))(x)
+    a.backward()
+    b.backward()
+    return grads(x, layer.weight, layer.bias)
+
+
+@program
+def parts_with_hooks_inside(T: Any, wrap: Wrap) -> Any:
+    (x, y), z = leaves(T), numbers(T, 0.0, 4.0)
+    seen: list[str] = []
+
+    def hooked(x: Any, y: Any, z: Any) -> Any:
+        h, k = x.exp(), y * z
+        h.register_hook(lambda g: seen.append("h") or 2 * g)
+        k.register_hook(lambda g: seen.append("k") or 3 * g)
+        return (h * k).sum(), z.log().sum(), (y * h.detach()).sum()
+
+    a, _, c = wrap(hooked)(x, y, z)
+    c.backward()
+    seen.extend(map(str, grads(x, y, z)))
+    a.backward()
+    return len(seen), seen[-2:], grads(x, y, z)
+
+
+@program
+def parts_of_one_module_each(T: Any, wrap: Wrap) -> Any:
+    layers = [T.nn.Linear(2, 2).double() for _ in range(4)]
+    seen: list[Any] = []
+    for k, layer in enumerate(layers):
+        layer.weight.data = T.eye(2, dtype=T.float64) + k
+        layer.bias.data = T.ones(2, dtype=T.float64)
+        layer.weight.register_hook(lambda g, k=k: seen.append(k) or g * 2)
+    losses = wrap(lambda x: [layer(x).tanh().pow(2).mean() for layer in layers])(T.ones(1, 2, dtype=T.float64))
+    for k in (2, 0, 3, 1):
+        losses[k].backward()
+        seen.append(grads(*(layer.bias for layer in layers)))
+    return seen
+
+
+@program
+def a_part_differentiated_again_after_another(T: Any, wrap: Wrap) -> Any:
+    x, y = leaves(T)
+    a, b = wrap(lambda x, y: (x.exp().sum(), y.sin().sum()))(x, y)
+    a.backward()
+    (g,) = T.autograd.grad(b, y, create_graph=True)
+    g.sum().backward()
+    return grads(x, y)
+
+
+@program
+def a_gradient_differentiated_behind_a_hook(T: Any, wrap: Wrap) -> Any:
+    x, _ = leaves(T)
+
+    def hooked(x: Any) -> Any:
+        h = x.exp()
+        h.register_hook(lambda g: g * 2)
+        return (h * h).sum()
+
+    (g,) = T.autograd.grad(wrap(hooked)(x), x, create_graph=True)
+    g.sum().backward()
+    return g.tolist(), grads(x)
+
+
+@program
+def the_gradient_of_a_hooked_output(T: Any, wrap: Wrap) -> Any:
+    x, _ = leaves(T)
+
+    def hooked(x: Any) -> Any:
+        h = x.exp()
+        h.register_hook(lambda g: g * 2)
+        return (h * h).sum(), h
+
+    seen = []
+    for behind in (True, False):
+        loss, h = wrap(hooked)(x)
+        seen.append([g.tolist() for g in T.autograd.grad(loss, [h, x] if behind else [h])])
+    return seen
+
+
+@program
+def a_batch_norm_differentiated_twice(T: Any, wrap: Wrap) -> Any:
+    norm, x = T.nn.BatchNorm1d(2).double(), T.tensor([[0.5, 1.5], [0.1, 0.2]], dtype=T.float64, requires_grad=True)
+    compiled = wrap(lambda x: norm(x.exp()).pow(3).sum())
+    for _ in range(2):
+        (g,) = T.autograd.grad(compiled(x), x, create_graph=True)
+        g.pow(2).sum().backward()
+    return [round(v, 9) for row in x.grad.tolist() for v in row], norm.running_mean.tolist()
+
+
+@program
+def other_sizes_differentiated_twice_and_in_parts(T: Any, wrap: Wrap) -> Any:
+    compiled, seen = wrap(lambda x, y: ((x.sin() * x.shape[0]).sum(), (y * y.exp()).sum(0).sum())), []
+    for n in (2, 3, 4):
+        x, y = (T.linspace(0, 1, n, dtype=T.float64).requires_grad_() for _ in range(2))
+        a, b = compiled(x, y)
+        b.backward()
+        (g,) = T.autograd.grad(a, x, create_graph=True)
+        g.sum().backward()
+        seen.append(grads(x, y))
+    return seen

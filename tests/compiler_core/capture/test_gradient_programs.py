@@ -8,11 +8,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import gradient_programs_more
 import pytest
 from gradient_programs import PROGRAMS, Program, Wrap
 
 import distcompile
 from compiler_core.errors import AutogradError
+
+assert gradient_programs_more  # its programs are in the table, too
 
 # backend "eager" returns a copy of a view of what it made, and its hooks stand behind tensors, not on them
 OTHERWISE_OP_BY_OP = (

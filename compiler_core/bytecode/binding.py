@@ -12,11 +12,12 @@ from typing import Any
 
 from compiler_core.bytecode.frame import UNSET, Frame
 from compiler_core.bytecode.instructions import variable_names
+from compiler_core.bytecode.kept import table, watch
 
 VARARGS, VARKEYWORDS = 4, 8
 EMPTY = (lambda: None).__code__
 NOT_A_BODY = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines
-counts: dict[int, tuple[CodeType, int]] = {}
+counts: dict[int, int] = table()  # of variables
 
 
 def make_frame(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
@@ -24,12 +25,12 @@ def make_frame(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     code = function.__code__
     known = counts.get(id(code))
     if known is None:
-        known = counts[id(code)] = (code, len(variable_names(code)))
+        known = counts[watch(code)] = len(variable_names(code))
     if not kwargs and len(args) == code.co_argcount and not code.co_kwonlyargcount and not code.co_flags & 12:
-        variables = list(args) + [UNSET] * (known[1] - len(args))
+        variables = list(args) + [UNSET] * (known - len(args))
     else:
-        variables = bind(function, code, args, kwargs) + [UNSET] * known[1]
-        del variables[known[1] :]
+        variables = bind(function, code, args, kwargs) + [UNSET] * known
+        del variables[known:]
     builtins = function.__builtins__
     return Frame(code, function.__globals__, builtins, variables, function=function)
 

@@ -193,7 +193,7 @@ class NativeSemantics:
                 return answer
         if self.machine is None or not self.machine.frames:
             return function(*args, **kwargs)
-        return reflection.call_from(self.machine.frames[-1], function, args, kwargs)
+        return reflection.call_from(self.machine.frames, function, args, kwargs)
 
     def call_special(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What would look at the caller's frame, or advances an interpreted generator; else MISSING."""

@@ -1,12 +1,13 @@
 """A code object as the machine runs it: for each instruction a handler with its argument ready.
 
-In: a code object. Out: `program_of(code)`, made once for each (both are kept). `steps[index]` is (handler, argument),
-made when the instruction runs for the first time.
+In: a code object. Out: `program_of(code)`, made once for each, and kept as long as it lives. `steps[index]` is
+(handler, argument), made when the instruction runs for the first time.
 """
 
 from __future__ import annotations
 
 import dis
+import weakref
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode import more_requests  # noqa: F401
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.instructions import Handler, Instruction, decode
+from compiler_core.bytecode.kept import table, watch
 from compiler_core.bytecode.moves import MOVES, nothing, refuse
 from compiler_core.bytecode.moves import Handler as Run
 from compiler_core.bytecode.requests import DIRECT, REQUESTS, Request, ask, drop, push_callable
@@ -36,21 +38,29 @@ if TYPE_CHECKING:
 Step = tuple[Run, Any]
 OPERATORS = [symbol for _, symbol in getattr(dis, "_nb_ops")]  # noqa: B009
 UNARY = {"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}
+LOOKS_AT_FRAMES = "a function that looks at frames"
 FRAME_READERS = {"_getframe", "_getframemodulename", "currentframe"}
 
 
 class Program:
     """steps: see above. handlers: of exceptions, in the table's order."""
 
-    __slots__ = ("code", "handlers", "instructions", "refused", "steps")
+    __slots__ = ("handlers", "instructions", "of", "refused", "steps")
 
     def __init__(self, code: CodeType) -> None:
         decoded = decode(code)
-        self.code = code
+        self.of = weakref.ref(code)
         self.refused: str | None = None  # not known yet
         self.instructions: tuple[Instruction, ...] = decoded.instructions
         self.handlers: tuple[Handler, ...] = decoded.handlers
         self.steps: list[Step] = [(first_time, index) for index in range(len(self.instructions))]
+
+    @property
+    def code(self) -> CodeType:
+        """Whose program it is: somebody who runs it has it."""
+        code = self.of()
+        assert code is not None
+        return code
 
     def handler_of(self, index: int) -> Handler | None:
         """Where an exception at that instruction is handled."""
@@ -77,7 +87,7 @@ class Program:
         if self.code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             return ASYNC
         if FRAME_READERS & set(self.code.co_names):
-            return "a function that looks at frames"
+            return LOOKS_AT_FRAMES
         return next(filter(None, map(unsupported, self.instructions)), "")
 
 
@@ -89,14 +99,13 @@ def unsupported(instruction: Instruction) -> str:
     return UNSUPPORTED.get(name, "")
 
 
-programs: dict[int, Program] = {}
+programs: dict[int, Program] = table()
 
 
 def program_of(code: CodeType) -> Program:
-    """Keyed by identity: equal codes may come from different files."""
     found = programs.get(id(code))
     if found is None:
-        found = programs[id(code)] = Program(code)
+        found = programs[watch(code)] = Program(code)
     return found
 
 

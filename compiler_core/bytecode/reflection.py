@@ -1,7 +1,7 @@
 """Functions that look at their caller's frame, answered from an interpreted frame.
 
 In: the frames, the call's arguments. Out: `READERS[function](frames, args, kwargs)`: the call's result, or
-NotImplemented where it does not look at the frame. Raises: Break for those that need a real frame.
+NotImplemented where it does not look at the frame. `call_from`: a call that finds real frames above it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import __future__
 
 import builtins
 import functools
-import inspect
 import operator
 import sys
 from collections.abc import Callable
@@ -18,9 +17,9 @@ from typing import Any
 
 from compiler_core.bytecode.frame import UNSET, Frame
 from compiler_core.bytecode.instructions import line_of, variable_names
+from compiler_core.bytecode.kept import table, watch
 from compiler_core.bytecode.program import program_of
-from compiler_core.bytecode.semantics import Break
-from compiler_core.bytecode.traceback import stubs
+from compiler_core.bytecode.traceback import CALLER, is_hidden
 
 FUTURES = functools.reduce(operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names))
 
@@ -36,7 +35,7 @@ def variables(frame: Frame) -> dict[str, Any]:
         return frame.namespace
     values = {}
     for name, value in zip(variable_names(frame.code), frame.locals):
-        if isinstance(value, CellType) and (name in frame.code.co_cellvars or name in frame.code.co_freevars):
+        if type(value) is CellType and (name in frame.code.co_cellvars or name in frame.code.co_freevars):
             try:
                 value = value.cell_contents
             except ValueError:
@@ -85,18 +84,6 @@ def contents(cell: CellType) -> Any:
         return UNSET
 
 
-def needs_frame(frames: list[Frame], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise Break("a function that looks at its caller's frame")
-
-
-def module_of_caller(frames: list[Frame], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """sys._getframemodulename(depth), of frames of the machine's."""
-    depth = kwargs.get("depth", args[0] if args else 0)
-    if not isinstance(depth, int) or depth >= len(frames):
-        raise Break("a function that looks at its caller's frame")
-    return getattr(frames[-1 - depth].function, "__module__", None)
-
-
 def run_text(function: Callable[..., Any]) -> Callable[[list[Frame], tuple[Any, ...], dict[str, Any]], Any]:
     """eval and exec, which take the caller's variables where they are given none."""
 
@@ -107,7 +94,7 @@ def run_text(function: Callable[..., Any]) -> Callable[[list[Frame], tuple[Any, 
             return NotImplemented
         frame, more = frames[-1], {key: kwargs[key] for key in kwargs if key not in ("globals", "locals")}
         names = variables(frame) if names is None else names
-        return call_from(frame, function, (text, frame.globals, names), more)
+        return call_from(frames, function, (text, frame.globals, names), more)
 
     return read
 
@@ -120,42 +107,50 @@ READERS: dict[Any, Callable[[list[Frame], tuple[Any, ...], dict[str, Any]], Any]
     builtins.super: lambda frames, args, kwargs: zero_argument_super(frames[-1], args, kwargs),
     builtins.eval: run_text(builtins.eval),
     builtins.exec: run_text(builtins.exec),
-    sys._getframe: needs_frame,
-    inspect.currentframe: needs_frame,
-    inspect.stack: needs_frame,
 }
-if hasattr(sys, "_getframemodulename"):
-    READERS[sys._getframemodulename] = module_of_caller
 
 
 STUB = (lambda function, args, kwargs: function(*args, **kwargs)).__code__  # one line: all of it is co_firstlineno
-callers: dict[tuple[int, int], tuple[CodeType, FunctionType]] = {}
+callers: dict[int, dict[tuple[int, tuple[str, ...]], CodeType]] = table()
 
 
-def call_from(frame: Frame, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """function(*args, **kwargs), by a real frame that says it is `frame` at its present line.
+def call_from(frames: list[Frame], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """function(*args, **kwargs), by real frames that say they are `frames`, at their lines, with their variables.
 
-    So warnings, logging and named tuples find the user's module, file and line, and text is compiled as by the user's
-    `__future__` imports. Its variables and the frame before it are not the user's.
+    So warnings, logging, named tuples and whoever looks at frames find the user's modules, files and lines, and text is
+    compiled as by the user's `__future__` imports. A first frame's caller is the machine.
     """
-    key = (id(frame.code), frame.next)
-    known = callers.get(key)
+    for frame in reversed(frames):
+        if not is_hidden(frame.globals.get("__name__", "")):
+            shown = {} if frame.namespace is not None else variables(frame)
+            stub = caller(frame, tuple(shown))
+            function, args, kwargs = FunctionType(stub, frame.globals), (function, args, kwargs, *shown.values()), {}
+    return function(*args, **kwargs)
+
+
+def caller(frame: Frame, names: tuple[str, ...]) -> CodeType:
+    """What calls from `frame`; it has variables of these names."""
+    known = callers.get(id(frame.code))
     if known is None:
-        known = callers[key] = (frame.code, make_caller(frame))
-    return known[1](function, args, kwargs)
+        known = callers[watch(frame.code)] = {}
+    stub = known.get((frame.next, names))
+    if stub is None:
+        stub = known[frame.next, names] = caller_of(frame, names)
+    return stub
 
 
-def make_caller(frame: Frame) -> FunctionType:
+def caller_of(frame: Frame, names: tuple[str, ...]) -> CodeType:
     code = frame.code
-    stub = STUB.replace(
+    return STUB.replace(
         co_filename=code.co_filename,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_firstlineno=line_of(code, program_of(code).instructions[frame.next].offset),
         co_flags=STUB.co_flags & ~FUTURES | code.co_flags & FUTURES,
+        co_varnames=(CALLER, ".args", ".kwargs", *names),
+        co_argcount=3 + len(names),
+        co_nlocals=3 + len(names),
     )
-    stubs.add(id(stub))
-    return FunctionType(stub, frame.globals)
 
 
 def import_from(module: Any, name: str) -> Any:

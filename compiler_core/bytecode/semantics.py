@@ -16,11 +16,14 @@ STOP = object()  # what `advance` answers when an iterator is exhausted
 
 
 class Break(BaseException):
-    """An instruction that cannot be done here. Not an Exception: no handler of the program may see it."""
+    """An instruction that cannot be done here. Not an Exception: no handler of the program may see it.
 
-    def __init__(self, reason: str, remedy: str = "") -> None:
+    looks: whether it may look at all variables of all frames, those too that the program does not read any more.
+    """
+
+    def __init__(self, reason: str, remedy: str = "", looks: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.remedy = reason, remedy
+        self.reason, self.remedy, self.looks = reason, remedy, looks
 
 
 class Semantics(Protocol):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.instructions import line_of
+from compiler_core.bytecode.kept import table, watch
 from compiler_core.bytecode.program import program_of
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -21,53 +22,55 @@ hidden = [PACKAGE]  # packages whose frames are not shown: those that run the us
 if TYPE_CHECKING:
     Never = GeneratorType[object, object, object]  # that never runs
 STUB = (lambda: (yield)).__code__
-objects: dict[int, tuple[CodeType, Never, FrameType]] = {}
-stubs: set[int] = set()  # ids of the codes that `reflection.call_from` calls from
+stubs: dict[int, CodeType] = table()
+CALLER = ".function"  # the first variable of the codes that `reflection.call_from` calls from
 
 
 def is_hidden(name: str) -> bool:
     return any(name == package or name.startswith(package + ".") for package in hidden)
 
 
+def is_caller(code: CodeType) -> bool:
+    """Whether `reflection.call_from` calls from it."""
+    return code.co_varnames[:1] == (CALLER,)
+
+
 def is_own(frame: FrameType) -> bool:
     """Whether a frame is of the machinery."""
-    return id(frame.f_code) in stubs or is_hidden(frame.f_globals.get("__name__", ""))
-
-
-def frame_of(generator: Never) -> FrameType:
-    frame = generator.gi_frame
-    assert frame is not None  # it has not ended
-    return frame
+    return is_caller(frame.f_code) or is_hidden(frame.f_globals.get("__name__", ""))
 
 
 def frame_object(frame: Frame) -> FrameType:
     """A frame object that says it is of `frame.code`."""
-    code = frame.code
-    known = objects.get(id(code))
-    if known is None:
-        generator = never_started(frame, code.co_firstlineno, code.co_linetable)
-        known = objects[id(code)] = (code, generator, frame_of(generator))
-    return known[2]
+    stub = stubs.get(id(frame.code))
+    if stub is None:
+        stub = stubs[watch(frame.code)] = stub_of(frame.code, frame.code.co_firstlineno, frame.code.co_linetable)
+    return never_started(frame, stub)
 
 
-def never_started(frame: Frame, line: int, lines: bytes) -> Never:
-    """A generator of which the frame object has the names of `frame`. It refers to no other frame."""
-    code = frame.code
-    stub = STUB.replace(
+def stub_of(code: CodeType, line: int, lines: bytes) -> CodeType:
+    """Code of a generator that has the names of `code`."""
+    return STUB.replace(
         co_filename=code.co_filename,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_firstlineno=line,
         co_linetable=lines,
     )
-    made: Never = FunctionType(stub, frame.globals)()
+
+
+def never_started(frame: Frame, stub: CodeType) -> FrameType:
+    """The frame object of a generator that never runs. It refers to no other frame."""
+    generator: Never = FunctionType(stub, frame.globals)()
+    made = generator.gi_frame
+    assert made is not None  # it has not ended
     return made
 
 
 def frame_at(frame: Frame) -> FrameType:
     """A frame object that says it is `frame` at its present line."""
     line = line_of(frame.code, program_of(frame.code).instructions[frame.next].offset)
-    return frame_of(never_started(frame, line, STUB.co_linetable))
+    return never_started(frame, stub_of(frame.code, line, STUB.co_linetable))
 
 
 def add_entry(error: BaseException, frame: Frame) -> None:

@@ -7,10 +7,10 @@ Method: backward data flow over the instructions, with an edge to every handler 
 
 from __future__ import annotations
 
-import functools
 from types import CodeType
 
 from compiler_core.bytecode.instructions import Instruction, decode
+from compiler_core.bytecode.kept import table, watch
 
 _STORES = {"STORE_FAST", "STORE_FAST_MAYBE_NULL"}
 _NO_NEXT = {
@@ -21,11 +21,15 @@ _NO_NEXT = {
 
 def live_at(code: CodeType, index: int) -> frozenset[int]:
     """The slots that are live before instruction `index` runs."""
-    table = _live(code)
-    return table[index] if index < len(table) else frozenset()
+    live = _known.get(id(code))
+    if live is None:
+        live = _known[watch(code)] = _live(code)
+    return live[index] if index < len(live) else frozenset()
 
 
-@functools.cache
+_known: dict[int, tuple[frozenset[int], ...]] = table()
+
+
 def _live(code: CodeType) -> tuple[frozenset[int], ...]:
     decoded = decode(code)
     instructions = decoded.instructions

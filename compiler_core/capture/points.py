@@ -219,8 +219,9 @@ class Capture:
                     self._skip(f"{why.reason}, at {where}")
                 case Broke(why, where) if any(map(is_copying, self.machine.frames)):
                     self._skip(f"a deep copy is half made, with a memo of ids: {why.reason}, at {where}")
-                case Broke(_):
-                    drop_dead(self.machine.frames)
+                case Broke(why, _):
+                    if not why.looks:
+                        drop_dead(self.machine.frames)
                     return close(self.segment, self.machine.frames, "the frames", pauses=True)
         except (CannotRebuild, GraphBreak) as error:
             self._skip(str(error))

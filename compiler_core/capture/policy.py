@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from compiler_core.bytecode.program import program_of
+from compiler_core.bytecode.program import LOOKS_AT_FRAMES, program_of
 
 _ROOT = Path(__file__).resolve().parents[2]
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
@@ -90,10 +90,11 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Breaks:
-    """It is not captured. reason: a sentence."""
+    """It is not captured. reason: a sentence. looks: it may look at its callers' variables."""
 
     reason: str
     remedy: str = ""
+    looks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Replaced:
 
 
 How = Entered | Native | Breaks | Constant | Replaced
+LOOKING = frozenset({"inspect", "traceback"})  # of these, those whose functions look at frames
 ENTER, RUN = Entered(), Native()
 
 
@@ -124,11 +126,11 @@ def how_file(filename: str) -> How:
     if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
         module = filename[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
         if module in SYSTEM:
-            return Breaks(f"a function of Python's module {module!r} is called")
+            return Breaks(f"a function of Python's module {module!r} is called", looks=module in LOOKING)
     elif filename.startswith("<frozen ") and not filename.startswith("<frozen distcompile"):
         module = filename.removeprefix("<frozen ").removesuffix(">").split(".")[0]
         if module in SYSTEM:
-            return Breaks(f"a function of Python's module {module!r} is called")
+            return Breaks(f"a function of Python's module {module!r} is called", looks=module in LOOKING)
     return ENTER
 
 
@@ -174,7 +176,7 @@ def how(function: FunctionType) -> How:
     if found is RUN and _decorates_a_users(function):
         found = ENTER  # as a decorated function: what the user's code in it does is seen
     refusal = program_of(function.__code__).refusal() if found is ENTER else ""
-    return Breaks(f"{refusal} is called") if refusal else found
+    return Breaks(f"{refusal} is called", looks=refusal == LOOKS_AT_FRAMES) if refusal else found
 
 
 def _decorates_a_users(function: FunctionType) -> bool:

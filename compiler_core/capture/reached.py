@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import reflection
 from compiler_core.bytecode.native import MISSING, NativeSemantics
-from compiler_core.bytecode.traceback import hidden, stubs
+from compiler_core.bytecode.traceback import hidden, is_caller
 from compiler_core.capture import policy
 from compiler_core.capture.control import stance
 from compiler_core.capture.kinds import is_constant, own_attributes
@@ -164,7 +164,7 @@ class UncompiledSemantics(NativeSemantics):
         if answer is not MISSING:
             return answer
         given = (self.reached.answer, function, args, kwargs)
-        return reflection.call_from(self.machine.frames[-1], extension.run, given, {})
+        return reflection.call_from(self.machine.frames, extension.run, given, {})
 
 
 def evaluation() -> FrameEvaluation | None:
@@ -190,7 +190,7 @@ def judge(code: CodeType) -> int:
         if policy.how_file(filename) is policy.ENTER:
             return PLAIN if filename.startswith(policy.CALLERS) else OFF
         return ASK if code.co_freevars else OFF  # a decorator's function, perhaps
-    if policy.is_library_file(filename) or id(code) in stubs:
+    if policy.is_library_file(filename) or is_caller(code):
         return PLAIN
     by_python = name.startswith("__") and name.endswith("__") and name != "__call__"
     if by_python or name in ("<listcomp>", "<setcomp>", "<dictcomp>"):

@@ -183,7 +183,7 @@ def _repr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 def _vars(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
-        raise Break("vars() without an argument")
+        raise Break("vars() without an argument", looks=True)
     return semantics.load_attr(args[0], "__dict__")
 
 
@@ -309,7 +309,7 @@ def _super(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _outside_reading(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    raise Break("the variables of a frame are asked for")
+    raise Break("the variables of a frame are asked for", looks=True)
 
 
 _HASHING = (set, frozenset)
@@ -391,6 +391,7 @@ RULES: dict[Any, Any] = {
     MappingProxyType: lambda semantics, args, kwargs: MappingProxyType(*args, **kwargs),
     MethodType: lambda semantics, args, kwargs: MethodType(*args, **kwargs),
     sys.exc_info: lambda semantics, args, kwargs: sys.exc_info(),
+    sys.exception: lambda semantics, args, kwargs: sys.exception(),
     weakref.ref: lambda semantics, args, kwargs: weakref.ref(*args, **kwargs),
     itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills_itertools.accumulate),
     itertools.takewhile: _by_polyfill(itertools.takewhile, polyfills_itertools.takewhile, takes_function=True),
@@ -408,6 +409,9 @@ RULES: dict[Any, Any] = {
     current_trace: lambda semantics, args, kwargs: current_trace(),
     locals: _outside_reading,
     globals: _outside_reading,
+    eval: _outside_reading,
+    exec: _outside_reading,
+    sys._getframe: _outside_reading,
     object.__init_subclass__: _ignored,
     any: _by_polyfill(any, polyfills.any_),
     all: _by_polyfill(all, polyfills.all_),

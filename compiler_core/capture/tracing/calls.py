@@ -90,8 +90,8 @@ class Calls(OperatorSemantics):
                 return self.call_constant(function, args, kwargs)
             case policy.Replaced(by):
                 return self.call(by, args, kwargs)
-            case policy.Breaks(reason, remedy):
-                raise Break(reason, remedy)
+            case policy.Breaks(reason, remedy, looks):
+                raise Break(reason, remedy, looks)
             case policy.Native():
                 self.same_function(function)
                 return self.native(function, *map(self.specialise, args), **self.named(kwargs))
@@ -173,13 +173,13 @@ class Calls(OperatorSemantics):
             args = tuple(loaded(self, arg) for arg in args)
             return self.native(function, *args, **{key: loaded(self, value) for key, value in kwargs.items()})
         match policy.how(function):
-            case policy.Breaks(reason, remedy):
+            case policy.Breaks(reason, remedy, looks):
                 own = args and isinstance(args[0], random.Random) and not self.segment.is_outside(args[0])
                 if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
                     self.read_all(args, kwargs)
                     return self.native(function, *map(self.specialise, args), **self.named(kwargs))  # of its own
                 told = "__graph_break__" in function.__dict__
-                raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy)
+                raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy, looks)
             case policy.Native():
                 self.same_function(function)
                 if function.__name__ == "__exit__":

@@ -60,7 +60,7 @@ def test_a_break_is_remembered_by_its_place_and_nothing_runs_twice() -> None:
     [
         lambda x: x * float(x.sum()),
         lambda x: x * x.sum().item(),
-        lambda x: x[x > 0],
+        lambda x: x[x > 0].cumsum(0),
         lambda x: x * len(x.numpy().tolist()),
         lambda x: (x, object())[0] * len(x.tolist()),
         lambda x: [x * i for i in range(int(x.sum()))][-1],

@@ -33,6 +33,8 @@ from compiler_core.capture.recipes import CannotRebuild
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.start import drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.symbols import is_symbol
+from compiler_core.capture.taking_back import take_back
+from compiler_core.capture.trace import Mark
 from compiler_core.capture.tracing.copying import is_copying
 from compiler_core.capture.tracing.items import Step
 from compiler_core.capture.tracing.semantics import TracingSemantics
@@ -171,7 +173,10 @@ class Capture:
         """The result, or Paused."""
         try:
             with timed(self.segment.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
+                start = self.segment.trace.mark()
                 ended = self._ended()
+                if isinstance(ended, Broke) and self.owner.fullgraph:
+                    self._refuse(ended, start)
                 captured, survivors = self._close(ended)
                 for source in self.segment.counters:
                     self.point.memory.note_dynamic(source)
@@ -184,6 +189,13 @@ class Capture:
             if not isinstance(ended, Raised) and self.point.function is not None:
                 self.segment.ambient.set()  # the frames are left as they are: no `with` of theirs ends
             raise
+
+    def _refuse(self, ended: Broke, start: Mark) -> None:
+        """Raises GraphBreak: nothing has happened."""
+        self.machine.frames.clear()  # of generators, what they do at their end
+        take_back(self.segment, start)
+        self.segment.ambient.set()
+        self.owner.broke(ended.why, ended.where, silent=False)
 
     def _ended(self) -> Returned | Broke | Raised:
         """Run the machine until it returns, breaks or raises."""

@@ -67,6 +67,7 @@ class Segment(Contents):
         self.trace.knows_all = True
         self.outside: dict[int, Outside] = {}
         self.effects: list[Effect] = []
+        self.undo: list[Callable[[], None]] = []  # brings back what `originals` has not, should the call be refused
         self.operations: list[str] = []  # functions and operators that recorded something
         self.named: set[int] = set()  # ids of modules whose tensors are in `names`
         self.unstable: set[int] = set()  # ids of modules that this code changes

@@ -25,7 +25,7 @@ from typing import Any
 
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills
+from compiler_core.capture import polyfills, taking_back
 from compiler_core.capture.kinds import key_of, own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy, Outside, own_source
@@ -80,6 +80,7 @@ class Access(Base):
     def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
         cell: CellType = frame.locals[slot]
         if self.segment.is_outside(cell):
+            self.segment.undo.append(taking_back.attribute(cell, "cell_contents"))
             cell.cell_contents = self.plain(value)
             self.segment.effect(setattr, cell, "cell_contents", value)
             self.segment.written[id(cell), "contents"] = value

@@ -10,6 +10,7 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, Modu
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
+from compiler_core.capture import taking_back
 from compiler_core.capture.kinds import own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import own_source
@@ -53,6 +54,7 @@ class Changing(Access):
         own = own_attributes(owner)
         if own is not None:
             self.segment.before_change(own)
+        self._note_old(owner, name)
         self.handing_on(function, owner, name, self.plain(value))
         self.segment.change_attribute(owner, name, value, function, name, value)
         self.class_seen.pop((id(owner), name), None)
@@ -61,6 +63,15 @@ class Changing(Access):
                 held = vars(owner).get(registry, ())
                 if name in held:
                     self.segment.written[id(held), name] = value
+
+    def _note_old(self, owner: Any, name: str) -> None:
+        """What `before_change` does not see of an attribute that is about to change."""
+        slot = isinstance(lookup(type(owner), name)[0], SLOTS) and not isinstance(owner, Tensor)
+        if slot or isinstance(owner, type):
+            self.segment.undo.append(taking_back.attribute(owner, name))
+        elif is_module(owner):
+            tables = [vars(owner).get(registry) for registry in REGISTRIES]
+            self.segment.undo += [taking_back.contents(table) for table in tables if table is not None]
 
     def delete_attr(self, owner: Any, name: str) -> Any:
         owner = self.inner(owner)
@@ -91,5 +102,6 @@ class Changing(Access):
             self.segment.absent(known, name)
         else:
             self.in_slot(owner, known, name, lookup(type(owner), name)[0])
+        self._note_old(owner, name)
         function(owner, name)
         self.segment.change_attribute(owner, name, DELETED, function, name)

@@ -205,6 +205,8 @@ class Access(Base):
         fallback, base = lookup(type(owner), "__getattr__")
         if isinstance(fallback, FunctionType):
             return self.call(self.of_class(base, "__getattr__", fallback), (owner, name), {})
+        if fallback is not _ABSENT:  # `__getattr__ = dict.__getitem__`
+            return self.call(self._described(owner, known, "__getattr__", fallback, base), (name,), {})
         return getattr(owner, name)  # raises what Python says
 
     def _registered(self, owner: Any, known: Outside | None, registry: str, name: str, held: Any) -> Any:

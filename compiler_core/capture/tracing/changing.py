@@ -14,7 +14,7 @@ from compiler_core.capture import taking_back
 from compiler_core.capture.kinds import own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import own_source
-from compiler_core.capture.tracing.access import ABSENT, REGISTRIES, Access, lookup
+from compiler_core.capture.tracing.access import ABSENT, C_METHODS, REGISTRIES, Access, lookup
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -33,6 +33,8 @@ class Changing(Access):
             raise Break(f"ndarray.{name} is assigned")
         writer = self.looked_up(cls, "__setattr__")
         if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
+            return self.call(writer, (owner, name, value), {})
+        if isinstance(writer, C_METHODS) and writer.__name__ != "__setattr__":  # `__setattr__ = dict.__setitem__`
             return self.call(writer, (owner, name, value), {})
         found, base = lookup(cls, name)
         if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):

@@ -107,3 +107,28 @@ def test_a_loop_over_parameters_that_breaks_is_compiled_once_a_shape() -> None:
     assert norms == 2 * [(name, p.norm().item()) for name, p in net.named_parameters()]
     assert total == sum(p.sum().item() for p in net.parameters())
     assert len(log.explain().entries) < 20  # 80 if the walk itself is resumed
+
+
+class ItemsByName(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__  # type: ignore[assignment]
+
+
+class ItemsOrNone(dict[str, Any]):
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [ItemsByName, ItemsOrNone])
+def test_attributes_that_are_items_by_way_of_a_dictionarys_method(kind: Any) -> None:
+    def step(state: Any, x: Any) -> Any:
+        state.step += 1
+        state.losses.append((x * state.step).detach())
+        state.last = state.step + 0.5
+        return x * state.last
+
+    results = []
+    for run in (step, torch.compile(step, backend="eager")):
+        state = kind(step=0, losses=[])
+        results.append([[run(state, torch.ones(2)).tolist() for _ in range(4)], repr(state)])
+    assert results[0] == results[1]

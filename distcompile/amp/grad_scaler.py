@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.dtype import float16, float32
 from compiler_core.errors import DistCompileError
 from compiler_core.tensor.grad_mode import no_grad
@@ -65,8 +66,11 @@ class GradScaler:
 
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, once a step."""
-        if not self._enabled:
-            return
+        if self._enabled:
+            self._unscale(optimizer)
+
+    @breaks_graph("GradScaler.unscale_() looks at the gradients")
+    def _unscale(self, optimizer: Any) -> None:
         if id(optimizer) in self._stepped:
             raise ScalerError("unscale_() is being called after step().")
         if id(optimizer) in self._finite:
@@ -86,14 +90,16 @@ class GradScaler:
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(...)`, with gradients divided; not at all (None) if one of them is not finite."""
-        if not self._enabled:
-            return optimizer.step(*args, **kwargs)
+        return self._step(optimizer, *args, **kwargs) if self._enabled else optimizer.step(*args, **kwargs)
+
+    @breaks_graph("GradScaler.step() looks at the gradients")
+    def _step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if "closure" in kwargs:
             raise ScalerError("Closure use is not currently supported if GradScaler is enabled.")
         if id(optimizer) in self._stepped:
             raise ScalerError("step() has already been called since the last update().")
         if id(optimizer) not in self._finite:
-            self.unscale_(optimizer)
+            self._unscale(optimizer)
         if self._finite[id(optimizer)] is None:
             raise ScalerError("No inf checks were recorded for this optimizer.")
         self._stepped.add(id(optimizer))
@@ -101,8 +107,11 @@ class GradScaler:
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """After the step of every optimizer: let the scale grow or shrink, or set it."""
-        if not self._enabled:
-            return
+        if self._enabled:
+            self._update(new_scale)
+
+    @breaks_graph("GradScaler.update() looks at what was found in the gradients")
+    def _update(self, new_scale: float | Tensor | None) -> None:
         if new_scale is not None:
             self._scale = float(new_scale)
         elif all(finite is None for finite in self._finite.values()):

@@ -132,3 +132,23 @@ def test_attributes_that_are_items_by_way_of_a_dictionarys_method(kind: Any) -> 
         state = kind(step=0, losses=[])
         results.append([[run(state, torch.ones(2)).tolist() for _ in range(4)], repr(state)])
     assert results[0] == results[1]
+
+
+def test_a_scaler_ends_the_graph_once_a_method() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    net = torch.nn.Linear(2, 1)
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+
+    @torch.compile(backend="eager")
+    def step(x: Any) -> None:
+        opt.zero_grad()
+        scaler.scale(net(x).sum()).backward()
+        scaler.unscale_(opt)
+        scaler.step(opt)
+        scaler.update()
+
+    before = net.bias.item()
+    for x in (1.0, 1.0, float("inf"), 1.0):
+        step(torch.full((3, 2), x))
+    assert (scaler.get_scale(), net.bias.item()) == (8.0, pytest.approx(before - 3 * 0.3))
+    assert len(step.explain().breaks) == 4  # and backward()

@@ -41,9 +41,9 @@ class Needs:
         everything = (1 << len(self.together)) - 1
         return any(mask != everything for mask in self.together)
 
-    def reads(self, result: int, outputs: Sequence[int]) -> bool:
-        """Whether the backward of any of these outputs reads this result, or memory that it shares."""
-        mask = dict(self.results).get(result, 0)
+    def reads(self, place: int, outputs: Sequence[int], *, is_input: bool) -> bool:
+        """Whether the backward of any of these outputs reads this input or result, or memory that it shares."""
+        mask = dict(self.inputs if is_input else self.results).get(place, 0)
         return any(mask >> t & 1 for t, output in enumerate(self.tangents) if output in outputs)
 
     def of(self, tangents: Sequence[int]) -> Needs:

@@ -5,8 +5,8 @@ A backward pass is a list of steps made at compile time: which values each segme
 saved values, inputs and tangents), which it makes, which of those are gradients. So a step at run time is a few list
 operations around one native call. Where the backward stops for Python (`halt.py`), steps have halts before them. A
 `Cut` is replaced as a whole when its owner would cut otherwise (DDP: another bucket plan); the forward stays as it is.
-Errors: AutogradError if a value the backward reads was changed in place after the forward. Differentiating twice is
-refused by the tape (`record_function`).
+Errors: AutogradError if a value was changed in place after the forward that the backward, or eager's, reads, and in a
+second pass over values that the first has freed (`needs.py`: outputs that share none may be differentiated apart).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class CompiledBackward:
         """
         if self.cut.plan.is_stale:
             self.cut = self._other_cut()
-        came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
+        came = call.came
         rest = self.for_tangents(came)
         cut = self.cut if rest is None else rest.cut
         tangents = [
@@ -237,8 +237,8 @@ class BackwardCall:
 
     cells: what the inputs among `values` were read from. read_at: their places. hooks: this call's, by number.
     partly: (mask of the outputs that use it, output) of those that are used inside the call, too.
-    watched: (root cell, its version, mask, result that it is) of other memory that the tape would read in the backward
-    of the outputs of mask.
+    watched: (root cell, its version, mask, input or result that it is, whether an input) of other memory that the tape
+    would read in the backward of the outputs of mask.
     outputs: the tape's nodes of the outputs, if these may be differentiated one after the other. used: the mask of
     those that were, and have freed their values. came: of the pass that ran last. replay: computes it again, from its
     inputs; None if their gradients are not the tape's alone.
@@ -277,7 +277,7 @@ class BackwardCall:
         self.hooks = hooks
         self.partly: list[tuple[int, weakref.ref[GradNode]]] = []
         self.versions = [cell.version for cell in cells]
-        self.watched: Sequence[tuple[weakref.ref[Cell], int, int, int | None]] = ()
+        self.watched: Sequence[tuple[weakref.ref[Cell], int, int, int, bool]] = ()
         self.outputs: Sequence[weakref.ref[GradNode]] = ()
         self.used = self.came = 0
         self.replay: ReplayCall | None = None
@@ -352,22 +352,24 @@ class BackwardCall:
 
     def _check_versions(self, came: int) -> None:
         """Raise AutogradError if what the backward of these outputs reads, here or on the tape, has changed."""
+        first = len(self.backward.saved)
         for place, cell, version in zip(self.read_at, self.cells, self.versions):
             if cell.version != version:
-                here, on_tape = self.backward.masks[place - len(self.backward.saved)]
-                if on_tape & came or (here & came and not _is_intact(self.values[place], cell, version)):
+                here, on_tape = self.backward.masks[place - first]
+                is_read = on_tape & came and self._is_read(self.backward.inputs[place - first], came, is_input=True)
+                if is_read or (here & came and not _is_intact(self.values[place], cell, version)):
                     raise self._changed(version, cell)
-        for found, version, mask, result in self.watched:
+        for found, version, mask, place, is_input in self.watched:
             root = found()
-            if root is not None and root.version != version and mask & came and self._is_read(result, came):
+            if root is None or root.version == version or not mask & came:
+                continue
+            if self._is_read(place, came, is_input=is_input):
                 raise self._changed(version, root)
 
-    def _is_read(self, result: int | None, came: int) -> bool:
-        """Whether the tape would read that result, too: equal tensors of a simplified graph are one."""
-        if result is None:
-            return True
+    def _is_read(self, place: int, came: int, *, is_input: bool) -> bool:
+        """Whether the tape would read that input or result, too: equal tensors of a simplified graph are one."""
         outputs = [output for t, output in enumerate(self.backward.needs.tangents) if came >> t & 1]
-        return self.backward.exact_needs().reads(result, outputs)
+        return self.backward.exact_needs().reads(place, outputs, is_input=is_input)
 
     def _changed(self, version: int, cell: Cell) -> AutogradError:
         return AutogradError(

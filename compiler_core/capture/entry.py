@@ -117,11 +117,13 @@ class CompiledEntry:
             needs, read_here = self.backward.needs, set(self.backward.inputs)
             others = [(i, mask) for i, mask in needs.inputs if i not in read_here and read_of(captured, i) is not None]
             self.others = _Resolved([read for i, _ in others if (read := read_of(captured, i)) is not None])
-            self.other_masks = [mask for _, mask in others]
+            self.other_inputs = others
             memory = [memory_of(node) for node in captured.graph.outputs]
             self.read_results = [(i, mask) for i, mask in needs.results if memory[i] not in captured.copied]
             self.replay = Replay(captured.graph, self.backward.wanted, self.tangents)
             self.own_hooks = own_hooks(captured.graph)
+            self.is_local = self.backward.is_local
+            self.separable = self.is_local and needs.separable
             position = {node: place for place, node in enumerate(captured.graph.nodes)}
             made_at = [position[captured.graph.outputs[i]] for i in self.tangents]
             self.order = sorted(range(len(made_at)), key=made_at.__getitem__)
@@ -174,17 +176,18 @@ class CompiledEntry:
         values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
         cells = self.reads.now(arguments)
         call = BackwardCall(self.name, self.backward, values, cells, self.read_at, ticket, hooks)
-        if self.backward.is_local:
+        if self.is_local:
             call.replay, call.inputs = self.replay, inputs
         outputs_of = [fresh[i] for i in self.tangents]
         record_function(self.name, self.differentiated.now(arguments), outputs_of, call, self.order)
-        mark_own_hooks(self.own_hooks, fresh, hooks)
-        if self.other_masks or self.read_results:
+        if self.own_hooks:
+            mark_own_hooks(self.own_hooks, fresh, hooks)
+        if self.other_inputs or self.read_results:
             roots = [cell.root for cell in self.others.now(arguments)]
-            watched = [(root, mask, None) for root, mask in zip(roots, self.other_masks)]
-            results = [(fresh[i]._cell, mask, i) for i, mask in self.read_results]
-            call.watched = [(weakref.ref(cell), cell.version, mask, i) for cell, mask, i in (*watched, *results)]
-        if self.backward.needs.separable and self.backward.is_local:
+            watched = [(root, mask, i, True) for root, (i, mask) in zip(roots, self.other_inputs)]
+            watched += [(fresh[i]._cell, mask, i, False) for i, mask in self.read_results]
+            call.watched = [(weakref.ref(cell), cell.version, mask, i, which) for cell, mask, i, which in watched]
+        if self.separable:
             call.outputs = [weakref.ref(node) for output in outputs_of if (node := output._node) is not None]
         for mask, place in self.partly:
             node = fresh[place]._node

@@ -269,3 +269,13 @@ def hooks_on_either_side_of_a_break(T: Any, wrap: Wrap) -> Any:
     for _ in range(2):
         compiled(x).sum().backward()
     return grads(x), seen
+
+
+@program
+def an_argument_changed_that_is_needed_by_another_name(T: Any, wrap: Wrap) -> Any:
+    x, _ = leaves(T)
+    z = x * 2
+    y = wrap(lambda z: (z * 1).sin())(z)
+    z.mul_(3)
+    y.sum().backward()
+    return grads(x)

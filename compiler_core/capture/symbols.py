@@ -77,10 +77,7 @@ COMPUTED = frozenset({min, max, abs, round})
 NUMBERS = frozenset({bool, int, float, SymbolInt, SymbolFloat})
 HOLDING: tuple[Any, ...] = (list, tuple, set, frozenset, deque, *map(type, ({}.keys(), {}.values(), {}.items())))
 DEEP = 8  # containers in containers that C code is looked for to read
-LIFTED = frozenset({"+", "-", "*", "/"})
-LIFTED_METHODS = frozenset(
-    {"add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide", "add_", "sub_", "mul_", "div_"}
-)
+LIFTED = frozenset({"+", "-", "*", "/", "**", "<", "<=", ">", ">=", "==", "!="})
 
 
 def is_symbol(value: Any) -> bool:

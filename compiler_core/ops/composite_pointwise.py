@@ -41,6 +41,8 @@ def _scaled(name: str, input: Operand, other: Operand, alpha: Scalar) -> Operand
     if type(alpha) is int and alpha == 1:
         return other
     dtype = dt.promote(loose(input), loose(other))
+    if not is_scalar(alpha):  # a 0-d value
+        return mul(prims.cast(as_value(other), dtype), alpha)
     check_factor(name, dtype, alpha)
     if alpha == 1 or is_scalar(other):
         return other if alpha == 1 else mul(other, alpha)
@@ -205,7 +207,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
     """input + value * tensor1 * tensor2."""
     product = mul(tensor1, tensor2)
     if not is_scalar(value) or dt.promote(as_value(input), product).kind in "fc":
-        return add(input, product if value == 1 else mul(product, value))
+        return add(input, product if is_scalar(value) and value == 1 else mul(product, value))
     return add(input, mul(product, int(value)))  # as torch: cast to whole numbers
 
 
@@ -214,7 +216,7 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
     if dt.promote(as_value(tensor1), as_value(tensor2)).kind in "biu":
         raise DTypeError("addcdiv: integer division is not supported", remedy="use add() and div()")
     quotient = true_divide(tensor1, tensor2)
-    return add(input, quotient if value == 1 else mul(quotient, value))
+    return add(input, quotient if is_scalar(value) and value == 1 else mul(quotient, value))
 
 
 def square(input: Value) -> Value:

@@ -40,6 +40,7 @@ def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concate
         return self
 
     method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    method.__name__ = f"{getattr(function, '__name__', 'method')}_"
     return method
 
 
@@ -53,6 +54,7 @@ def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Con
         return self
 
     method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    method.__name__ = f"{getattr(function, '__name__', 'method')}_"
     return method
 
 

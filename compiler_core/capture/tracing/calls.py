@@ -38,10 +38,10 @@ from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills, polyfills_itertools
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
+from compiler_core.capture.number_operands import filling, made_of, operands
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.selections import elements
 from compiler_core.capture.sources import Attribute, Bound, Got, Item, Referent, Source
-from compiler_core.capture.symbols import LIFTED_METHODS, beside_tensor, computed, is_computed, is_symbol, place_among
+from compiler_core.capture.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import is_shared
 from compiler_core.capture.tracing.cached import call_cached
@@ -189,7 +189,11 @@ class Calls(OperatorSemantics):
                 if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
                     return self._storage_offset(*args)
                 self.read_all(args, kwargs)
-                result = self.native(function, *self.operands(function.__name__, args), **self.named(kwargs))
+                filled = made_of(self.segment, function.__name__, args, kwargs)
+                if filled is not None:
+                    return self.native(filling, filled, *map(self.specialise, args[:-1]))
+                operated, named = operands(self.segment, function.__name__, args, kwargs)
+                result = self.native(function, *operated, **named)
                 given = any(result is arg for arg in args)
                 if not given and is_shared(result) and not self.segment.is_outside(result):
                     raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
@@ -222,12 +226,6 @@ class Calls(OperatorSemantics):
             if type(value) in (list, tuple):
                 self.segment.read_whole(value)
                 todo.extend(value)
-
-    def operands(self, name: str, args: tuple[Any, ...]) -> list[Any]:
-        """Arguments for a function of tensors: numbers that change from call to call are operands where they may be."""
-        if len(args) == 2 and name in LIFTED_METHODS and isinstance(args[0], Tensor) and is_symbol(args[1]):
-            return [args[0], beside_tensor(self.segment, args[1], elements(args[0]))]
-        return [self.specialise(arg) for arg in args]
 
     def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {key: self.specialise(value) for key, value in kwargs.items()}
@@ -359,7 +357,8 @@ class Calls(OperatorSemantics):
             return self.context_variable(owner, args)
         if isinstance(owner, Tensor):
             self.read_all(args, kwargs)
-            return self.native(bound, *self.operands(name, (owner, *args))[1:], **self.named(kwargs))
+            operated, named = operands(self.segment, name, (owner, *args), kwargs)
+            return self.native(bound, *operated[1:], **named)
         if name in ("__init__", "__init_subclass__") and not args and not kwargs:
             return None  # object.__init__
         if name in ("__setattr__", "__delattr__", "__getattribute__"):

@@ -170,7 +170,7 @@ class OperatorSemantics(Iteration):
         name, reflected, function = COMPARE[op]
         if is_symbol(left) or is_symbol(right):
             if isinstance(left, Tensor) or isinstance(right, Tensor):
-                return self.native(function, self.specialise(left), self.specialise(right))
+                return self.native(function, self.operand(op, left, right), self.operand(op, right, left))
             if type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.comparison(self.segment, op, function, left, right)
             left, right = self.specialise(left), self.specialise(right)

@@ -137,6 +137,34 @@ def sums_of_lists() -> Program:
     return step, lambda: ()
 
 
+@makes(2)
+def moving_average() -> Program:
+    mean, seen = torch.ones(4), [0]
+
+    def step(x: Any, i: int) -> Any:
+        seen[0] += 1
+        decay = min(0.999, (1 + seen[0]) / (10 + seen[0]))
+        mean.mul_(decay).add_(x[0], alpha=1 - decay)
+        mean.lerp_(x[1], decay / 10)
+        return mean * 1, torch.full((2,), decay), torch.tensor(decay) + torch.tensor(seen[0])
+
+    return step, lambda: mean
+
+
+@makes(3)
+def gradients_beside_numbers() -> Program:
+    weight = torch.linspace(0.5, 2.0, 16).reshape(4, 4).requires_grad_()
+
+    def step(x: Any, i: int) -> Any:
+        a = 0.1 * (i + 1)
+        y = (weight**a).clamp(min=a / 4, max=2 * a) + torch.where(x > a, weight, a) - weight.mul(a)
+        z = torch.addcmul(y, weight, x, value=a).masked_fill(x < -a, a).add(weight, alpha=i)
+        (found,) = torch.autograd.grad(z.sum(), weight)
+        return z, found
+
+    return step, lambda: ()
+
+
 class OwnAdam(torch.optim.Optimizer):
     """As people write it: the number of steps of each parameter is an int."""
 
@@ -254,3 +282,49 @@ def test_schedules(name: str) -> None:
 
 def test_an_optimizer_of_the_users_own() -> None:
     check(lambda: trained(OwnAdam, None), 12)
+
+
+DTYPES = ("float32", "float64", "bfloat16", "int64", "int32", "bool")
+BESIDE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, n: (x + n, n * x, x.add(n)),
+    "alpha": lambda x, n: torch.add(x, x, alpha=n),
+    "in place": lambda x, n: x.clone().mul_(n).sub_(x, alpha=n),
+    "filled": lambda x, n: x.clone().fill_(n),
+    "masked": lambda x, n: x.masked_fill(x == x, n),
+    "power": lambda x, n: (x**n, x.pow(n)),
+    "clamped": lambda x, n: (x.clamp(min=n), torch.clamp(x, max=n), x.clip(-2, n)),
+    "compared": lambda x, n: (x < n, n <= x, x == n, torch.ne(x, n)),
+    "where": lambda x, n: torch.where(x == 1, x, n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "addcdiv": lambda x, n: x.addcdiv(x, x + 3, value=n),
+    "lerp": lambda x, n: torch.lerp(x, x * 2, n),
+    "made": lambda x, n: (torch.tensor(n), torch.full((2, 1), n), torch.full((2,), n, dtype=x.dtype)),
+}
+
+
+def told(function: Callable[[Any, Any], Any], x: Any, n: Any) -> Any:
+    """What a call gives; of what it raises, that it does."""
+    try:
+        return as_data(function(x, n))
+    except Exception:  # noqa: BLE001 - refused in both
+        return "refused"
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_beside_tensors_of_every_dtype(name: str) -> None:
+    """The dtype, and to the last bits the values, that the number itself gives."""
+    function = BESIDE[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in DTYPES:
+            x = torch.tensor([0, 1, 2, 5]).to(getattr(torch, dtype))
+            for numbers in ((2, 3, 0), (0.5, 1.7, 2.5)):
+                compiled = torch.compile(function, backend="eager")
+                for n in numbers:
+                    ours, theirs = told(compiled, x, n), told(function, x, n)
+                    assert type(ours) is type(theirs), (dtype, n)
+                    for mine, other in zip(*(v if isinstance(v, tuple) else (v,) for v in (ours, theirs)), strict=True):
+                        if not isinstance(mine, str):
+                            assert mine.dtype == other.dtype, (dtype, n)
+                            close = {"rtol": 1e-2 if mine.dtype.itemsize < 4 else 1e-6, "atol": 0}
+                            np.testing.assert_allclose(mine, other, **close, err_msg=f"{dtype} {n}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from compiler_core.aot.boundary import Hook
 from compiler_core.bytecode.frame import Frame
@@ -25,12 +25,13 @@ from compiler_core.capture.outputs import Outputs, describe_outputs
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.recipes import Recipe
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.sources import Source
+from compiler_core.capture.sources import AtEnd, Source
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted, Written
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
+Pauses: TypeAlias = Literal["", "step", "again"]
 Rebuild = Callable[[Sequence[Tensor], Sequence[Any]], tuple[Any, ...]]
 
 
@@ -43,7 +44,8 @@ class Captured:
     to the roots, with the effects; the last root is the backward hooks, where there are any. guards, check: when it
     may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners: the modules whose
     forwards begin in it and that have a gradient strategy. ambient: the modes of the thread to set at the end. pauses:
-    the root is a list of frames to go on with, else it is the result. numbers: guard -> the number from outside that it
+    the root is a list of frames to go on with: from the next instruction ("again"), or when that has run by itself
+    ("step"). Else the root is the result. numbers: guard -> the number from outside that it
     is about. copied: nodes that also stand for copies of themselves, so that they may be written before the backward.
     """
 
@@ -58,7 +60,7 @@ class Captured:
     shard: int
     gradient_owners: tuple[ModuleProtocol, ...]
     ambient: Ambient | None
-    pauses: bool
+    pauses: Pauses
     numbers: dict[int, Source]
     operations: tuple[str, ...]
     copied: frozenset[Node]
@@ -81,12 +83,13 @@ def settle(segment: Segment) -> tuple[Captured, Survivors]:
     handles = holders(cells, Tensor, segment.began, moved)
     handles += segment.selections.live()
     segment.effects.clear()
-    return close(segment, handles, "the tensors", pauses=False)
+    return close(segment, handles, "the tensors", pauses="")
 
 
-def close(segment: Segment, root: Any, name: str, pauses: bool) -> tuple[Captured, Survivors]:
+def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captured, Survivors]:
     """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
     trace, guards = segment.trace, segment.guards
+    trace.ended = ""
     handles: dict[int, Tensor] = {}
     recipe = _recipe(segment, handles)
     recipe.root(name, root)
@@ -163,7 +166,10 @@ def _recipe(segment: Segment, handles: dict[int, Tensor]) -> Recipe:
         handles.setdefault(id(handle), handle)
         return f"fresh[{list(handles).index(id(handle))}]"
 
-    return Recipe(lookup, tensor, segment.number_expression)
+    recipe = Recipe(lookup, tensor, segment.number_expression)
+    for place, clock in enumerate(segment.clocks):
+        recipe.first(AtEnd(place, "").name, clock)
+    return recipe
 
 
 def _known(segment: Segment) -> list[Known]:

@@ -27,7 +27,7 @@ from compiler_core.capture.explain import BreakReport, EntryReport, Explanation
 from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
 from compiler_core.capture.points import Point
 from compiler_core.capture.reached import Reached, UncompiledSemantics
-from compiler_core.capture.start import key_of_frames
+from compiler_core.capture.start import after_step, key_of_frames
 from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.ops.registry import current_trace
@@ -123,20 +123,19 @@ class State:
         outcome: Any = paused
         while type(outcome) is Paused:
             frames = outcome.frames
+            before = list(frames[-1].stack)
             try:
-                if machine.step(frames):
+                if not outcome.again and machine.step(frames):
                     return machine.result
             except Break as why:  # an instruction that no machine can do
                 raise GraphBreak(why.reason, where=machine.location(), remedy=f"{REMEDY}, or compiler.disable") from why
-            outcome = self.point(key_of_frames(frames)).run(tuple(frames), {})
+            key = key_of_frames(frames)
+            point = self.points.get(key)
+            if point is None:
+                changing = outcome.changing if outcome.again else after_step(outcome.changing, frames, before)
+                point = self.points.setdefault(key, Point(self, None, changing))
+            outcome = point.run(tuple(frames), {})
         return outcome
-
-    def point(self, key: Hashable) -> Point:
-        """The point where frames stand."""
-        found = self.points.get(key)
-        if found is None:
-            found = self.points.setdefault(key, Point(self, None))
-        return found
 
     # -- capturing
 

@@ -24,6 +24,7 @@ from compiler_core.bytecode.frame import Frame
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hooks
 from compiler_core.capture.outputs import Fresh
+from compiler_core.capture.sources import Source
 from compiler_core.capture.trace import Known, Lifted
 from compiler_core.graph.ir import Graph
 from compiler_core.ops import prims
@@ -51,9 +52,14 @@ class _Found(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A call that has come to a graph break: frames, the innermost last, at the instruction that breaks."""
+    """A call that has come to a graph break: frames, the innermost last, at the instruction that breaks.
+
+    again: it is captured, as the first of what follows. changing: where the frames hold numbers that changed before.
+    """
 
     frames: list[Frame]
+    again: bool = False
+    changing: tuple[Source, ...] = ()
 
 
 class _Results:
@@ -78,7 +84,7 @@ class _Results:
             hooks.extend(*rest)
         if captured.ambient is not None:
             captured.ambient.set()
-        return Paused(root) if captured.pauses else root
+        return Paused(root, captured.pauses == "again") if captured.pauses else root
 
 
 class _Resolved(Generic[T]):

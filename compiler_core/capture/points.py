@@ -11,7 +11,7 @@ so do calls that fit none.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.captured import Captured, Survivors, close, settle
+from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
 from compiler_core.capture.control import stance
 from compiler_core.capture.entry import Entry, Paused, give_keys_back
 from compiler_core.capture.guards import Check
@@ -31,10 +31,12 @@ from compiler_core.capture.plain_numbers import plain_numbers
 from compiler_core.capture.reached import UncompiledSemantics
 from compiler_core.capture.recipes import CannotRebuild
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.start import drop_dead, start_call, start_frames, without_sources
+from compiler_core.capture.sources import Source
+from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.taking_back import take_back
 from compiler_core.capture.trace import Mark
+from compiler_core.capture.tracing.base import Again
 from compiler_core.capture.tracing.copying import is_copying
 from compiler_core.capture.tracing.items import Step
 from compiler_core.capture.tracing.semantics import TracingSemantics
@@ -62,14 +64,17 @@ class Skipped:
 
 
 class Point:
-    """See the head of this file. function: whose call starts here; None after a graph break."""
+    """See the head of this file. function: whose call starts here; None after a graph break. changing: numbers that
+    changed before that."""
 
-    def __init__(self, owner: State, function: Callable[..., Any] | None) -> None:
+    def __init__(self, owner: State, function: Callable[..., Any] | None, changing: Iterable[Source] = ()) -> None:
         self.owner, self.function = owner, function
         self.entries: list[tuple[Check, Entry]] = []
         self.skipped: list[Skipped] = []
         self.misses: list[str] = []
         self.memory = Memory(skips_hooks=owner.skips_hooks)
+        for source in changing:
+            self.memory.note_dynamic(source)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, or Paused. args: of the call, or the frames to go on with."""
@@ -226,7 +231,7 @@ class Capture:
         try:
             match ended:
                 case Returned(value):
-                    return close(self.segment, value, "the result", pauses=False)
+                    return close(self.segment, value, "the result", pauses="")
                 case Broke(why, where) if not self.machine.frames:  # before anything was run
                     self._skip(f"{why.reason}, at {where}")
                 case Broke(why, where) if any(map(is_copying, self.machine.frames)):
@@ -234,7 +239,8 @@ class Capture:
                 case Broke(why, _):
                     if not why.looks:
                         drop_dead(self.machine.frames)
-                    return close(self.segment, self.machine.frames, "the frames", pauses=True)
+                    pauses: Pauses = "again" if isinstance(why, Again) else "step"
+                    return close(self.segment, self.machine.frames, "the frames", pauses=pauses)
         except (CannotRebuild, GraphBreak) as error:
             self._skip(str(error))
         return settle(self.segment)
@@ -278,10 +284,13 @@ class Capture:
                 raise error
             case Broke(why, where):
                 frames = self.machine.frames
+                changing = changing_numbers(frames, self.point.memory)
                 without_sources(frames or [frame for frame in self.args if isinstance(frame, Frame)])
                 self._plain(frames)
-                self.owner.broke(why, where, isinstance(why, Step))
-                return Paused(frames) if frames else self.point.eager(self.args, self.kwargs)
+                self.owner.broke(why, where, isinstance(why, (Step, Again)))
+                if not frames:
+                    return self.point.eager(self.args, self.kwargs)
+                return Paused(frames, isinstance(why, Again), changing)
         return self._plain(ended.value)
 
     def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Paused:

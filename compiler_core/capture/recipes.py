@@ -86,6 +86,7 @@ class Recipe:
         self._namespace: dict[str, Any] = {}
         self._bound: dict[int, str] = {}
         self._names = 0
+        self._first: list[str] = []
         self.source = ""
 
     def root(self, name: str, value: Any) -> None:
@@ -95,6 +96,10 @@ class Recipe:
     def effect(self, function: Any, target: Any, *args: Any) -> None:
         """After all is rebuilt: `function(target, *args)`, in the order recorded."""
         self._effects.append((function, (target, *args)))
+
+    def first(self, name: str, function: Callable[[], Any]) -> None:
+        """Before anything else: the variable `name` is what `function()` gives. No other name is without a `_`."""
+        self._first.append(f"{name} = {self.bind(function, 'function')}()")
 
     def bind(self, thing: Any, stem: str) -> str:
         """A name by which generated code refers to this very object."""
@@ -111,7 +116,7 @@ class Recipe:
     def build(self, name: str) -> Rebuild:
         """The function that a later call runs; returns the roots, in order. Raises CannotRebuild."""
         body = _Writer(self, _Graph(self)).lines()
-        self.source = "\n    ".join(["def rebuild(fresh, outside):", *body]) + "\n"
+        self.source = "\n    ".join(["def rebuild(fresh, outside):", *self._first, *body]) + "\n"
         filename = f"<frozen distcompile recipe of {name}>"
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
         exec(compile(self.source, filename, "exec"), self._namespace)

@@ -35,9 +35,10 @@ from compiler_core.capture.lessons import Memory
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
 from compiler_core.capture.selections import Selections
-from compiler_core.capture.sources import Bound, InDict, Item, Raw, Source, expression
+from compiler_core.capture.sources import AtEnd, Bound, InDict, Item, Raw, Source, expression
 from compiler_core.capture.symbols import (
     KINDS,
+    Input,
     code_of,
     is_symbol,
     plain_of,
@@ -85,6 +86,7 @@ class Segment(Contents):
         self.arrays = Arrays(self)
         self.ambient = Ambient.now()
         self.ambient.guard(self.guards)
+        self.clocks: list[Any] = []  # that are read when the graph has run
         self.counters: list[Source] = []  # of numbers that this code changes: the next capture takes them as inputs
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
@@ -114,7 +116,13 @@ class Segment(Contents):
         """Code, over what the check function hands over, for a number computed from numbers from outside."""
         if not is_symbol(value):
             return None
-        return render(value, lambda part: f"outside[{self.place(part.source, part.value)}]")
+
+        def leaf(part: Input) -> str:
+            if isinstance(part.source, AtEnd):
+                return part.source.name
+            return f"outside[{self.place(part.source, part.value)}]"
+
+        return render(value, leaf)
 
     def require_once(self, code: str, text: str) -> None:
         """A condition that may be asked for again."""

@@ -132,7 +132,7 @@ class Raw:
 
     @property
     def text(self) -> str:
-        return self.base.text
+        return f"id({self.base.text})" if self.function is id else self.base.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,21 @@ class Answer:
         return f"{self.function.text}()"
 
 
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """What a clock shows once the graph has run: the recipe knows it, the check function does not."""
+
+    number: int
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The variable of the recipe that holds it."""
+        return f"clock{self.number}"
+
+
 Source: TypeAlias = (
-    Argument | Bound | InDict | Attribute | Variable | Item | CellContents | Got | Raw | Referent | Answer
+    Argument | Bound | InDict | Attribute | Variable | Item | CellContents | Got | Raw | Referent | Answer | AtEnd
 )
 
 

@@ -6,6 +6,7 @@ In: a function and its arguments, or frames. Out: frames whose variables are `La
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Hashable
 from types import CellType, FunctionType, MethodType
 from typing import Any
@@ -13,14 +14,17 @@ from typing import Any
 from compiler_core.bytecode.frame import UNSET, Enter, Frame, Marker
 from compiler_core.bytecode.instructions import variable_names
 from compiler_core.capture import policy
+from compiler_core.capture.lessons import Memory
 from compiler_core.capture.liveness import live_at
 from compiler_core.capture.module_protocol import is_module, unwrapped
 from compiler_core.capture.outside import Lazy, Outside
 from compiler_core.capture.reached import Carried
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.sources import Argument, Bound
+from compiler_core.capture.sources import Argument, Bound, CellContents, Item, Source
+from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.tracing.semantics import TracingSemantics
 
+LONGEST = 64  # lists of numbers that a step gives
 FUNCTION, OWNER = "the compiled function", "self"
 
 
@@ -81,6 +85,48 @@ def start_frames(segment: Segment, frames: list[Frame]) -> None:
             segment.generators.append(frame.generator)
         if frame.namespace is not None:
             segment.load(Argument(f"{base}.namespace", "a namespace"), frame.namespace)
+
+
+def changing_numbers(frames: list[Frame], memory: Memory) -> tuple[Source, ...]:
+    """Where frames hold numbers that change from call to call, for the segment that goes on with them."""
+    found: list[Source] = []
+    for i, frame in enumerate(frames):
+        for name, slot, value in zip(variable_names(frame.code), itertools.count(), frame.locals):
+            source = Argument(f"args[{i}].locals[{slot}]", name)
+            if is_symbol(value) or (type(value) is Lazy and memory.is_dynamic(value.source)):
+                found.append(source)
+            elif isinstance(value, CellType) and is_symbol(_contents(value)):
+                found.append(CellContents(source, name))
+        found += [_operand(i, k) for k, value in enumerate(frame.stack) if is_symbol(value)]
+    return tuple(found)
+
+
+def _operand(frame: int, place: int) -> Argument:
+    return Argument(f"args[{frame}].stack[{place}]", f"operand {place}")
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+def after_step(changing: tuple[Source, ...], frames: list[Frame], before: list[Any]) -> list[Source]:
+    """`changing`, after an instruction by itself; and the numbers with a fraction that it has given.
+
+    before: what was on the innermost frame's stack.
+    """
+    stack, inner = frames[-1].stack, len(frames) - 1
+    gone = [_operand(inner, k) for k, value in enumerate(before) if k >= len(stack) or stack[k] is not value]
+    found = [source for source in changing if source not in gone]
+    if stack and not any(stack[-1] is value for value in before):
+        top = _operand(inner, len(stack) - 1)
+        if type(stack[-1]) is float:
+            found.append(top)
+        elif type(stack[-1]) in (list, tuple) and len(stack[-1]) <= LONGEST:
+            found += [Item(top, k) for k, value in enumerate(stack[-1]) if type(value) is float]
+    return found
 
 
 def key_of_frames(frames: list[Frame]) -> Hashable:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dtypes
-from compiler_core.capture.sources import Argument, Source
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.sources import Argument, AtEnd, Source
 from compiler_core.capture.trace import Known
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -31,19 +32,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The number or text at `source`."""
+    """The number or text at `source`. is_time: a clock's, another at every call."""
 
     source: Source
     value: Any
+    is_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """template: code with a place for each part. parts: formulas, symbols' or constants. size: its code's, in parts."""
+    """template: code with a place for each part. parts: symbols or constants. size: its code's, in parts. is_time:
+    computed of a clock's."""
 
     template: str
     parts: tuple[Any, ...]
     size: int
+    is_time: bool
 
 
 Formula = Input | Apply
@@ -116,17 +120,16 @@ def make(value: Any, formula: Formula) -> Any:
 
 def applied(segment: Segment, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
     """A symbol of this value, computed by `template` of `parts`; the check function names what is long, once."""
-    formula = Apply(template, parts, 1 + sum(map(_size, parts)))
+    formulas = [part.formula for part in parts if is_symbol(part)]
+    size = 1 + sum(formula.size if isinstance(formula, Apply) else 1 for formula in formulas)
+    formula = Apply(template, parts, size, any(formula.is_time for formula in formulas))
     found = make(value, formula)
     if formula.size <= LONGEST or found is value:
         return found
+    if formula.is_time:
+        raise Break("much is computed of a time")
     local = segment.guards.let("number", code_of(segment, found))
     return make(value, Input(Argument(local, "a computed number"), value))
-
-
-def _size(part: Any) -> int:
-    """How many parts a formula's code has."""
-    return part.formula.size if type(part) in PLAIN and isinstance(part.formula, Apply) else 1
 
 
 def symbol(segment: Segment, source: Source, value: Any) -> Any:
@@ -151,8 +154,14 @@ def render(part: Any, leaf: Callable[[Input], str]) -> str:
 
 
 def code_of(segment: Segment, value: Any) -> str:
-    """Code for a symbol in the check function."""
-    return render(value, lambda part: segment.local(part.source))
+    """Code for a symbol in the check function. Raises Break for a time that is known only when the graph has run."""
+
+    def leaf(part: Input) -> str:
+        if isinstance(part.source, AtEnd):
+            raise Break("a time is looked at")
+        return segment.local(part.source)
+
+    return render(value, leaf)
 
 
 def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> Any:
@@ -182,6 +191,8 @@ def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> A
         return value
     if not is_symbol(value):
         return value
+    if value.formula.is_time:
+        raise Break("a time is needed as a constant")
     constant = plain_of(value)
     code, spelled = code_of(segment, value), render(constant, lambda part: "")
     if isinstance(constant, float) and (not constant or constant != constant):  # 0.0 is not -0.0; NaN is NaN

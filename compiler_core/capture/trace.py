@@ -42,6 +42,10 @@ class Mark:
     counters: tuple[object, ...]
 
 
+class TraceEnded(GraphBreak):
+    """Nothing more may be recorded: what was about to be is the beginning of the next trace."""
+
+
 class CaptureTrace(OutsideMemory):
     """Implements `ops.registry.Trace`, `tensor.cell.CellTrace` and `aot.boundary.BoundaryTrace`."""
 
@@ -55,6 +59,7 @@ class CaptureTrace(OutsideMemory):
         self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
         self.gradient_owners: tuple[ModuleProtocol, ...] = ()  # whose forwards begin here
         self.regions = 0  # checkpointed functions so far
+        self.ended = ""  # why nothing more may be recorded
 
     # -- taking back
 
@@ -85,6 +90,8 @@ class CaptureTrace(OutsideMemory):
     # -- ops
 
     def bind(self, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        if self.ended:
+            raise TraceEnded(self.ended, where=user_location())
         args = [value if isinstance(value, Node) else self.constant(value) for value in values]
         return self.call(op, args, attrs, location=user_location())
 

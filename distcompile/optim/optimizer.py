@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from compiler_core import observe
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError, StateDictError
@@ -51,6 +52,7 @@ class Optimizer:
             raise RegistrationTypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts", got="a Tensor"
             )
+        self.has_stepped = self._in_step = False
         self.defaults = dict(defaults)
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
@@ -212,21 +214,28 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if self._in_step:
             return step(self, *args, **kwargs)
         self._in_step = True
-        began_s = time.perf_counter()
         try:
             for pre_hook in tuple(self._pre_hooks.values()):
                 args, kwargs = pre_hook(self, args, kwargs) or (args, kwargs)
-            with observe.phase("optimizer", type(self).__name__):
-                result = step(self, *args, **kwargs)
+            captured = current_trace() is not None  # then it is the compiled call that is watched
+            result = step(self, *args, **kwargs) if captured else _watched(self, step, args, kwargs)
             for post_hook in tuple(self._post_hooks.values()):
                 post_hook(self, args, kwargs)
         finally:
             self._in_step = False
         self.has_stepped = True
-        RECENT_STEPS.append((weakref.ref(self), began_s, time.perf_counter()))
         return result
 
     return hooked
+
+
+def _watched(optimizer: Optimizer, step: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """`step`, of which others learn when it began and ended."""
+    began_s = time.perf_counter()
+    with observe.phase("optimizer", type(optimizer).__name__):
+        result = step(optimizer, *args, **kwargs)
+    RECENT_STEPS.append((weakref.ref(optimizer), began_s, time.perf_counter()))
+    return result
 
 
 def _check_parameter(parameter: object) -> None:

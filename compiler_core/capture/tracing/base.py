@@ -21,10 +21,15 @@ from compiler_core.capture.segment import Segment
 from compiler_core.capture.selections import NEEDS_DATA, REMEDY, Refused, is_selection
 from compiler_core.capture.sources import Bound
 from compiler_core.capture.symbols import plain_parts, settled, specialised
+from compiler_core.capture.trace import TraceEnded
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
 
 OPAQUE = "an array that is not traced is used"
+
+
+class Again(Break):
+    """Not a graph break: the instruction is captured, as the first of the next segment."""
 
 
 class Base:
@@ -69,7 +74,7 @@ class Base:
             result = function(*args, **kwargs)
         except GraphBreak as why:
             trace.rollback(mark)
-            raise Break(why.what, why.remedy) from why
+            raise (Again if isinstance(why, TraceEnded) else Break)(why.what, why.remedy) from why
         if GraphBreak.made() != breaks:
             trace.rollback(mark)
             raise Break("a graph break was caught by what was called")

@@ -35,7 +35,7 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.sources import Attribute, Bound, CellContents, Item, Variable
+from compiler_core.capture.sources import Attribute, Bound, CellContents, Item, Raw, Variable
 from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
@@ -209,7 +209,10 @@ def _id(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         return id(args[0])
     if copying.is_copying(semantics.current_frame()):
         return id(args[0])  # a key of a deep copy's memo, which keeps the object and which nobody else reads
-    raise Break("id() of an object, which another call's will not have")
+    source = None if known is None else Raw(known.source, id)
+    if source is None or semantics.segment.memory.is_dynamic(source):
+        raise Break("id() of an object, which another call's will not have")
+    return semantics.segment.load(source, id(args[0]))
 
 
 def _hash(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:

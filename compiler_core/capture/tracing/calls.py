@@ -37,6 +37,7 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills, polyfills_itertools
+from compiler_core.capture.clocks import CLOCKS, read_clock
 from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.number_operands import filling, made_of, operands
 from compiler_core.capture.outside import Lazy
@@ -324,6 +325,8 @@ class Calls(OperatorSemantics):
         rule = self.rules.get(id(function))
         if rule is not None:
             return rule(self, args, kwargs)
+        if function in CLOCKS and not args and not kwargs:
+            return read_clock(self.segment, function)
         owner = getattr(function, "__self__", None)
         if function_is_new(function):
             if not issubclass(function.__self__, (BaseException, tuple, list)):

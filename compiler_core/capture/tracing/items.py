@@ -337,7 +337,7 @@ class Items(Keys):
 
     def runs_python(self, iterable: Any) -> bool:
         """Whether iterating natively would run the program's code, or advance something from outside."""
-        if isinstance(iterable, (Tensor, str, bytes, range)) or is_constant(iterable):
+        if isinstance(iterable, (Tensor, str, bytes, range)) or is_constant(iterable) or is_symbol(iterable):
             return False
         if isinstance(iterable, (dict, *CONTAINERS)):
             return isinstance(self.looked_up(type(iterable), "__iter__"), FunctionType)

@@ -193,7 +193,7 @@ class OperatorSemantics(Iteration):
         return self.native(function, left, right)
 
     def is_same(self, left: Any, right: Any) -> bool:
-        if left is right and not is_symbol(left):
+        if left is right:
             return True
         left, right = self.specialise(left), self.specialise(right)
         if left is right or is_constant(left) or is_constant(right):

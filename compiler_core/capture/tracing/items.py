@@ -16,9 +16,10 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy, viewed
+from compiler_core.capture.places import read_place, written_place
 from compiler_core.capture.selections import is_selection
 from compiler_core.capture.sources import Attribute, Raw
-from compiler_core.capture.symbols import is_symbol
+from compiler_core.capture.symbols import beside_tensor, is_symbol
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import OPAQUE
 from compiler_core.capture.tracing.keys import Keys
@@ -77,7 +78,8 @@ class Items(Keys):
                 selection = self.handing_on(self.segment.selections.take, owner, key)
                 if selection is not None:
                     return selection
-            return self.native(Tensor.__getitem__, owner, self.specialise(key))
+            place = self.handing_on(read_place, self.segment, owner, key) if self.segment.symbols else None
+            return self.native(Tensor.__getitem__, owner, self.specialise(key)) if place is None else place
         method = self.method_of(owner, "__getitem__")
         if method is not None and not is_indexed(owner):
             return self.call(self.load_attr(owner, "__getitem__"), (key,), {})
@@ -185,7 +187,9 @@ class Items(Keys):
             self.read_all((key, value), {})
             if is_selection(value) and self.handing_on(self.segment.selections.put, owner, key, value):
                 return None
-            self.native(Tensor.__setitem__, owner, self.specialise(key), self.specialise(value))
+            index = self.handing_on(written_place, self.segment, owner, key) if self.segment.symbols else None
+            value = beside_tensor(self.segment, value, owner) if is_symbol(value) else self.specialise(value)
+            self.native(Tensor.__setitem__, owner, self.specialise(key) if index is None else index, value)
             return None
         if self.method_of(owner, "__setitem__") is not None and not self.is_registry(owner):
             return self.call(self.load_attr(owner, "__setitem__"), (key, value), {})

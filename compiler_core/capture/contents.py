@@ -29,7 +29,7 @@ from compiler_core.capture.kinds import (
 )
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Outside, contents_of
-from compiler_core.capture.sources import Item, Raw, Source, shown
+from compiler_core.capture.sources import Bound, Item, Raw, Source, shown
 from compiler_core.capture.symbols import is_symbol, plain_parts, shown_number
 from compiler_core.tensor.tensor import Tensor
 
@@ -215,15 +215,16 @@ class Contents:
         local, text = self.local(contents_of(known)), known.source.text
         self.require(f"len({local}) == {len(held)}", f"{text} has {len(held)} items")
         if isinstance(held, dict):
-            if all(map(is_plain, held)):
-                self.require(
-                    f"list({local}) == {self.guards.bind(list(held), 'keys')}",
-                    f"{text} has the keys {', '.join(map(repr, held))}",
-                )
-            else:
-                keys = self.guards.bind(list(held), "keys")
-                same = self.guards.bind(_same, "same")
-                self.require(f"all(map({same}, {local}, {keys}))", f"{text} has the same keys")
+            keys, same = self.guards.bind(list(held), "keys"), self.guards.bind(_same, "same")
+            if all(type(key) is str for key in held):
+                code = f"list({local}) == {keys}"
+            else:  # 1, 1.0 and True are equal
+                code = f"all(map({same}, {local}, {keys}))"
+            shown = ", ".join(map(repr, held)) if all(map(is_plain, held)) else "the same objects"
+            self.require(code, f"{text} has the keys {shown}")
+            for key in held:
+                if not is_plain(key):  # no copy of it
+                    self.load(Bound(key, f"a key of {text}"), key, fixed=True)
 
     def _members(self, known: Outside, held: Any) -> None:
         members = self.guards.bind(plain_copy(held), "members")
@@ -231,6 +232,9 @@ class Contents:
             raise Break(f"{known.source.text} is a set of objects that no guard can tell apart")
         local = self.local(contents_of(known))
         self.require(f"{local} == {members}", f"{known.source.text} has the same members")
+        if not all(type(member) is str for member in held) and all(map(is_plain, held)):  # 1, 1.0 and True are equal
+            spelled = self.guards.bind(set(map(repr, held)), "spelled")
+            self.require(f"set(map(repr, {local})) == {spelled}", f"{known.source.text} has them of the same types")
 
     def read_deeply(self, value: Any, depth: int = 0) -> None:
         """All that a value holds counts: it is given to a function that may read any of it."""

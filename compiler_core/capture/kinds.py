@@ -101,7 +101,7 @@ def _key(key: Any) -> Any:
 
 
 def _same(a: object, b: object) -> bool:
-    return a is b or (type(a) is type(b) and is_plain(a) and a == b)
+    return a is b or (type(a) is type(b) and is_plain(a) and a == b and repr(a) == repr(b))
 
 
 def viewed(view: Any) -> Any:

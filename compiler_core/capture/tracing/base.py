@@ -128,6 +128,9 @@ class Base:
     def of_class(self, base: type, name: str, found: Any) -> Any:
         raise NotImplementedError
 
+    def is_same(self, left: Any, right: Any) -> bool:
+        raise NotImplementedError
+
     def guard_names(self, cls: type) -> None:
         raise NotImplementedError
 

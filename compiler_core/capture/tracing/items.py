@@ -92,8 +92,7 @@ class Items(Keys):
         if type(key) is TracedArray and isinstance(owner, dict):
             raise Break("a traced number is used as a key")
         if isinstance(owner, dict):
-            self.check_key(key)
-            self.check_keys(owner)
+            self.key_in(owner, key)
         if type(owner) is MappingProxyType:
             return self.get_item(self.behind(owner), key)
         if not self.segment.is_outside(owner):
@@ -218,8 +217,12 @@ class Items(Keys):
         if name not in KEEPING and not (name in ("get", "__contains__") and self.segment.is_outside(owner)):
             self.settle(owner, args)
         if name in HASHING:
-            self.check_keys(owner)
+            if isinstance(owner, (dict, set, frozenset)) and args:
+                self.key_in(owner, args[0])
+            self.check_keys(owner, *args)
             self.check_members(args)
+        elif name in ("index", "count", "remove") and args:
+            self.tell_apart(args[0], owner)
         if name in WRITES.get(kind, set()) or name in CHANGES.get(kind, set()):
             return self.change(owner, name, args, kwargs)
         method = c_method(owner, name)
@@ -266,7 +269,8 @@ class Items(Keys):
         if name == "__setitem__" and isinstance(args[0], slice) and self.runs_python(args[1]):
             return self.call(polyfills.assign_slice, (owner, *args), {})
         if isinstance(owner, (set, dict)) and args and name not in ("update", "__ior__"):
-            args = (self.as_key(args[0]), *args[1:])
+            args = (self.specialise(args[0]), *args[1:])
+            self.key_in(owner, args[0])
         elif isinstance(owner, set) or name in ("insert", "pop", "rotate"):
             self.settle(args)
             args = tuple(map(self.specialise, args[:1])) + args[1:]

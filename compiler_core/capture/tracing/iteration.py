@@ -98,8 +98,9 @@ class Iteration(Items):
             return False
         self.segment.read_view(container)
         if isinstance(container, (dict, set, frozenset)):
-            self.check_key(item)
-            self.check_keys(container)
+            self.key_in(container, item)
+        elif isinstance(container, CONTAINERS):
+            self.tell_apart(item, container)
         if isinstance(container, (*CONTAINERS, dict)):
             if self.segment.is_outside(container):
                 if isinstance(container, dict):

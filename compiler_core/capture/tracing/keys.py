@@ -20,6 +20,7 @@ from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
 NAMES = ("__hash__", "__eq__")
+MOST_PAIRS = 32  # objects of a container that one is told apart from, one by one
 # what such a method may call, and the instructions that could do more
 CALLED = (hash, isinstance, issubclass, type, tuple, frozenset, len, bool, int)
 BARRED = ("STORE_", "DELETE_", "IMPORT_", "YIELD", "LOAD_METHOD", "LOAD_SUPER", "PUSH_NULL", "CALL_FUNCTION", "MAKE_")
@@ -46,7 +47,44 @@ class Keys(Base):
     def as_key(self, value: Any) -> Any:
         value = self.specialise(value)
         self.check_key(value)
+        self._identify(*(value if type(value) in (tuple, frozenset) else (value,)))
         return value
+
+    def key_in(self, container: Any, key: Any) -> None:
+        """`key` is looked for in a dictionary or set, or put there."""
+        self.check_key(key)
+        self.check_keys(container)
+        if type(key) in (tuple, frozenset):
+            self._identify(*key)
+        elif self._goes_by_identity(key) and not (isinstance(container, dict) and dict.__contains__(container, key)):
+            self.tell_apart(key, container)
+
+    def tell_apart(self, one: Any, container: Any) -> None:
+        """C code compares `one` with others, by identity: what was another object must be one at later calls, too."""
+        if not self._goes_by_identity(one):
+            return
+        if self.segment.is_outside(container):
+            self.segment.read_whole(container)
+        others = dict.keys(container) if isinstance(container, dict) else container
+        alike = [other for other in others if type(other) is type(one) and other is not one]
+        if len(alike) > MOST_PAIRS:
+            self._identify(one)
+            return
+        for other in alike:
+            self.is_same(one, other)
+
+    def _goes_by_identity(self, value: Any) -> bool:
+        """Whether C code compares a thing by what it is, and another may come in its place."""
+        known = self.segment.find(value)
+        return known is not None and not known.fixed and type(value).__hash__ in (object.__hash__, Tensor.__hash__)
+
+    def _identify(self, *values: Any) -> None:
+        """From here on these must be the very objects, where they go by that."""
+        for value in filter(self._goes_by_identity, values):
+            known = self.segment.find(value)
+            assert known is not None
+            code = f"{self.segment.local(known.source)} is {self.segment.guards.bind(value, 'object')}"
+            self.segment.require_once(code, f"{known.source.text} is the same {type(value).__name__}")
 
     def check_keys(self, *containers: Any) -> None:
         """`check_key` of all that dictionaries and sets among these hold."""

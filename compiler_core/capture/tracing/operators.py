@@ -6,6 +6,7 @@ In: operands. Out: results, or Enter. Operators on tensors record themselves; a 
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -190,7 +191,19 @@ class OperatorSemantics(Iteration):
             if isinstance(value, (*CONTAINERS, dict)):
                 self.check_members((*value, *value.values()) if isinstance(value, dict) else value)
                 self.segment.read_deeply(value)
+        self._tell_pairs_apart(left, right)
         return self.native(function, left, right)
+
+    def _tell_pairs_apart(self, left: Any, right: Any) -> None:
+        """Objects that are compared by identity, or containers of such in the same places."""
+        if isinstance(left, (list, tuple, deque)) and isinstance(right, (list, tuple, deque)):
+            for pair in zip(left, right):
+                self._tell_pairs_apart(*pair)
+        elif isinstance(left, dict) and isinstance(right, dict):
+            for key in dict.keys(left) & dict.keys(right):
+                self._tell_pairs_apart(dict.__getitem__(left, key), dict.__getitem__(right, key))
+        elif not isinstance(left, Tensor):
+            self.tell_apart(left, (right,))
 
     def is_same(self, left: Any, right: Any) -> bool:
         if left is right:

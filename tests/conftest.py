@@ -9,6 +9,8 @@ import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: processes that share the cores, a thread each
     os.environ |= dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
+# C++ in half of the time; loops marked as lanes are vectorised all the same. The fixture below gives a user's flags
+os.environ.setdefault("DISTCOMPILE_CXX_FLAGS", "-O1")
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -77,6 +79,16 @@ def clean_slate() -> Iterator[None]:
     yield
     config.values = before
     assert current_trace() is None, "a trace was left running"
+
+
+@pytest.fixture(scope="module")
+def compiled_as_by_users(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With --long, these tests and the processes they start compile with -O3, as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        if pytestconfig.getoption("--long"):
+            patch.delenv("DISTCOMPILE_CXX_FLAGS", raising=False)
+        with config.patch(cxx_flags=os.environ.get("DISTCOMPILE_CXX_FLAGS", "")):
+            yield
 
 
 @pytest.fixture

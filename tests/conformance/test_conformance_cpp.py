@@ -1,6 +1,6 @@
 """Each op compiled alone to C++: eager's numbers, NaN and infinity included. One shared object a dtype.
 
-With -O1, which takes half of the time and vectorises what is marked as a loop of lanes; with --long as users compile.
+With --long compiled as users do, with -O3.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
-    flags = config.cxx_flags if pytestconfig.getoption("--long") else f"{config.cxx_flags} -O1"
-    with config.patch(cache_dir=Path(tmp_path_factory.mktemp("cache")), cxx_flags=flags):
+def own_cache(tmp_path_factory: pytest.TempPathFactory, compiled_as_by_users: None) -> Iterator[None]:
+    with config.patch(cache_dir=Path(tmp_path_factory.mktemp("cache"))):
         yield
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.sharing import some
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("compiled_as_by_users")
 
 
 @pytest.mark.slow

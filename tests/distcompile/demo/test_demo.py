@@ -20,6 +20,7 @@ from distcompile.demo.training import learning_rate_factor
 from tests.sharing import some
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.usefixtures("compiled_as_by_users")
 SMALL = ["--steps", "12", "--layers", "2", "--width", "32", "--time", "32", "--sample", "20", "--evaluate-every", "6"]
 
 

@@ -2,7 +2,8 @@
 
 In: a `Program`. Out: "" or the first difference of what four calls in a row returned, raised, printed, and left in
 arguments, globals, classes, modules and gradients. `python -m tests.fuzz.python_check FIRST COUNT` looks for failing
-seeds; with one number it shows that seed's program, made small.
+seeds; with one number it shows that seed's program, made small. `rich`: programs of python_rich.py;
+`pure`: without tensors, in the machine.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.errors import DistCompileError
 from tests.fuzz.program_tree import Node, minimise
 from tests.fuzz.python_programs import Program, write
+from tests.fuzz.python_rich import write_rich
 from tests.programs.harness import Seen, difference
 
 SAME_AGAIN = ((0, 0, 1, 0), (0, 1, 2, 0), (0, 0, 1, 2), (0, 1, 0, 2))  # which numbers each call gets
 CALLS = 4
-STATE = ("LOG", "G", "GL", "GD", "CELLS", "items", "table", "obj", "GT", "TD", "MEMO", "x", "y", "net")
+STATE = ("LOG", "G", "GL", "GD", "CELLS", "items", "table", "obj", "GT", "TD", "MEMO", "x", "y", "net", "deep")
+RICH = ("DQ", "DD", "OD", "POINT", "SLOT", "OWNER", "PALETTE", "COUNTS", "CHAIN", "STACK", "HISTORY", "KEPT", "STATS")
 NO_BACKWARD, REFUSED = "no backward", "backward refused"
 Compile = Callable[[Any], Any]
 
@@ -103,7 +106,7 @@ def trace(program: Program, source: str, compile: Compile) -> list[Any]:
         for args in arguments(program, names):
             result = call(run, args)
             found += [seen.observe(result), backward(result)]
-            found += [seen.observe(args), seen.observe([names.get(name) for name in STATE]), text.getvalue()]
+            found += [seen.observe(args), seen.observe([names.get(name) for name in (*STATE, *RICH)]), text.getvalue()]
             found.append(seen.observe([names["Thing"].count, getattr(names.get("net"), "__dict__", {}).get("count")]))
     return found
 
@@ -159,7 +162,7 @@ def shrink(program: Program, compile: Compile) -> str:
     return source_of(small, program)
 
 
-def report(seed: int, tensors: bool, compile: Compile) -> str:
+def report(seed: int, tensors: bool, compile: Compile, write: Callable[[int, bool], Program] = write) -> str:
     """ "" if the seed's program is right; else what a test says of it."""
     program = write(seed, tensors)
     found = judge(program, program.source(), compile)
@@ -170,14 +173,14 @@ def report(seed: int, tensors: bool, compile: Compile) -> str:
 
 
 def main(first: int, count: int = 0) -> None:
-    tensors = "pure" not in sys.argv
+    tensors, writes = "pure" not in sys.argv, write_rich if "rich" in sys.argv else write
     how = compiled if tensors else interpreted
     if not count:
-        print(report(first, tensors, how) or "no difference")
+        print(report(first, tensors, how, writes) or "no difference")
         return
     failed = 0
     for seed in range(first, first + count):
-        program = write(seed, tensors)
+        program = writes(seed, tensors)
         found = judge(program, program.source(), how)
         if found:
             failed += 1

@@ -73,6 +73,8 @@ def needs(form: str) -> tuple[frozenset[str], bool, bool]:
 class Writer:
     """Writes one program. scope: variables that are bound where the next statement stands, with their types."""
 
+    atoms, expressions, statements, tensor_statements = ATOMS, EXPRESSIONS, STATEMENTS, TENSOR_STATEMENTS
+
     def __init__(self, seed: int, tensors: bool) -> None:
         self.rng = random.Random(seed)
         self.tensors = tensors
@@ -100,12 +102,12 @@ class Writer:
 
     def expression(self, kind: str, depth: int = 2) -> str:
         names = self.variables(kind)
-        atoms = [a for a in ATOMS.get(kind, []) if self.allowed(a)]
+        atoms = [a for a in self.atoms.get(kind, []) if self.allowed(a)]
         if names and self.chance(0.45):
             return self.rng.choice(names)
         if kind == "bool" and self.looks and self.chance(0.1):
             return self.fill(self.rng.choice(LOOKS), 1)
-        forms = [f for f in EXPRESSIONS.get(kind, []) if self.allowed(f)]
+        forms = [f for f in self.expressions.get(kind, []) if self.allowed(f)]
         if forms and (depth > 0 or not atoms):
             return "(" + self.fill(self.rng.choice(forms), depth - 1) + ")"
         return self.rng.choice(names or atoms)
@@ -130,7 +132,7 @@ class Writer:
 
     def simple(self) -> Node:
         while True:
-            forms = TENSOR_STATEMENTS if self.tensors and self.chance(0.45) else STATEMENTS
+            forms = self.tensor_statements if self.tensors and self.chance(0.45) else self.statements
             if not (self.in_helper or self.in_closure) and self.chance(0.04):
                 forms = GLOBAL_STATEMENTS
             form = self.rng.choice(forms)

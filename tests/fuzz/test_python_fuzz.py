@@ -8,12 +8,14 @@ A failing program is made small and shown under its seed; `python -m tests.fuzz.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 from tests.fuzz import python_check
 from tests.fuzz.program_tree import line, minimise, render
 from tests.fuzz.python_programs import write
+from tests.fuzz.python_rich import write_rich
 
 FIRST = int(os.environ.get("DISTCOMPILE_FUZZ_SEED", "0"))
 CHUNK = 25
@@ -27,10 +29,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("chunk", range(FIRST, FIRST + count, CHUNK))
 
 
-def failures(chunk: int, count: int, how: python_check.Compile, tensors: bool | None) -> str:
+def failures(chunk: int, count: int, how: python_check.Compile, tensors: bool | None, write: Any = write) -> str:
     """What is wrong with the first failing seed of a chunk."""
     for seed in range(chunk, chunk + count):
-        found = python_check.report(seed, seed % EACH_PURE > 0 if tensors is None else tensors, how)
+        found = python_check.report(seed, seed % EACH_PURE > 0 if tensors is None else tensors, how, write)
         if found:
             return found
     return ""
@@ -39,6 +41,12 @@ def failures(chunk: int, count: int, how: python_check.Compile, tensors: bool | 
 @pytest.mark.timeout(3000)
 def test_compiled_programs_do_what_python_does(chunk: int) -> None:
     found = failures(chunk, CHUNK, python_check.compiled, None)
+    assert not found, found
+
+
+@pytest.mark.timeout(3000)
+def test_compiled_programs_of_more_of_the_library(chunk: int) -> None:
+    found = failures(chunk, CHUNK // 5, python_check.compiled, None, write_rich)
     assert not found, found
 
 

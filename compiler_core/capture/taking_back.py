@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.kinds import is_registry
@@ -33,9 +34,17 @@ def take_back(segment: Segment, start: Mark) -> None:
 
 
 def attribute(owner: Any, name: str) -> Callable[[], None]:
-    """What brings back what `owner` itself, a class, a cell or an object with slots, has under `name` now."""
+    """What brings back what `owner` itself, a class or an object with slots, has under `name` now."""
     old = vars(owner).get(name, NOTHING) if isinstance(owner, type) else getattr(owner, name, NOTHING)
     return partial(delattr, owner, name) if old is NOTHING else partial(setattr, owner, name, old)
+
+
+def variable(cell: CellType) -> Callable[[], None]:
+    """What brings back what a cell holds now, if it holds anything: a variable may be set for the first time."""
+    try:
+        return partial(setattr, cell, "cell_contents", cell.cell_contents)
+    except ValueError:
+        return partial(delattr, cell, "cell_contents")
 
 
 def contents(table: dict[Any, Any]) -> Callable[[], None]:

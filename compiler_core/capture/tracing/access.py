@@ -80,7 +80,7 @@ class Access(Base):
     def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
         cell: CellType = frame.locals[slot]
         if self.segment.is_outside(cell):
-            self.segment.undo.append(taking_back.attribute(cell, "cell_contents"))
+            self.segment.undo.append(taking_back.variable(cell))
             cell.cell_contents = self.plain(value)
             self.segment.effect(setattr, cell, "cell_contents", value)
             self.segment.written[id(cell), "contents"] = value

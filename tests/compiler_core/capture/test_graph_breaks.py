@@ -271,3 +271,17 @@ def test_slices_by_objects_of_the_program() -> None:
     for n in (1, 3, 2):
         bound.n = n
         assert compiled(ones(4), bound).tolist() == [1.0] * n
+
+
+def test_a_variable_of_an_inner_function_is_set_after_a_break() -> None:
+    def step(x: Tensor) -> Tensor:
+        doubled = x * x.sum().item()
+
+        def inner() -> Tensor:
+            return doubled + 1
+
+        return inner()
+
+    compiled = compile(step, backend="eager")
+    for value in (1.0, 2.0):
+        assert compiled(full((2,), value)).tolist() == [2 * value**2 + 1] * 2

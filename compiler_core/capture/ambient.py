@@ -5,6 +5,8 @@ In: the thread. Out: `Ambient`: what they are now; guards on them; and what a ca
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +55,16 @@ class Ambient:
         if dtypes.get_default_dtype() is not self.default:
             dtypes.set_default_dtype(self.default)
         shard_mode.index = self.shard
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block, the thread is in these modes."""
+        now = Ambient.now()
+        self.set()
+        try:
+            yield
+        finally:
+            now.set()
 
     def guard(self, guards: Guards) -> None:
         """Require them to be like this."""

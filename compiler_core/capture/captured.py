@@ -39,14 +39,15 @@ Rebuild = Callable[[Sequence[Tensor], Sequence[Any]], tuple[Any, ...]]
 class Captured:
     """A captured segment.
 
-    graph: returns the nodes of `outputs`, then the new values of `written`. inputs: what each placeholder reads; None
-    for the rng key, which serves `draws` draws. rebuild: from the tensors of `outputs` and what the check hands over
-    to the roots, with the effects; the last root is the backward hooks, where there are any. guards, check: when it
-    may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners: the modules whose
-    forwards begin in it and that have a gradient strategy. ambient: the modes of the thread to set at the end. pauses:
-    the root is a list of frames to go on with: from the next instruction ("again"), or when that has run by itself
-    ("step"). Else the root is the result. numbers: guard -> the number from outside that it
-    is about. copied: nodes that also stand for copies of themselves, so that they may be written before the backward.
+    graph: returns the nodes of `outputs`, then the new values of `written`. inputs: what each placeholder reads;
+    None for the rng key, which serves `draws` draws. rebuild: from the tensors of `outputs` and what the check
+    hands over to the roots, with the effects; the last root is the backward hooks, where there are any. guards,
+    check: when it may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners:
+    the modules whose forwards begin in it and that have a gradient strategy; begins_in: the modes of the thread
+    then. ambient: the modes of the thread to set at the end. pauses: the root is a list of frames to go on with:
+    from the next instruction ("again"), or when that has run by itself ("step"). Else the root is the result.
+    numbers: guard -> the number from outside that it is about. copied: nodes that also stand for copies of
+    themselves, so that they may be written before the backward.
     """
 
     graph: Graph
@@ -59,6 +60,7 @@ class Captured:
     draws: int
     shard: int
     gradient_owners: tuple[ModuleProtocol, ...]
+    begins_in: Ambient | None
     ambient: Ambient | None
     pauses: Pauses
     numbers: dict[int, Source]
@@ -126,6 +128,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         trace.draws,
         trace.shard,
         trace.gradient_owners,
+        trace.begins_in if trace.gradient_owners else None,
         segment.ambient.change(),
         pauses,
         dict(segment.numbers),

@@ -136,8 +136,8 @@ class CompiledEntry:
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
+        ticket = _begin(self.strategy, self.captured)
         self.captured.outputs.prepare(arguments)
-        ticket = self.strategy.on_forward()
         for place, cell in self.buffers:
             inputs[place] = cell.current()
         if self.rng is not None:
@@ -216,8 +216,8 @@ class TapeEntry:
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
+        ticket = _begin(self.strategy, self.captured)
         self.captured.outputs.prepare(arguments)
-        ticket = self.strategy.on_forward()
         if anything_waits():
             settle_cells(list(self.bound.values()))
         values: list[Value] = list(inputs)
@@ -275,7 +275,7 @@ class PlainEntry:
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors from outside that one call leaves, or views of them."""
         if self.strategy is not None:  # a forward begins here
-            self.strategy.forward_ran(self.strategy.on_forward())
+            self.strategy.forward_ran(_begin(self.strategy, self.captured))
         return self.results.tensors([], arguments)
 
 
@@ -302,6 +302,14 @@ def take_keys(captured: Captured) -> Array:
     """The key of this call's draws, for the shard that the traced call drew for."""
     with set_shard(captured.shard):
         return default_generator.take_keys(captured.draws)
+
+
+def _begin(strategy: GradientStrategy, captured: Captured) -> object:
+    """`strategy.on_forward()`, in the modes in which the forward began when it was captured."""
+    if captured.begins_in is None:
+        return strategy.on_forward()
+    with captured.begins_in.held():
+        return strategy.on_forward()
 
 
 def give_keys_back(captured: Captured) -> None:

@@ -338,6 +338,11 @@ class OutsideMemory(GraphBuilder):
         """Whether a tensor from outside is no longer what it was when the trace began."""
         return id(handle) in self.rebound or handle._cell.root in self._versions
 
+    def is_frozen_anew(self, handle: Tensor) -> bool:
+        """Whether a tensor from outside has begun, or ceased, to require a gradient."""
+        before = self.rebound.get(id(handle))
+        return before is not None and before.requires_grad is not handle._requires_grad
+
     # -- the end
 
     def write_backs(self) -> tuple[Written, ...]:

@@ -260,7 +260,7 @@ class Capture:
         is_whole = self.point.function is not None and isinstance(ended, Returned)
         entry = self.owner.compile(captured, is_whole)
         inputs: list[Any] = [None if lift is None else lift.cell.current() for lift in captured.inputs]
-        with observe.phase("forward", self.owner.name):
+        with observe.phase("forward", self.owner.name), self.segment.ambient.held():  # as for later calls
             try:
                 tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
             except DATA_ERRORS as failure:

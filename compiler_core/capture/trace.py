@@ -16,6 +16,7 @@ from typing import Any
 
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
+from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.memory import Known, Lifted, OutsideMemory, Written
 from compiler_core.capture.module_protocol import ModuleProtocol
 from compiler_core.dtype import uint64
@@ -58,6 +59,7 @@ class CaptureTrace(OutsideMemory):
         self.draws = 0
         self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
         self.gradient_owners: tuple[ModuleProtocol, ...] = ()  # whose forwards begin here
+        self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
         self.ended = ""  # why nothing more may be recorded
 
@@ -157,3 +159,4 @@ class CaptureTrace(OutsideMemory):
         """A module with a `__gradient_strategy__` says that its forward begins in what is traced."""
         if all(owner is not module for owner in self.gradient_owners):
             self.gradient_owners = (*self.gradient_owners, module)
+            self.begins_in = Ambient.now()

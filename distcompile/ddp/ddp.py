@@ -35,7 +35,7 @@ from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
 from distcompile.ddp.model_state import Census, broadcast_tensors, check_same_model
-from distcompile.ddp.modes import NoSync, announced, switch
+from distcompile.ddp.modes import NoSync, announced, switch, trained_as_announced
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import ArgumentError
@@ -150,6 +150,7 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The wrapped module's forward."""
+        trained_as_announced(self)
         if not announced(self):
             return self._run_eager(inputs, kwargs)
         with set_shard(self.process_group.rank):

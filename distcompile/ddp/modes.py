@@ -7,7 +7,7 @@ before the forward that follows it. Capture runs these functions as they are, un
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
@@ -26,6 +26,17 @@ def announced(ddp: DistributedDataParallel) -> bool:
     if hasattr(trace, "announce_gradient_owner"):
         trace.announce_gradient_owner(ddp)
     return True
+
+
+def trained_as_announced(ddp: DistributedDataParallel) -> None:
+    """Have a graph end here in which parameters of `ddp` were frozen or unfrozen: who runs it asks what is trained."""
+    trace: Any = current_trace()
+    if hasattr(trace, "is_frozen_anew") and any(map(trace.is_frozen_anew, ddp.module.parameters())):
+        raise GraphBreak(
+            "parameters were frozen or unfrozen before the forward of a DistributedDataParallel",
+            where=user_location(),
+            remedy="do it outside of the compiled function",
+        )
 
 
 def switch(books: Books, is_synchronising: bool) -> bool:

@@ -102,7 +102,8 @@ class BucketStrategy:
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool, *, is_part: bool
     ) -> GradientPlan:
         """is_part: whether there may be other graphs in the step; the cut is put off, then, until all are known."""
-        self.refresh()
+        if not running_backwards():  # a backward is of what was trained when its forward ran
+            self.refresh()
         books = self.books
         books.has_pieces = True
         names = self._names(parameters)

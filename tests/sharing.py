@@ -20,7 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 HERE = Path(__file__).parent
 MOST = 4
 OF_RANKS = ("distributed/", "examples/", "launch/", "benchmarks/")
-EARLY = (*OF_RANKS, "oracles/", "conformance/")  # the rest in the order of collection
+EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/")  # then as collected
 
 
 def some(values: Sequence[Any], few: int) -> list[Any]:

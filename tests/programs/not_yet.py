@@ -13,6 +13,5 @@ BROKEN: dict[str, str] = {
     "data_branches.to_lists": "GraphBreak: tolist() needs the data of a traced tensor",
     "experts.routing_by_index_selection": "GraphBreak: nonzero needs the data of a traced tensor",
     "masks.boolean_indexing": "GraphBreak: indexing by a mask needs the data of a trac",
-    "stepping.own_optimizer_compiled": "GraphBreak: a call of perf_counter(), which is written",
 }
 EAGER: dict[str, str] = {}

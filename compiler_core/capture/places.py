@@ -9,6 +9,7 @@ Slices: the length is guarded, where it begins may change; one in an index that 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +28,14 @@ if TYPE_CHECKING:
     from compiler_core.capture.segment import Segment
 
 
-class PlaceCell(ViewCell):
-    """The view `of` of `owner`, of which `index` says in the graph where it is. settle: makes the place a constant."""
+class SettlingCell(ViewCell):
+    """The view `of`, which makes the place where it lies a constant (`settle`) as soon as somebody asks for that."""
 
-    __slots__ = ("_attrs", "_op", "index", "owner", "settle")
+    __slots__ = ("_attrs", "_op", "settle")
 
-    def __init__(self, of: ViewCell, owner: Cell, index: tuple[Any, ...], settle: Callable[[], Any]) -> None:
-        self.raw, self.seen, self.is_dense = of.raw, of.seen, False
-        self.base, self._root, self._op, self._attrs = of.base, of.root, of.op, of.attrs
-        self.owner, self.index, self.settle = owner, index, settle
+    def __init__(self, of: ViewCell, settle: Callable[[], Any]) -> None:
+        self.raw, self.seen, self.is_dense = of.raw, -1, False
+        self.base, self._root, self._op, self._attrs, self.settle = of.base, of.root, of.op, of.attrs, settle
 
     @property
     def op(self) -> Op:  # type: ignore[override]
@@ -47,16 +47,26 @@ class PlaceCell(ViewCell):
         self.settle()
         return self._attrs
 
+    def strides(self) -> views.Strides:
+        """Those of the view, which are the same at every place."""
+        return views.view_strides(self._op, self._attrs, self.base.raw.shape, self.base.strides(), self.raw.shape)
+
+
+class PlaceCell(SettlingCell):
+    """A view of `owner`, of which `index` says in the graph where it is."""
+
+    __slots__ = ("index", "owner")
+
+    def __init__(self, of: ViewCell, owner: Cell, index: tuple[Any, ...], settle: Callable[[], Any]) -> None:
+        super().__init__(of, settle)
+        self.owner, self.index = owner, index
+
     def current(self) -> Value:
         version = self._root.version
         if self.seen != version:
             note_change(self, "raw", "seen")
             self.raw, self.seen = F.getitem(read(self.owner), self.index), version
         return self.raw
-
-    def strides(self) -> views.Strides:
-        """Those of the view, which are the same at every place."""
-        return views.view_strides(self._op, self._attrs, self.base.raw.shape, self.base.strides(), self.raw.shape)
 
     def write(self, value: Value) -> None:
         note_change(self, "raw", "seen")
@@ -69,15 +79,27 @@ def read_place(segment: Segment, owner: Tensor, key: Any) -> Tensor | None:
     index = _lifted_index(segment, owner, key)
     if index is None:
         return None
+    body = segment.trace.body
+    recorded = len(body)
     view = owner[plain_parts(key)]
-    cell = view._cell
-    if type(cell) is not ViewCell or view.numel() == 0:
+    if type(view._cell) is not ViewCell or view.numel() == 0:
         return None
-    place = PlaceCell(cell, owner._cell, tuple(part._read() if isinstance(part, Tensor) else part for part in index),
-                      lambda: segment.specialised(key))  # fmt: skip
-    place.raw = owner[index]._read()
-    view._cell = place
+    del body[recorded:]  # nobody will ask for the values at this very place
+    _settle_later(view, owner, settle := functools.partial(segment.specialised, key))
+    nodes = tuple(part._read() if isinstance(part, Tensor) else part for part in index)
+    place = view._cell = PlaceCell(view._cell, owner._cell, nodes, settle)
+    place.raw, place.seen = owner[index]._read(), place.version
     return view
+
+
+def _settle_later(view: Tensor, owner: Tensor, settle: Callable[[], Any]) -> None:
+    """What lies between a view and its owner, a view of its own, has no value that was recorded."""
+    link = view._view
+    while link is not None and link.base is not owner:
+        between = link.base
+        assert isinstance(between._cell, ViewCell)
+        view._cell.base = between._cell = SettlingCell(between._cell, settle)  # type: ignore[attr-defined]
+        view, link = between, between._view
 
 
 def written_place(segment: Segment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:

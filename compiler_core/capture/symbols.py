@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -217,6 +218,10 @@ def settled(segment: Segment, value: Any, depth: int = 0) -> None:
     elif isinstance(value, dict) and depth < DEEP:
         for part in (*dict.keys(value), *dict.values(value)):
             settled(segment, part, depth + 1)
+    elif isinstance(value, BaseException) and depth < DEEP:
+        settled(segment, value.args, depth + 1)
+    elif type(value) is SimpleNamespace and depth < DEEP:
+        settled(segment, vars(value), depth + 1)
     elif isinstance(value, HOLDING) and depth < DEEP:
         for part in list(next(kind for kind in HOLDING if isinstance(value, kind)).__iter__(value)):
             settled(segment, part, depth + 1)

@@ -201,7 +201,7 @@ class Segment(Contents):
             self.visit(value, source.text)
         elif type(value) is FunctionType:
             if not fixed or not is_ours(value.__code__.co_filename):
-                self.guard_code(source, value)
+                self.guard_code(Bound(value, source.text) if fixed else source, value)
         elif fixed:
             return
         else:

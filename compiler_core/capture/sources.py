@@ -192,6 +192,8 @@ def expression(source: Source, local: Callable[[Source], str], bind: Bind) -> st
             return bind(thing, "bound")
         case InDict(base, name):
             return f"{local(base)}.__dict__[{name!r}]"
+        case Attribute(Bound(thing, _), "__dict__") if isinstance(thing, type):
+            return bind(vars(thing), "attributes")  # which shows the class as it is then
         case Attribute(base, name):
             return f"{local(base)}.{name}" if name.isidentifier() else f"getattr({local(base)}, {name!r})"
         case Variable(namespace, name):

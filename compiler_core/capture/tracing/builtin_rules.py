@@ -101,6 +101,11 @@ def _isinstance(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
             code = f"{bind(issubclass, 'issubclass')}({bind(type(owner), 'type')}, {bind(kind, 'kind')}) is {answer}"
             does = "derives from" if answer else "does not derive from"
             semantics.segment.require_once(code, f"{type(owner).__name__} {does} {kind.__name__}")
+        elif type(kind).__module__ == "typing" and (known := semantics.segment.find(owner)) is not None:  # a protocol
+            bind, answer = semantics.segment.guards.bind, isinstance(owner, kind)
+            local, asked = semantics.segment.local(known.source), bind(isinstance, "isinstance")
+            text = f"{known.source.text} {'follows' if answer else 'does not follow'} {kind.__name__}"
+            semantics.segment.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
         elif check is not None and is_of_program(check) and type(kind).__module__ not in ("enum", "typing", "abc"):
             if kinds is not kind:
                 raise Break("isinstance() is told by code of the program's")

@@ -105,15 +105,24 @@ class TracingSemantics(Changing, Calls):
         return tuple(found)
 
     def match_class(self, value: Any, cls: Any, count: int, names: tuple[str, ...]) -> Any:
-        if not isinstance(value, cls):
+        fits = self.call(isinstance, (value, cls), {})
+        if isinstance(fits, Enter):
+            raise Break("code of the program's says whether a class matches")
+        if not fits:
             return None
-        found = self._native.match_class(value, cls, count, names)
-        if found is None or not self.segment.is_outside(value):
+        found = self._native.match_class(value, cls, count, names)  # with Python's own errors
+        if not self.segment.is_outside(value):
             return found
-        if not hasattr(cls, "__match_args__") and count:
-            return (value, *(self.load_attr(value, name) for name in names))
-        places = getattr(cls, "__match_args__", ())[:count]
-        read = tuple(self.load_attr(value, name) for name in (*places, *names))
+        itself = not hasattr(cls, "__match_args__") and count
+        places = () if itself or not count else self.load_attr(cls, "__match_args__")
+        if self.segment.is_outside(places):
+            self.segment.read_whole(places)
+        read: list[Any] = [value] if itself else []
+        for name in (*places[:count], *names):
+            try:
+                read.append(self.load_attr(value, name))
+            except AttributeError:
+                return None
         if any(isinstance(item, Enter) for item in read):
             raise Break("a property of the program's is matched")
-        return read
+        return tuple(read)

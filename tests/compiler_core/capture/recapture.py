@@ -12,6 +12,7 @@ taught the place when the entry was made (`Memory`), since more of that makes an
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import io
 import linecache
@@ -176,10 +177,11 @@ def answer(ask: Callable[[], str]) -> str:
 
 def copied(memory: Memory) -> Memory:
     """What is known now, apart from what is learnt later."""
-    copy = Memory(skips_hooks=memory.skips_hooks)
-    copy.dynamic = set(memory.dynamic)
-    copy.unstable._things = dict(memory.unstable._things)
-    return copy
+    same = copy.copy(memory)
+    for name, value in vars(memory).items():
+        setattr(same, name, copy.copy(value))
+    same.unstable._things = dict(memory.unstable._things)
+    return same
 
 
 def facts(record: Record, names: list[str], handed: Sequence[Any]) -> dict[str, Any]:
@@ -210,9 +212,16 @@ def facts(record: Record, names: list[str], handed: Sequence[Any]) -> dict[str, 
 
 
 def graph_text(graph: Graph, names: list[str]) -> str:
-    """The graph with these names for its inputs, and without its own."""
+    """The graph with these names for its inputs, without its own, and without what nothing is computed from."""
     lines = [f"{name}: {node.meta} {node.role}" for name, node in zip(names, graph.inputs)]
-    body = print_graph(graph).partition("{\n")[2]
+    live, todo = set(), list(graph.outputs)
+    while todo:
+        node = todo.pop()
+        if node.name not in live:
+            live.add(node.name)
+            todo += getattr(node, "args", ())
+    dead = tuple(f"  %{node.name}:" for node in graph.nodes if node.name not in live)
+    body = "\n".join(line for line in print_graph(graph).splitlines()[1:] if not line.startswith(dead))
     for name, node in zip(names, graph.inputs):
         body = re.sub(rf"%{re.escape(node.name)}\b", name, body)
     return "\n".join([*dict.fromkeys(lines), body])

@@ -85,7 +85,9 @@ class Walk:
             self.slot(
                 f"{text}.__defaults__[{place}]", held, lambda new, place=place: put_default(function, place, new), depth
             )
-        self.found.append((f"{text}.__code__", lambda: setattr(function, "__code__", function.__code__.replace())))
+        code = function.__code__
+        changed = code.replace(co_consts=tuple(map(another, code.co_consts)))
+        self.found.append((f"{text}.__code__", lambda: setattr(function, "__code__", changed)))
 
     def module(self, text: str, module: Any, names: set[str], depth: int) -> None:
         for name in sorted(names & set(vars(module))):
@@ -160,6 +162,16 @@ class Walk:
             if isinstance(held, types.FunctionType) and not name.startswith("__") and own is not None:
                 hiding = lambda name=name: setattr(thing, name, lambda *args, **kwargs: 0)  # noqa: E731
                 self.found.append((f"{text}.{name} hides the method", hiding))
+        for name in getattr(cls, "__slots__", ()):
+            if hasattr(thing, name):
+                self.slot(
+                    f"{text}.{name}", getattr(thing, name), lambda new, name=name: setattr(thing, name, new), depth
+                )
+                self.found.append((f"{text}.{name} is deleted", lambda name=name: delattr(thing, name)))
+            else:
+                self.found.append((f"{text}.{name} is set", lambda name=name: setattr(thing, name, 3)))
+        other = lambda: types.new_class("Other", (cls,))  # noqa: E731
+        self.found.append((f"{text}.__class__", lambda: setattr(thing, "__class__", other())))
         self.visit(f"type({text})", cls, depth + 1)
 
 

@@ -12,7 +12,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
@@ -215,6 +215,52 @@ def name_of_a_class() -> Case:
 
     changes = {"__name__": "Longer", "__qualname__": "Longer still", "__doc__": "Mine, and not yours."}
     return function, [lambda pair=pair: setattr(Mine, *pair) for pair in changes.items()]  # type: ignore[misc]
+
+
+@case
+def places_that_a_class_matches() -> Case:
+    class Mine:
+        __match_args__ = ("a", "b")
+        a, b = 2, 3
+
+    mine = Mine()
+
+    def function(x: Any) -> Any:
+        match mine:
+            case Mine(k):
+                return x * k
+        return x
+
+    return function, [lambda: setattr(Mine, "__match_args__", ("b", "a"))]
+
+
+@case
+def attribute_that_does_not_match() -> Case:
+    class Mine:
+        pass
+
+    mine = Mine()
+
+    def function(x: Any) -> Any:
+        match mine:
+            case Mine(k=k):
+                return x * k
+        return x
+
+    return function, [lambda: setattr(mine, "k", 4), lambda: delattr(mine, "k")]
+
+
+@case
+def attribute_that_a_protocol_asks_for() -> Case:
+    @runtime_checkable
+    class Asking(Protocol):
+        k: int
+
+    class Mine:
+        pass
+
+    mine = Mine()
+    return lambda x: x * (2 if isinstance(mine, Asking) else 3), [lambda: setattr(mine, "k", 4)]
 
 
 @case

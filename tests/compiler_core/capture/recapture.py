@@ -12,7 +12,6 @@ taught the place when the entry was made (`Memory`), since more of that makes an
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import io
 import linecache
@@ -24,6 +23,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,9 +177,9 @@ def answer(ask: Callable[[], str]) -> str:
 
 def copied(memory: Memory) -> Memory:
     """What is known now, apart from what is learnt later."""
-    same = copy.copy(memory)
+    same = copy(memory)
     for name, value in vars(memory).items():
-        setattr(same, name, copy.copy(value))
+        setattr(same, name, copy(value))
     same.unstable._things = dict(memory.unstable._things)
     return same
 

@@ -3,7 +3,7 @@
 In: a `Program`. Out: "" or the first difference of what four calls in a row returned, raised, printed, and left in
 arguments, globals, classes, modules and gradients. `python -m tests.fuzz.python_check FIRST COUNT` looks for failing
 seeds; with one number it shows that seed's program, made small. `rich`: programs of python_rich.py;
-`pure`: without tensors, in the machine.
+`pure`: without tensors, in the machine; `breaks`: with graph breaks in what they call.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SAME_AGAIN = ((0, 0, 1, 0), (0, 1, 2, 0), (0, 0, 1, 2), (0, 1, 0, 2))  # which n
 CALLS = 4
 STATE = ("LOG", "G", "GL", "GD", "CELLS", "items", "table", "obj", "GT", "TD", "MEMO", "x", "y", "net", "deep")
 RICH = ("DQ", "DD", "OD", "POINT", "SLOT", "OWNER", "PALETTE", "COUNTS", "CHAIN", "STACK", "HISTORY", "KEPT", "STATS")
+BREAKS = {"note", "decorated", "textual", "quiet"}
 NO_BACKWARD, REFUSED = "no backward", "backward refused"
 Compile = Callable[[Any], Any]
 
@@ -61,6 +62,14 @@ def plain(fn: Any) -> Any:
 
 def compiled(fn: Any) -> Any:
     return torch.compile(fn, backend="eager")
+
+
+def with_breaks(fn: Any) -> Any:
+    """`fn` compiled, with graph breaks in what it calls: within loops, `with`, `try`, and frames that called others."""
+    names = fn.__globals__
+    for name in names.keys() & BREAKS:
+        names[name] = torch.compiler.disable(names[name])
+    return compiled(fn)
 
 
 def interpreted(fn: Any) -> Any:
@@ -174,7 +183,7 @@ def report(seed: int, tensors: bool, compile: Compile, write: Callable[[int, boo
 
 def main(first: int, count: int = 0) -> None:
     tensors, writes = "pure" not in sys.argv, write_rich if "rich" in sys.argv else write
-    how = compiled if tensors else interpreted
+    how = interpreted if not tensors else with_breaks if "breaks" in sys.argv else compiled
     if not count:
         print(report(first, tensors, how, writes) or "no difference")
         return

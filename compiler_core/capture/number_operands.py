@@ -22,10 +22,11 @@ Kwargs = dict[str, Any]
 _OTHER = ("input", "other")
 _ARITHMETIC = ("add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "less", "less_equal", "greater", "greater_equal", "not_equal")
+_POWERS = ("pow", "float_power")
 _PARAMETERS: dict[str, tuple[str, ...]] = {  # in order
     **dict.fromkeys(_ARITHMETIC, _OTHER),
     **dict.fromkeys(_COMPARISONS, _OTHER),
-    **dict.fromkeys(("pow", "float_power"), ("input", "exponent")),
+    **dict.fromkeys(_POWERS, ("input", "exponent")),
     **dict.fromkeys(("clamp", "clip"), ("input", "min", "max")),
     "masked_fill": ("input", "mask", "value"),
     "_filled": ("input", "value"),  # fill_
@@ -43,20 +44,30 @@ def operands(segment: Segment, name: str, args: Args, kwargs: Kwargs) -> tuple[l
     """The arguments of a function of tensors: numbers that change are 0-d tensors where they may be, else constants."""
     plain = name if name in _PARAMETERS else name.removesuffix("_")
     names = _PARAMETERS.get(plain, ()) if any(map(is_symbol, (*args, *kwargs.values()))) else ()
-    if not names:
+    beside = _beside(plain, args)
+    if not names or beside is None or "rounding_mode" in kwargs:
         return [specialised(segment, arg) for arg in args], _constants(segment, kwargs)
-    beside = next((arg for arg in args[plain == "where" :] if isinstance(arg, Tensor)), None)
     lifts = {*names, _FACTORS.get(plain, "")} - _NOT_LIFTED
 
     def given(parameter: str, value: Any) -> Any:
-        if not is_symbol(value) or beside is None or parameter not in lifts:
+        if not is_symbol(value) or parameter not in lifts:
             return specialised(segment, value)
         if parameter == _FACTORS.get(plain) and not _is_factor(value, args):
             return specialised(segment, value)
-        return beside_tensor(segment, value, elements(beside))
+        return beside_tensor(segment, value, beside)
 
     longer = (*names, *("",) * (len(args) - len(names)))
     return [given(*pair) for pair in zip(longer, args)], {key: given(key, value) for key, value in kwargs.items()}
+
+
+def _beside(name: str, args: Args) -> Tensor | None:
+    """The tensor that says in what dtype a number is computed; None where none does."""
+    tensors = [elements(arg) for arg in args if isinstance(arg, Tensor)]
+    if name == "where":  # its condition is its first or its second argument
+        tensors = [tensor for tensor in tensors if tensor.dtype is not dtypes.bool_]
+    if name in _POWERS and any(not tensor.dtype.is_floating_point for tensor in tensors):
+        return None  # whole numbers to a negative power are an error
+    return tensors[0] if tensors else None
 
 
 def _is_factor(value: Any, args: Args) -> bool:

@@ -153,6 +153,8 @@ class OperatorSemantics(Iteration):
         """An operand as a tensor's operator shall see it."""
         if not is_symbol(value):
             return value
+        if op == "**" and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
+            return self.specialise(value)  # whole numbers to a negative power are an error
         if op in symbols.LIFTED and isinstance(other, Tensor):
             return symbols.beside_tensor(self.segment, value, elements(other))
         if op in symbols.LIFTED and type(other) is TracedArray:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,6 +58,9 @@ class Guards:
         self._failures: dict[int, int] = {}  # line -> what the check gives if it raises there
         self._absent: list[str] = []  # what the locals hold
         self._watches: dict[int, Watch] = {}  # number of a guard -> who knows what exactly fails
+        self._codes: list[CodeType] = []  # of functions that are the same at every call
+        self._coded: dict[str, str] = {}  # code for each of them -> what the user calls the function
+        self._line_of_codes = 0
 
     def bind(self, thing: Any, stem: str) -> str:
         """A name by which generated code refers to `thing`; one name an object."""
@@ -98,6 +102,21 @@ class Guards:
             kind = self.bind(type(value), "type")
             condition = f"type({code}) is {kind} and repr({code}) == {repr(value)!r}"
         self.require(condition, f"{text} == {value!r}")
+
+    def keep_code(self, function: FunctionType, text: str) -> None:
+        """A function that is the same at every call has the code that it has now. One guard for all of these."""
+        current = f"{self.bind(function, 'function')}.__code__"
+        if current in self._coded:
+            return
+        if not self._codes:
+            self._line_of_codes = len(self.lines)
+            self.require("", "")
+        self._codes.append(function.__code__)
+        self._coded[current] = text
+        number = self._failures[self._line_of_codes]
+        condition = f"[{', '.join(self._coded)}] == {self.bind(self._codes, 'codes')}"
+        self.lines[self._line_of_codes] = f"if not ({condition}): return {number}"
+        self.texts[number] = f"{', '.join(self._coded.values())}: the same code"
 
     def require_same(self, code: str, thing: Any, text: str) -> None:
         """`code` must be the very object `thing`."""

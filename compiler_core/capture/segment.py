@@ -201,7 +201,7 @@ class Segment(Contents):
             self.visit(value, source.text)
         elif type(value) is FunctionType:
             if not fixed or not is_ours(value.__code__.co_filename):
-                self.guard_code(Bound(value, source.text) if fixed else source, value)
+                self.guard_code(source, value, fixed)
         elif fixed:
             return
         else:
@@ -211,8 +211,11 @@ class Segment(Contents):
             if type(value) is tuple or isinstance(value, tuple):
                 self.require(f"len({local}) == {len(value)}", f"{source.text} has {len(value)} items")
 
-    def guard_code(self, source: Source, function: FunctionType) -> None:
+    def guard_code(self, source: Source, function: FunctionType, fixed: bool = False) -> None:
         """A function has the code that it has now."""
+        if fixed:
+            self.guards.keep_code(function, source.text)
+            return
         code = self.guards.bind(function.__code__, "code")
         self.require(f"{self.local(source)}.__code__ is {code}", f"{source.text} has the same code")
 

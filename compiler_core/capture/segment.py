@@ -35,7 +35,7 @@ from compiler_core.capture.lessons import Memory
 from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
 from compiler_core.capture.selections import Selections
-from compiler_core.capture.sources import AtEnd, Bound, InDict, Item, Raw, Source, expression
+from compiler_core.capture.sources import AtEnd, Attribute, Bound, InDict, Item, Raw, Source, expression
 from compiler_core.capture.symbols import (
     KINDS,
     Input,
@@ -90,6 +90,7 @@ class Segment(Contents):
         self.counters: list[Source] = []  # of numbers that this code changes: the next capture takes them as inputs
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
+        self.tables: dict[int, Source] = {}  # id of an object's attributes -> where they were met first
         self.named_classes: set[type] = set()  # whose attributes' names are guarded
 
     # -- code for sources
@@ -164,7 +165,20 @@ class Segment(Contents):
         else:
             self.outside[id(value)] = Outside(value, source, fixed)
         self._guard_kind(source, value, fixed or identified)
+        table = self.tables.get(id(value))
+        if isinstance(table, Raw) and source != Attribute(table.base, "__dict__"):
+            self.require(f"{self.local(source)} is {self.local(table)}", f"{source.text} are attributes")
         return value
+
+    def note_table(self, known: Outside, own: dict[str, Any]) -> None:
+        """Attributes of an object are asked for. Where objects share their `__dict__`, they must do so later."""
+        mine = Raw(known.source, own_attributes)
+        first = self.tables.setdefault(id(own), mine)
+        shared = self.find(own)
+        for other in (first, shared.source if shared is not None else mine):
+            if other != mine and other != Attribute(known.source, "__dict__"):
+                code = f"{self.local(mine)} is {self.local(other)}"
+                self.require_once(code, f"{known.source.text} has the attributes of {other.text}")
 
     def same_object(self, thing: Any, source: Source, fixed: bool) -> None:
         """What is known already must be at `source` too."""

@@ -178,6 +178,8 @@ class Access(Base):
         if found is not _ABSENT and is_data_descriptor(found):
             return self._described(owner, known, name, found, base)
         own = own_attributes(owner)
+        if own is not None and known is not None:
+            self.segment.note_table(known, own)
         if own is not None and name in own:
             if known is None:
                 return own[name]

@@ -101,3 +101,23 @@ def test_keys_that_are_equal_and_of_another_type(kind: Any) -> None:
     for keys in ([1, 2], [1.0, 2.0], [True, 2]):
         held[0] = kind(dict.fromkeys(keys, "a"))
         assert spell() == sorted(map(str, keys))
+
+
+def test_objects_that_share_their_attributes_and_then_do_not() -> None:
+    one, two = Thing(1), Thing(1)
+    table = one.__dict__ = two.__dict__ = {"n": 1}
+
+    def function(x: Any) -> Any:
+        one.n += 1
+        table["k"] = two.n
+        return x * one.k  # type: ignore[attr-defined]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = torch.compile(function, backend="eager")
+        assert [compiled(torch.ones(1)).item() for _ in range(3)] == [2, 3, 4]
+        two.__dict__ = {"n": 50}
+        assert compiled(torch.ones(1)).item() == 50
+        table = {}
+        assert compiled(torch.ones(1)).item() == 50
+        assert table == {"k": 50}

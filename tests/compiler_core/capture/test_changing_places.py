@@ -160,3 +160,33 @@ def test_random_reads_and_writes(seed: int) -> None:
     space: dict[str, Any] = {}
     exec("\n".join(lines), space)
     check(space["f"], 8, grad=False, backend="eager")
+
+
+class Cached(torch.nn.Module):
+    """Attention over a cache of keys and values that is filled one position a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.position = torch.nn.Linear(8, 8), 0
+        self.register_buffer("keys", torch.zeros(2, 16, 8))
+        self.register_buffer("values", torch.zeros(2, 16, 8))
+
+    def forward(self, x: Any) -> Any:
+        query = self.query(x)
+        self.keys[:, self.position] = query
+        self.values[:, self.position] = x
+        self.position += 1
+        scores = (query[:, None] * self.keys).sum(-1)
+        scores = scores.masked_fill(torch.arange(16) >= self.position, -1e9)
+        return (scores.softmax(-1)[..., None] * self.values).sum(1)
+
+
+def test_a_cache_of_keys_and_values_is_filled_by_one_graph() -> None:
+    plain, other = Cached(), Cached()
+    other.load_state_dict(plain.state_dict())
+    compiled = torch.compile(other, backend="aot_eager")
+    with torch.no_grad():
+        for _ in range(16):
+            x = torch.randn(2, 8)
+            np.testing.assert_allclose(compiled(x).numpy(), plain(x).numpy(), atol=1e-6)
+    assert len(compiled.explain().entries) <= 2

@@ -174,7 +174,7 @@ class InterpretedGenerator(Generator[Any, Any, Any]):
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
-        if self.state is SUSPENDED and not sys.is_finalizing():
+        if self.state is SUSPENDED and not sys.is_finalizing() and not getattr(self.semantics, "undone", False):
             try:
                 self.close()
             except Break as why:

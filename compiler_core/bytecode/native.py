@@ -71,6 +71,7 @@ class NativeSemantics:
     """Everything as CPython does it. inline: Python code that is called runs in the machine."""
 
     machine: Machine | None = None
+    undone = False  # what ran by it has been taken back: generators that are left of that do not run to their end
 
     def __init__(self, inline: bool = False) -> None:
         self.inline = inline

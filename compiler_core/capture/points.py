@@ -197,7 +197,8 @@ class Capture:
 
     def _refuse(self, ended: Broke, start: Mark) -> None:
         """Raises GraphBreak: nothing has happened."""
-        self.machine.frames.clear()  # of generators, what they do at their end
+        self.semantics.undone = True
+        self.machine.frames.clear()
         take_back(self.segment, start)
         self.segment.ambient.set()
         self.owner.broke(ended.why, ended.where, silent=False)

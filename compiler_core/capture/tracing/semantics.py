@@ -27,6 +27,7 @@ class TracingSemantics(Changing, Calls):
     rules = {id(function): rule for function, rule in RULES.items()}  # noqa: RUF012  # a program's `__hash__` never runs
     _native = NativeSemantics()
     lost: Break | None = None
+    undone = False
 
     def put_off(self, frame: Frame, why: Break) -> None:
         """A dropped generator does, on its way to its end, what breaks graphs: it is done when this one has run."""
@@ -39,8 +40,9 @@ class TracingSemantics(Changing, Calls):
 
     def retire(self) -> None:
         """The segment has ended: generators that it left behind run natively from now on."""
+        undone = self.undone
         self.__dict__.clear()
-        self.__dict__.update(vars(NativeSemantics()))
+        self.__dict__.update(vars(NativeSemantics()), undone=undone)
         self.__class__ = NativeSemantics  # type: ignore[assignment]
 
     def make_function(self, frame: Frame, code: Any, parts: dict[str, Any]) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -122,3 +124,26 @@ def test_generators_and_contexts_are_left() -> None:
         with pytest.raises(GraphBreak, match="print"):
             function(dc.ones(1))
         assert (log, dc.is_grad_enabled()) == ([], True)
+
+
+def test_a_context_manager_of_the_program_does_not_end_later() -> None:
+    log: list[str] = []
+
+    @contextlib.contextmanager
+    def section() -> Any:
+        log.append("+")
+        try:
+            yield
+        finally:
+            log.append("-")
+
+    @dc.compile(backend="eager", fullgraph=True)
+    def function(x: Any) -> Any:
+        with section():
+            return x * x.sum().item()
+
+    for _ in range(2):
+        with pytest.raises(GraphBreak, match="item"):
+            function(dc.ones(1))
+        gc.collect()
+        assert log == []

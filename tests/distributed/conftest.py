@@ -1,14 +1,24 @@
-"""Communicators of tests that run on MPI ranks (marked `mpi`): one for each way data move (mpi_engines.py)."""
+"""Communicators of tests that run on MPI ranks (marked `mpi`): one for each way data move (mpi_engines.py).
+
+Without ranks their files are not collected, but where one is asked for by name: test_under_mpi.py starts them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mpi_engines import ENGINES, open_communicator
 
 from collectives import Communicator
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.name.startswith("test_mpi_") and not config.getoption("--with-mpi", default=False):
+        return True
+    return None
 
 
 @pytest.fixture(scope="session", params=ENGINES)

@@ -175,7 +175,13 @@ class Capture:
         self.semantics.machine = self.machine
 
     def run(self) -> Any:
-        """The result, or Paused."""
+        """The result, or Paused. What was found out is forgotten at once: it names objects, and itself in circles."""
+        try:
+            return self._run()
+        finally:
+            vars(self.segment).clear()
+
+    def _run(self) -> Any:
         try:
             with timed(self.segment.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()

@@ -333,6 +333,26 @@ def iterate_by_index(owner: Any) -> Iterator[Any]:
         return
 
 
+def call_with_lists(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """function(*args, **kwargs) of a function that uses up the iterators among args."""
+    given = []
+    for arg in args:
+        given.append(list_(arg) if hasattr(type(arg), "__next__") else arg)
+    return function(*given, **kwargs)
+
+
+def substitute(pattern: Any, repl: Callable[[Any], str], string: str, count: int = 0) -> str:
+    """pattern.sub(repl, string, count)"""
+    pieces, end = [], 0
+    for n, match in enumerate(pattern.finditer(string)):
+        if count and n >= count:
+            break
+        pieces.append(string[end : match.start()])
+        pieces.append(repl(match))
+        end = match.end()
+    return "".join(pieces) + string[end:]
+
+
 def format_text(method: Callable[[Any], str], value: Any, spec: str) -> str:
     return format(method(value), spec)
 

@@ -75,9 +75,9 @@ class Selections:
         """The handles that somebody still holds."""
         return (handle for ref in self.made if (handle := ref()) is not None and is_selection(handle))
 
-    def take(self, tensor: Any, mask: Any) -> Tensor | None:
-        """`tensor[mask]`; None for what is not selected by one mask over the leading dims."""
-        if not _selects(tensor, mask):
+    def take(self, tensor: Any, mask: Any, whole: bool = False) -> Tensor | None:
+        """`tensor[mask]`; None for what is not selected by one mask over the leading dims (whole: over all)."""
+        if not _selects(tensor, mask) or (whole and mask.ndim != tensor.ndim):
             return None
         return self._handle(_with_ones(tensor, mask), mask._snapshot())
 
@@ -105,8 +105,9 @@ class Selections:
         given = [value for value in (*args, *kwargs.values()) if is_selection(value)]
         first: Any = given[0]._cell
         mask, full = first.mask, first.full
-        if any(not _alike(mask._read(), other._cell.mask._read()) for other in given):
-            return Refused()
+        for other in given:
+            if other._cell.full.ndim != full.ndim or not _alike(mask._read(), other._cell.mask._read()):
+                return Refused()
         name = getattr(function, "__name__", "")
         if function is getattr and args[1] in FACTS:
             return getattr(full, args[1])

@@ -39,12 +39,14 @@ from compiler_core.capture.sources import Attribute, Bound, CellContents, Item, 
 from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
+from compiler_core.capture.tracing.library_rules import HEAPS
 from compiler_core.config import config
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.function_calls import finish
 from compiler_core.tensor.function_purity import only_computes
+from compiler_core.tensor.indexing import masked_select
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -363,6 +365,12 @@ def _read_names(semantics: Calls, function: Any) -> None:
                 todo.append(semantics.segment.load(contents, cell.cell_contents))
 
 
+def _masked_select(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    given = (*args, *(kwargs[name] for name in ("input", "mask") if name in kwargs))
+    selection = semantics.handing_on(semantics.segment.selections.take, *given, whole=True) if len(given) == 2 else None
+    return semantics.native(masked_select, *args, **kwargs) if selection is None else selection
+
+
 def _numpy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     return semantics.native(numpy_of if config.trace_numpy else Tensor.numpy, *args, **kwargs)
 
@@ -375,8 +383,10 @@ def _places_in_order(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 
 RULES: dict[Any, Any] = {
+    **HEAPS,
     polyfills.places_in_order: _places_in_order,
     finish: _finish_function,
+    masked_select: _masked_select,
     Tensor.numpy: _numpy,
     len: _length,
     getattr: _getattr,

@@ -13,6 +13,7 @@ import functools
 import inspect
 import itertools
 import random
+import re
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -44,10 +45,11 @@ from compiler_core.capture.outside import Lazy
 from compiler_core.capture.sources import Attribute, Bound, Got, Item, Referent, Source
 from compiler_core.capture.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.tracing.access import lookup
-from compiler_core.capture.tracing.base import is_shared
+from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached
 from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.items import Step, is_interpreted
+from compiler_core.capture.tracing.library_rules import BY_CODE
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
 from compiler_core.capture.tracing.pure import (
@@ -58,6 +60,7 @@ from compiler_core.capture.tracing.pure import (
     is_pure,
     is_pure_class,
     is_pure_object,
+    uses_up,
 )
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
@@ -170,6 +173,9 @@ class Calls(OperatorSemantics):
         rule = self.rules.get(id(function))
         if rule is not None:
             return rule(self, args, kwargs)
+        rule = BY_CODE.get(id(function.__code__))
+        if rule is not None:
+            return rule(self, function, args, kwargs)
         if args and type(args[0]) is TracedArray and is_ours(function.__code__.co_filename):
             args = tuple(loaded(self, arg) for arg in args)
             return self.native(function, *args, **{key: loaded(self, value) for key, value in kwargs.items()})
@@ -329,6 +335,8 @@ class Calls(OperatorSemantics):
             return read_clock(self.segment, function)
         owner = getattr(function, "__self__", None)
         if function_is_new(function):
+            if any(map(drives_program, args)):
+                return self.call(polyfills.call_with_lists, (function, args, kwargs), {})
             if not issubclass(function.__self__, (BaseException, tuple, list)):
                 args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
             return self.native(function, *args, **kwargs)
@@ -380,6 +388,8 @@ class Calls(OperatorSemantics):
             raise Step("an iterator from outside is advanced")
         if is_constant(owner) or isinstance(owner, (tuple, frozenset)) or is_pure_object(owner):
             self.segment.read_deeply(owner)
+            if isinstance(owner, re.Pattern) and name == "sub" and type(args[0]) in (FunctionType, MethodType):
+                return self.call(polyfills.substitute, (owner, *args), kwargs)
             if isinstance(owner, str) and name in ("format", "format_map"):
                 self.check_printable([*args, kwargs])
             return self.call_pure(bound, args, kwargs)
@@ -417,8 +427,12 @@ class Calls(OperatorSemantics):
             if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
                 continue
             if (self.segment.is_outside(value) and hasattr(type(value), "__next__")) or hides_program(self, value):
+                if hasattr(type(value), "__next__") and uses_up(function):
+                    return self.call(polyfills.call_with_lists, (function, args, kwargs), {})
                 raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
-            if is_operator(function) and any(self.program_method(value, name) for name in OPERATED):
+            if is_operator(function) and any(
+                self.program_method(value, name) for name in ASKED.get(function, OPERATED)
+            ):
                 raise Break(f"{getattr(function, '__name__', function)}() runs the program's code")
         self.check_keys(*args)
         if function in HASHING:
@@ -436,7 +450,7 @@ def hides_program(semantics: Calls, value: Any) -> bool:
     """Whether a C function that is given `value` may run the program's code."""
     if hasattr(type(value), "__next__"):
         return semantics.runs_python(value)
-    return (
+    return not isinstance(value, (int, float)) and (
         semantics.program_method(value, "__iter__") is not None
         or semantics.program_method(value, "__len__") is not None
     )
@@ -447,6 +461,7 @@ def is_operator(function: Any) -> bool:
     return function in (range, slice) or getattr(function, "__module__", None) in OPERATING
 
 
+ASKED = dict.fromkeys((int, float), ("__int__", "__float__", "__index__", "__trunc__"))
 OPERATING = frozenset({"math", "cmath", "operator", "_operator", "builtins"})
 OPERATED = (
     *("__index__", "__float__", "__int__", "__complex__", "__abs__", "__round__", "__trunc__", "__floor__", "__ceil__"),

@@ -14,6 +14,7 @@ from compiler_core.capture import taking_back
 from compiler_core.capture.kinds import own_attributes
 from compiler_core.capture.module_protocol import is_module
 from compiler_core.capture.outside import own_source
+from compiler_core.capture.sources import Bound
 from compiler_core.capture.tracing.access import ABSENT, C_METHODS, REGISTRIES, Access, lookup
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
@@ -46,9 +47,9 @@ class Changing(Access):
 
     def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
         """`function(owner, name, value)` (setattr, or what it calls): done, and recorded for owners from outside."""
+        if isinstance(owner, type):  # no class is made by captured code; which one it is, was guarded
+            self.segment.identify(Bound(owner, owner.__name__), owner, fixed=True)
         if not self.segment.is_outside(owner):
-            if isinstance(owner, type):
-                raise Break("an attribute of a class is assigned")
             self.handing_on(function, owner, name, value)
             return
         if isinstance(owner, type):

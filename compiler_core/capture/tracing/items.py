@@ -45,6 +45,8 @@ KEEPING = frozenset({"append", "appendleft", "extend", "extendleft", "copy", "cl
 KEEPING |= {"__getitem__", "__iter__", "__len__", "keys", "values", "items", "__reversed__", "__init__"}
 HASHING = frozenset({"__getitem__", "__contains__", "get", "union", "intersection", "difference", "isdisjoint"})
 HASHING |= {"symmetric_difference", "issubset", "issuperset", "__eq__"}
+USING_UP = frozenset({"union", "difference", "symmetric_difference", "issubset"})  # the iterators that they are given
+USING_UP |= {"difference_update", "symmetric_difference_update"}
 COPIED = frozenset({"extend", "extendleft", "update", "__iadd__", "__ior__"})  # arguments whose contents count
 
 
@@ -227,6 +229,8 @@ class Items(Keys):
             return self.change(owner, name, args, kwargs)
         method = c_method(owner, name)
         if kind is set and any(map(self.runs_python, args)):
+            if name in USING_UP:
+                return self.call(polyfills.call_with_lists, (method, (owner, *args), {}), {})
             raise Break(f"{name}() of an iterator that runs the program's code")
         if name in ("index", "count") and any(self.compares_in_python(item) for item in (*args, *owner)):
             raise Break("what to find in a container is told by code of the program's")
@@ -265,6 +269,8 @@ class Items(Keys):
             by_code = polyfills.CHANGES[kind_of(owner), name]
             return self.call(by_code, (owner, *args), kwargs)
         if name.endswith("_update") and any(map(self.runs_python, args)):
+            if name in USING_UP:
+                return self.call(polyfills.call_with_lists, (c_method(owner, name), (owner, *args), {}), {})
             raise Break(f"{name}() of an iterator that runs the program's code")
         if name == "__setitem__" and isinstance(args[0], slice) and self.runs_python(args[1]):
             return self.call(polyfills.assign_slice, (owner, *args), {})
@@ -302,7 +308,7 @@ class Items(Keys):
         plain = tuple(map(self.plain_contents if copied else self.plain, args))
         result = self.handing_on(method, owner, *plain, **{key: self.plain(value) for key, value in kwargs.items()})
         recorded = tuple(map(snapshot, args)) if copied else args
-        self._record(owner, name, method, recorded, kwargs)
+        self.record(owner, name, method, recorded, kwargs)
         return result
 
     def _is_place(self, owner: Any, key: Any) -> bool:
@@ -323,7 +329,7 @@ class Items(Keys):
             return values if all(a is b for a, b in zip(parts, values)) else parts
         return self.plain(values)
 
-    def _record(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
+    def record(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs:
             self.segment.effect(apply_with, owner, method, args, kwargs)
         else:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
+import math
 import operator
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from math import isfinite
 from types import ModuleType
@@ -46,6 +48,20 @@ def is_pure(function: Any) -> bool:
     if owner is builtins:
         return name in _BUILTINS
     return module in _MODULES and name not in _CHANGES and function is not functools.reduce
+
+
+def uses_up(function: Any) -> bool:
+    """Whether a function that only computes asks the iterators that it is given for all that they have, at once."""
+    owner = getattr(function, "__self__", None)
+    return function in _USING_UP or (isinstance(owner, (str, bytes)) and function.__name__ == "join")
+
+
+_USING_UP = frozenset(
+    {
+        *(deque, OrderedDict, defaultdict, bytes, bytearray, math.prod, math.fsum, dict.fromkeys),
+        *(itertools.product, itertools.permutations, itertools.combinations),
+    }
+)
 
 
 def getting(getter: Any, owner: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:

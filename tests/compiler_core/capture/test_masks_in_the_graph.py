@@ -53,6 +53,10 @@ def summed(x: Tensor, mask: Tensor) -> Any:
     return x[mask].sum(), F.relu(x[mask]).mean(), x[mask[:, 0]].mean()
 
 
+def selected_by_name(x: Tensor, mask: Tensor) -> Any:
+    return x.masked_select(mask), dc.masked_select(x * 2, mask=x > 0).mean()
+
+
 def nothing_infinite(x: Tensor, mask: Tensor) -> Any:
     x = x * mask  # zeros where it does not hold
     x[mask] = x[mask].abs().log() / x[mask]
@@ -72,6 +76,11 @@ def handed_through_a_break(x: Tensor, mask: Tensor) -> Any:
     return kept * rows, x, kept.sort().values
 
 
+def other_ranks(x: Tensor, mask: Tensor) -> Any:
+    rows = mask[:, 0]
+    return x[rows] * x[rows][:, :1], dc.masked_select(x, rows[:, None]), x[rows, 0] + x[:, 0][rows]
+
+
 def other_masks(x: Tensor, mask: Tensor) -> Any:
     x[mask] = x[~mask][: int(mask.sum())].repeat(9)[: int(mask.sum())]
     return x, x[mask].max()
@@ -83,8 +92,8 @@ def shapes_that_need_data(x: Tensor, mask: Tensor) -> Any:
 
 
 WHOLE = [scaled, among_themselves, functions, beside_other_tensors, in_place, selections, summed, nothing_infinite]
-WHOLE += [kept_in_a_list]
-BROKEN = [handed_through_a_break, other_masks, shapes_that_need_data]
+WHOLE += [kept_in_a_list, selected_by_name]
+BROKEN = [handed_through_a_break, other_masks, other_ranks, shapes_that_need_data]
 
 
 def leaves(result: Any) -> list[Any]:

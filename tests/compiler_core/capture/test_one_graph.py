@@ -6,6 +6,7 @@ import collections
 import contextlib
 import gc
 import itertools
+import math
 import sys
 import types
 import weakref
@@ -61,6 +62,23 @@ def containers_take_iterators(torch, compile):
     for k in (2, 3, 2, 2):
         yield step(torch.arange(2.0), k)
         yield kept, list(ends), dict(names)
+
+
+@program
+def iterators_are_used_up(torch, compile):
+    Pair = collections.namedtuple("Pair", "left right")
+
+    @compile
+    def step(x, k):
+        texts = ", ".join(f"{i}" for i in range(k))
+        pair = Pair._make(x * i for i in range(2))
+        made = collections.deque((x + i for i in range(k)), maxlen=2), dict.fromkeys((i for i in range(k)), x)
+        found = {1, 9}.union(i * 2 for i in range(k))
+        found.difference_update(i for i in (4, 5))
+        return texts, pair, list(made[0]), made[1], sorted(found), math.prod(i + 1 for i in range(k))
+
+    for k in (2, 3, 2):
+        yield step(torch.ones(2), k)
 
 
 @program
@@ -257,7 +275,10 @@ def test_a_referent_is_not_kept_alive() -> None:
 
     for _ in range(3):
         assert step(distcompile.ones(1)).item() == 2
-    del owner
-    gc.collect()
-    assert reference() is None
+    gc.disable()
+    try:
+        del owner
+        assert reference() is None
+    finally:
+        gc.enable()
     assert step(distcompile.ones(1)).item() == 1

@@ -320,6 +320,7 @@ def reraise(machine: Machine, frame: Frame, arg: Any) -> int:
 @move("RAISE_VARARGS")
 def raise_varargs(machine: Machine, frame: Frame, count: int) -> int:
     if count == 2:
+        machine.semantics.chain(frame.stack[-2], frame.stack[-1])
         raise frame.stack[-2] from frame.stack[-1]
     if count == 1:
         raise frame.stack[-1]

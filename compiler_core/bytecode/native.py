@@ -285,6 +285,9 @@ class NativeSemantics:
             return Enter(answer.frame, "ENTERED", (leave,))
         return leave, answer
 
+    def chain(self, error: Any, cause: Any) -> None:
+        pass
+
     def match_exception(self, error: Any, kinds: Any) -> bool:
         return matching.match_exception(error, kinds)
 

@@ -84,6 +84,13 @@ class TracingSemantics(Changing, Calls):
             return Enter(entered.frame, "ENTERED", (exit_,))
         return exit_, entered
 
+    def chain(self, error: Any, cause: Any) -> None:
+        """An exception from outside gets a cause, at later calls too."""
+        if isinstance(error, BaseException) and self.segment.is_outside(error):
+            if isinstance(cause, type):
+                raise Break("an exception from outside is raised from a class")
+            self.segment.change_attribute(error, "__cause__", cause, setattr, "__cause__", cause)
+
     def match_exception(self, error: Any, kinds: Any) -> bool:
         return bool(self._native.match_exception(error, kinds))
 

@@ -196,6 +196,25 @@ def break_in_decorator_args(log: list[Any]) -> Any:
 
 
 @program
+def cause_of_an_exception_from_before_the_break(log: list[Any]) -> Any:
+
+    def function(x):
+        try:
+            try:
+                raise ValueError("a")
+            except ValueError as e:
+                error = KeyError("b")
+                print("between")
+                raise error from e
+        except KeyError as k:
+            print("caught")
+            print(type(k.__cause__).__name__, k.__suppress_context__)
+        return x + 1
+
+    return (function, lambda: ())
+
+
+@program
 def break_try_nest(log: list[Any]) -> Any:
 
     def function(x):

@@ -23,7 +23,7 @@ import distcompile as torch
 from compiler_core.bytecode.binding import make_frame
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
-from compiler_core.errors import DistCompileError
+from compiler_core.errors import DistCompileError, GraphBreak
 from tests.fuzz.program_tree import Node, minimise
 from tests.fuzz.python_programs import Program, write
 from tests.fuzz.python_rich import write_rich
@@ -70,6 +70,18 @@ def with_breaks(fn: Any) -> Any:
     for name in names.keys() & BREAKS:
         names[name] = torch.compiler.disable(names[name])
     return compiled(fn)
+
+
+def refused_or_compiled(fn: Any) -> Any:
+    """`fn` in one graph; where fullgraph=True refuses, by Python: the refused call must have left nothing behind."""
+    whole = torch.compile(fn, backend="eager", fullgraph=True)
+
+    def run(*args: Any) -> Any:
+        with contextlib.suppress(GraphBreak):
+            return whole(*args)
+        return fn(*args)
+
+    return run
 
 
 def interpreted(fn: Any) -> Any:

@@ -1,6 +1,7 @@
 """Random Python programs: compiled, and in the machine, they return, raise, print and leave behind what Python does.
 
-Four calls of each with changing arguments. `--fuzz N`: N programs instead of
+Four calls of each with changing arguments; those of more of the library also with breaks in what they call, and refused
+by fullgraph=True, then run by Python. `--fuzz N`: N programs instead of
 100 (500 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
 A failing program is made small and shown under its seed; `python -m tests.fuzz.python_check SEED` shows it again.
 """
@@ -46,7 +47,7 @@ def test_compiled_programs_do_what_python_does(chunk: int) -> None:
 
 @pytest.mark.timeout(3000)
 def test_compiled_programs_of_more_of_the_library(chunk: int) -> None:
-    how = python_check.with_breaks if chunk // CHUNK % 2 else python_check.compiled
+    how = (python_check.compiled, python_check.with_breaks, python_check.refused_or_compiled)[chunk // CHUNK % 3]
     found = failures(chunk, CHUNK // 5, how, None, write_rich)
     assert not found, found
 

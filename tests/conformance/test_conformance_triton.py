@@ -35,13 +35,14 @@ def cases_of(dtype: dt.DType, in_full: bool) -> list[Case]:
     return cases if in_full else [c for c in cases if c.op.name not in SLOW_OPS or len(c.sample.attrs["size"]) == 1]
 
 
-RUNS = [pytest.param(d, False, id=d.short) for d in DTYPES]
-RUNS += [pytest.param(d, True, id=f"{d.short}-in_full", marks=pytest.mark.long) for d in (dt.float32, dt.int64)]
+ALWAYS = (dt.bool_, dt.int64, dt.float32, dt.bfloat16)  # one of each kind; with --long those of other sizes too
+RUNS = [pytest.param(d, id=d.short, marks=() if d in ALWAYS else pytest.mark.long) for d in DTYPES]
+IN_FULL = (dt.float32, dt.int64)  # with --long
 
 
-@pytest.mark.parametrize(("dtype", "in_full"), RUNS)
-def test_interpreted_triton_is_eager(dtype: dt.DType, in_full: bool) -> None:
-    cases = cases_of(dtype, in_full)
+@pytest.mark.parametrize("dtype", RUNS)
+def test_interpreted_triton_is_eager(dtype: dt.DType, pytestconfig: pytest.Config) -> None:
+    cases = cases_of(dtype, dtype in IN_FULL and pytestconfig.getoption("--long"))
     executables = TritonBackend().compile([graph_of(c) for c in cases], f"conformance_{dtype.short}")
     wrong = []
     for case, executable in zip(cases, executables):

@@ -225,7 +225,7 @@ def _classes(k: Kernels) -> None:
     forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
 
     def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Made:
-        if not alike(x) or not x.size or x.ndim > 2 or target.dtype is not _I64:
+        if not alike(x) or not x.size or x.ndim > 2 or target.dtype is not _I64 or target.shape != x.shape[:-1]:
             return None
         loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
         if forward((dense(x), dense(target), loss, logs, count), ignore_index):

@@ -105,6 +105,9 @@ class Classes:
             raise DTypeError("class targets are integers", expected="int64", got=dtype_of(target).name)
         if tuple(target.shape) != rows:
             raise ShapeError("targets do not fit the scores", expected=str(rows), got=str(tuple(target.shape)))
+        if weight is not None and tuple(weight.shape) != (scores.shape[dim],):
+            what = "weight is to have an element for each class"
+            raise ShapeError(what, expected=f"({scores.shape[dim]},)", got=str(tuple(weight.shape)))
         self.shape, self.dim, self.weight = shape, dim, weight
         target = cast(target, dt.int64)
         self.valid = prims.ne(target, prims.full_like(target, ignore_index))

@@ -152,3 +152,15 @@ def test_a_scaler_ends_the_graph_once_a_method() -> None:
         step(torch.full((3, 2), x))
     assert (scaler.get_scale(), net.bias.item()) == (8.0, pytest.approx(before - 3 * 0.3))
     assert len(step.explain().breaks) == 4  # and backward()
+
+
+@pytest.mark.parametrize("run", [lambda f: f, lambda f: torch.compile(f, backend="aot_eager")])
+@pytest.mark.parametrize(
+    ("targets", "weights"), [([0], None), ([0, 1], None), ([0, 1, 1, 0], None), ([0, 1, 1], [1.0] * 3)]
+)
+def test_targets_and_weights_that_do_not_fit_the_scores(run: Any, targets: list[int], weights: Any) -> None:
+    """A batch that lost rows: the kernel read past the end of the targets."""
+    weight = None if weights is None else torch.tensor(weights)
+    loss = run(lambda x, y: torch.nn.functional.cross_entropy(x, y, weight=weight))
+    with pytest.raises(ValueError, match=r"targets do not fit|for each class"):
+        loss(torch.ones(3, 2), torch.tensor(targets))

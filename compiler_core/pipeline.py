@@ -32,7 +32,7 @@ from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.linking import link_backward, link_segments, pieces_to_run
-from compiler_core.aot.needs import Needs, merges, needs_of
+from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
@@ -100,7 +100,9 @@ def _compile_captured(request: Request, backend: Backend) -> Compiled:
     cut = link_segments(joint, parts, plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
     inside = used_inside(request.graph, request.wanted, joint.tangents)
     pruned = partial(compile_pruned, joint, parts, backend)
-    backward = link_backward(joint, parts, cut, recut, inside, needs, cache(partial(exact_needs, request)), pruned)
+    backward = link_backward(
+        joint, parts, cut, recut, inside, needs, cache(partial(exact_needs, request, joint.tangents)), pruned
+    )
     shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
     return Compiled(forward, backward, joint.tangents, shown, waits)
 
@@ -163,8 +165,6 @@ def differentiate(graph: Graph, request: Request) -> tuple[Joint, Needs]:
     with timed(graph.name, "joint"):
         joint = make_joint(graph, request.wanted, results=request.results)
         needs = needs_of(joint, graph, request.results)
-        if len(joint.tangents) > 1 and merges(request.graph):
-            needs = exact_needs(request).of(joint.tangents)
     record_graph(graph.name, "joint", joint.graph, artefact="aot")
     return replace(joint, graph=simplify_joint(joint.graph)), needs
 
@@ -186,10 +186,10 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
     return made
 
 
-def exact_needs(request: Request) -> Needs:
-    """What the backward of each output needs, by the graph as it was captured."""
+def exact_needs(request: Request, tangents: Sequence[int]) -> Needs:
+    """What the backward of each output needs, by the graph as it was captured: simplified, equal values are one."""
     joint = make_joint(request.graph, request.wanted, results=request.results)
-    return needs_of(joint, request.graph, request.results)
+    return needs_of(joint, request.graph, request.results).of(tangents)
 
 
 def split(joint: Joint) -> Partition:

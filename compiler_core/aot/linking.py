@@ -17,6 +17,7 @@ from compiler_core.aot.joint import Joint
 from compiler_core.aot.needs import Flow, Needs, arrivals_of, tangents_behind
 from compiler_core.aot.partition import ARRIVING, Partition
 from compiler_core.aot.pruning import Pruned, only_read, prune
+from compiler_core.aot.stops import all_that_may_come
 from compiler_core.aot.strategy import GradientPlan
 from compiler_core.aot.wrapper import SCALE, CompiledBackward, Cut, Step
 from compiler_core.backend import Executable
@@ -68,7 +69,14 @@ def link_backward(
         tuple((here.get(node, 0), on_tape.get(place, 0)) for node, place in zip(read, places)),
         prune_to,
         exact_needs,
+        tuple(_reached(joint, 1 << t) for t in range(len(tangents))),
     )
+
+
+def _reached(joint: Joint, came: int) -> frozenset[int]:
+    """The gradients that these tangents may reach."""
+    came = all_that_may_come(came, joint.stops)
+    return frozenset(k for k, mask in enumerate(joint.reaches) if mask & came)
 
 
 def _saved(parts: Partition) -> list[Node]:

@@ -18,7 +18,6 @@ from compiler_core.aot.partition import ARRIVING
 from compiler_core.aot.recompute import needed_for
 from compiler_core.aot.stops import Stop
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
-from compiler_core.graph.passes.cse import call_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,9 @@ class Needs:
         everything = (1 << len(self.together)) - 1
         return any(mask != everything for mask in self.together)
 
-    def reads(self, place: int, outputs: Sequence[int], *, is_input: bool) -> bool:
-        """Whether the backward of any of these outputs reads this input or result, or memory that it shares."""
-        mask = dict(self.inputs if is_input else self.results).get(place, 0)
-        return any(mask >> t & 1 for t, output in enumerate(self.tangents) if output in outputs)
+    def reads(self, place: int, came: int, *, is_input: bool) -> bool:
+        """Whether the backward of the outputs of mask `came` reads this input or result, or memory that it shares."""
+        return bool(dict(self.inputs if is_input else self.results).get(place, 0) & came)
 
     def of(self, tangents: Sequence[int]) -> Needs:
         """The same by the numbers of these tangents, which may be fewer."""
@@ -90,18 +88,6 @@ def needs_of(joint: Joint, forward: Graph, results: int) -> Needs:
         tuple((i, memory[node]) for i, node in outputs if memory[node] and not isinstance(node, Placeholder)),
         joint.tangents,
     )
-
-
-def merges(graph: Graph) -> bool:
-    """Whether simplifying makes one of several computations of a captured graph: their values count apart on a tape."""
-    seen: dict[tuple[object, ...], Call] = {}
-    first: dict[Node, Node] = {}  # the first of equal calls
-    for call in graph.calls:
-        key = call_key(call.changed(call.name, tuple(first.get(arg, arg) for arg in call.args)))
-        same = first[call] = seen.setdefault(key, call)
-        if same is not call and call.args and call.op.alias is None:
-            return True
-    return False
 
 
 def tangents_behind(joint: Joint) -> list[int]:

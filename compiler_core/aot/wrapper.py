@@ -97,7 +97,8 @@ class CompiledBackward:
     stops: where it goes to Python. turns: the gradients in the order in which they are complete. recut: plans and
     compiles the segments again. inside: see `inner_uses.py`. needs: see `needs.py`. masks: for each of `inputs`, the
     tangents whose backward reads it here, and those whose backward would on the tape. prune: what runs when only some
-    tangents come. exact_needs: `needs` of the graph as it was captured. former: cuts that were used before, for plans
+    tangents come. exact_needs: `needs` of the graph as it was captured. leads: for each tangent, the gradients that it
+    reaches. former: cuts that were used before, for plans
     that come back.
     """
 
@@ -115,6 +116,7 @@ class CompiledBackward:
     masks: tuple[tuple[int, int], ...]
     prune: Callable[[int], Pruned | None]
     exact_needs: Callable[[], Needs]
+    leads: tuple[frozenset[int], ...]
     former: list[Cut] = field(default_factory=list)
     pruned: dict[int, Pruned | None] = field(default_factory=dict)
 
@@ -288,6 +290,11 @@ class BackwardCall:
         """The inputs in the order in which their gradients are complete."""
         return self.backward.turns
 
+    @property
+    def leads(self) -> Sequence[Collection[int]]:
+        """For each output, the inputs to which its gradient flows."""
+        return self.backward.leads
+
     def __call__(self, grads: Sequence[Array | None], tape: TapePass | None = None) -> list[Gradient]:
         """tape: the pass, which a call that asks for it is given."""
         came = self._begin(grads)
@@ -324,7 +331,7 @@ class BackwardCall:
     def _begin(self, grads: Sequence[object]) -> int:
         """The mask of the outputs that a pass has gradients of. Raises AutogradError if what it reads is gone."""
         came = self.came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
-        if self.used and self.used & self.backward.needs.met_by(came):
+        if self.used and self.used & self.backward.exact_needs().met_by(came):
             raise freed_error()
         self._check_versions(came)
         return came
@@ -341,9 +348,11 @@ class BackwardCall:
         if not self.outputs:
             return False
         self.used |= self.came
-        together = self.backward.needs.together
-        outputs = enumerate(self.outputs)
-        left = sum(1 << t for t, output in outputs if not together[t] & self.used and output() is not None)
+        alive = [t for t, output in enumerate(self.outputs) if output() is not None]
+        if all(self.came >> t & 1 for t in alive) and not self.backward.needs.separable:
+            return False
+        together = self.backward.exact_needs().together
+        left = sum(1 << t for t in alive if not together[t] & self.used)
         if left:
             places = self.backward.places_for(left)
             if places is not None:
@@ -368,8 +377,7 @@ class BackwardCall:
 
     def _is_read(self, place: int, came: int, *, is_input: bool) -> bool:
         """Whether the tape would read that input or result, too: equal tensors of a simplified graph are one."""
-        outputs = [output for t, output in enumerate(self.backward.needs.tangents) if came >> t & 1]
-        return self.backward.exact_needs().reads(place, outputs, is_input=is_input)
+        return self.backward.exact_needs().reads(place, came, is_input=is_input)
 
     def _changed(self, version: int, cell: Cell) -> AutogradError:
         return AutogradError(

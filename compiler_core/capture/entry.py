@@ -129,7 +129,7 @@ class CompiledEntry:
             self.replay = Replay(captured.graph, self.backward.wanted, self.tangents)
             self.own_hooks = own_hooks(captured.graph)
             self.is_local = self.backward.is_local
-            self.separable = self.is_local and needs.separable
+            self.separable = self.is_local and (needs.separable or len(self.tangents) > 1)
             position = {node: place for place, node in enumerate(captured.graph.nodes)}
             made_at = [position[captured.graph.outputs[i]] for i in self.tangents]
             self.order = sorted(range(len(made_at)), key=made_at.__getitem__)

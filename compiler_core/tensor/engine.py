@@ -106,7 +106,7 @@ class Backward:
         else:
             calls = {call for output, call in self.deferred.items() if output in self.wanted}
             for node in reversed(order):
-                edges = node.edges
+                edges = node.leads_to if isinstance(node, OutputNode) and node.edges[0] not in calls else node.edges
                 if node in calls or any(e in self.wanted or e in self.active for e in edges if e is not None):
                     self.active.add(node)
         for edge in roots:

@@ -364,6 +364,15 @@ class OutputNode(GradNode):
         self.inner: tuple[Sequence[Any], int] | None = None
 
     @property
+    def leads_to(self) -> Sequence[Edge]:
+        """Where its gradient goes: of a compiled call, to the inputs that it reaches."""
+        parent = self.edges[0]
+        leads = getattr(getattr(parent, "backward", None), "leads", None)
+        if leads is None or not isinstance(parent, GradNode):
+            return self.edges
+        return [parent.edges[k] for k in leads[self.index]]
+
+    @property
     def inner_hooks(self) -> Any:
         """The `aot.tensor_hooks.TensorHooks` of a compiled call whose hooks on this very tensor come first."""
         return None if self.inner is None else self.inner[0][self.inner[1]]

@@ -188,7 +188,7 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
 
 def exact_needs(request: Request, tangents: Sequence[int]) -> Needs:
     """What the backward of each output needs, by the graph as it was captured: simplified, equal values are one."""
-    joint = make_joint(request.graph, request.wanted, results=request.results)
+    joint = make_joint(request.graph, request.wanted, results=request.results, remakes=True)
     return needs_of(joint, request.graph, request.results).of(tangents)
 
 

@@ -31,7 +31,7 @@ from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
 from compiler_core.ops import prims
 from compiler_core.ops.convert import DETACH
 from compiler_core.ops.custom_gradient import CUSTOM_GRADIENT
-from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, use_trace
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, bind, use_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,14 @@ def differentiable_nodes(forward: Graph, wanted: Sequence[bool]) -> set[Node]:
     return flows
 
 
-def make_joint(forward: Graph, wanted: Sequence[bool], *, results: int | None = None, hooks: bool = True) -> Joint:
+def make_joint(
+    forward: Graph, wanted: Sequence[bool], *, results: int | None = None, hooks: bool = True, remakes: bool = False
+) -> Joint:
     """The joint graph of `forward`.
 
     wanted[i]: whether input i takes a gradient. results: how many of the first outputs have cotangents (the others are
     written back to where they came from); None: all. hooks: whether to stop at hooks; gradients pass them else.
+    remakes: whether rules get results made anew that the tape would make anew for them (`Op.remakes_out`).
     """
     flows = differentiable_nodes(forward, wanted)
     builder = _JointBuilder(forward)
@@ -107,7 +110,7 @@ def make_joint(forward: Graph, wanted: Sequence[bool], *, results: int | None = 
                 cotangents.add_all(rule_cotangents(rules[call], cotangents.table))
                 stops.pass_back(rules[call])
             elif call in cotangents.table and call.op is not CUSTOM_GRADIENT:
-                cotangents.add_all(_pull_back(call, cotangents.table[call]))
+                cotangents.add_all(_pull_back(call, cotangents.table[call], remakes))
                 stops.pass_back([call])
     inputs = forward.inputs
     gradients = tuple(i for i, node in enumerate(inputs) if node in cotangents.table)
@@ -253,8 +256,9 @@ def _is_zero(value: Node) -> bool:
     return isinstance(value, Call) and value.op.name == "full" and value.attrs["value"] == 0
 
 
-def _pull_back(call: Call, cotangent: Node) -> list[tuple[Node, Value | None]]:
+def _pull_back(call: Call, cotangent: Node, remakes: bool) -> list[tuple[Node, Value | None]]:
     """(operand, its share of the cotangent of `call`); of a piecewise constant op, zeros, as on the tape."""
     if isinstance(call.op.vjp, NotDifferentiable):
         return [(arg, prims.full(arg.shape, 0, arg.dtype)) for arg in call.args if arg.dtype.is_inexact]
-    return list(zip(call.args, call.op.vjp(cotangent, call, *call.args, **call.attrs), strict=True))
+    out = bind(call.op, *call.args, **call.attrs) if remakes and call.op.remakes_out else call
+    return list(zip(call.args, call.op.vjp(cotangent, out, *call.args, **call.attrs), strict=True))

@@ -361,13 +361,7 @@ class BackwardCall:
 
     def _check_versions(self, came: int) -> None:
         """Raise AutogradError if what the backward of these outputs reads, here or on the tape, has changed."""
-        first = len(self.backward.saved)
-        for place, cell, version in zip(self.read_at, self.cells, self.versions):
-            if cell.version != version:
-                here, on_tape = self.backward.masks[place - first]
-                is_read = on_tape & came and self._is_read(self.backward.inputs[place - first], came, is_input=True)
-                if is_read or (here & came and not _is_intact(self.values[place], cell, version)):
-                    raise self._changed(version, cell)
+        self.check()
         for found, version, mask, place, is_input in self.watched:
             root = found()
             if root is None or root.version == version or not mask & came:
@@ -389,6 +383,10 @@ class BackwardCall:
 
     def check(self, places: Collection[int] | None = None) -> None:
         """Raise AutogradError if what is to be read at one of `places` (None: at any) has changed."""
-        for cell, version, place in zip(self.cells, self.versions, self.read_at):
+        first, came = len(self.backward.saved), self.came
+        for place, cell, version in zip(self.read_at, self.cells, self.versions):
             if cell.version != version and (places is None or place in places):
-                raise self._changed(version, cell)
+                here, on_tape = self.backward.masks[place - first]
+                is_read = on_tape & came and self._is_read(self.backward.inputs[place - first], came, is_input=True)
+                if is_read or (here & came and not _is_intact(self.values[place], cell, version)):
+                    raise self._changed(version, cell)

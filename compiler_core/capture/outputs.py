@@ -9,7 +9,7 @@ fresh tensor, the common case. Anything else than Tensors and plain values canno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler_core.capture.guards import is_plain
@@ -45,19 +45,24 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class ViewOf:
-    """Output `index` of the graph, seen through `chain`; others see it too."""
+    """Output `index` of the graph, seen through `chain`; others see it too. own: the output whose history it has."""
 
     index: int
     chain: Chain
+    own: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """Tensor `origin` of those from outside, seen through `chain` (empty: that very handle). history: if it has one."""
+    """Tensor `origin` of those from outside, seen through `chain` (empty: that very handle).
+
+    history: if it has one. own: the output of the graph whose history it has.
+    """
 
     origin: int
     chain: Chain
     history: bool = True
+    own: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +168,25 @@ class _Description:
     def shown(self, tensor: Tensor) -> Fresh | ViewOf | Existing:
         """A tensor by the memory that it shows."""
         root = tensor._cell.root
-        if root.is_external:
-            return self.existing(tensor)
-        if len(self.sharers[root]) == 1:
+        if not root.is_external and len(self.sharers[root]) == 1:
             return Fresh(self.place(tensor, tensor._read()))
+        seen = self.existing(tensor) if root.is_external else self.view_of(root, tensor)
+        return replace(seen, own=self.place(tensor, tensor._read())) if self.is_hooked(tensor._cell) else seen
+
+    def view_of(self, root: Cell, tensor: Tensor) -> ViewOf:
+        """One of several tensors on memory that the graph makes."""
         chain = _chain(tensor._cell)
         if not chain and self.owners.setdefault(root, tensor) is not tensor:
             chain = DETACHED  # another handle on the same memory
         return ViewOf(self.place(root, root.current()), chain + _without_history(tensor))
+
+    def is_hooked(self, cell: Cell) -> bool:
+        """Whether hooks are on a view on the way to `cell`: one that is taken anew would know nothing of them."""
+        while isinstance(cell, ViewCell) and not cell.is_external:
+            if cell.raw in self.trace.hooked:
+                return True
+            cell = cell.base
+        return False
 
     def rebinding(self, before: Rebound) -> Rebinding:
         """What becomes of a handle from outside that the trace has given another memory, shape or history."""
@@ -262,4 +278,6 @@ def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) 
         tensor = bind(op, tensor, **attrs)
     if isinstance(result, Existing) and result.chain and not result.history and tensor.requires_grad:
         return tensor.detach()  # the handle that it is a view of had none at that point
+    if result.own is not None:
+        tensor._node = fresh[result.own]._node
     return tensor

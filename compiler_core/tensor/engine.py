@@ -192,6 +192,8 @@ class Backward:
         what they made of it.
         """
         came = grad
+        if self.wanted is not None and isinstance(node, OutputNode) and node.inner and node not in self.active:
+            grad = self._run_hooks({0: node.inner_hook}, grad)  # the call, whose hooks they are, does not run
         if node.hooks:
             grad = self._run_hooks(node.hooks, grad)
         tensor = None if node.retained is None else node.retained()

@@ -377,5 +377,10 @@ class OutputNode(GradNode):
         """The `aot.tensor_hooks.TensorHooks` of a compiled call whose hooks on this very tensor come first."""
         return None if self.inner is None else self.inner[0][self.inner[1]]
 
+    def inner_hook(self, grad: Tensor) -> Tensor | None:
+        """The hooks of the call on this very tensor, as one."""
+        replaced: Sequence[Tensor] | None = self.inner_hooks(grad)
+        return None if replaced is None else replaced[0]
+
     def name(self) -> str:
         return self.edges[0].name() if isinstance(self.edges[0], GradNode) else "OutputNode"

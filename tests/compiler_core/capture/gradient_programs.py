@@ -279,3 +279,23 @@ def an_argument_changed_that_is_needed_by_another_name(T: Any, wrap: Wrap) -> An
     z.mul_(3)
     y.sum().backward()
     return grads(x)
+
+
+@program
+def a_hook_on_a_view_that_is_returned_beside_its_base(T: Any, wrap: Wrap) -> Any:
+    x, y = leaves(T)
+
+    def hooked(x: Any, y: Any) -> Any:
+        h = x.exp()
+        part, row = h[:1], y.view(1, 2)
+        part.register_hook(lambda g: g * 2)
+        row.register_hook(lambda g: g * 3)
+        return h, part, row, (part * row).sum()
+
+    compiled = wrap(hooked)
+    for _ in range(2):
+        h, part, row, total = compiled(x, y)
+        (h.sum() + part.sin().sum() + row.sum() + total).backward()
+    with T.no_grad():
+        part.mul_(2)
+    return h.tolist(), grads(x, y)

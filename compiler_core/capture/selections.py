@@ -57,12 +57,13 @@ class Refused:
 
 
 def is_selection(value: Any) -> bool:
-    return isinstance(value, Tensor) and type(value._cell) is SelectionCell
+    return isinstance(value, Tensor) and type(getattr(value, "_cell", None)) is SelectionCell
 
 
 def elements(tensor: Tensor) -> Tensor:
     """A tensor of the same dtype, of which the shape is known."""
-    return tensor._cell.full if type(tensor._cell) is SelectionCell else tensor
+    cell = getattr(tensor, "_cell", None)  # none yet: a Parameter that is being made
+    return cell.full if type(cell) is SelectionCell else tensor
 
 
 class Selections:

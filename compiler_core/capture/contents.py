@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from types import FunctionType, ModuleType
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
@@ -31,7 +30,6 @@ from compiler_core.capture.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.outside import Outside, contents_of
 from compiler_core.capture.sources import Bound, Item, Raw, Source, shown
 from compiler_core.capture.symbols import is_symbol, plain_parts, shown_number
-from compiler_core.tensor.tensor import Tensor
 
 _NUMBERS = (int, float, str, bytes)
 
@@ -236,19 +234,21 @@ class Contents:
             spelled = self.guards.bind(set(map(repr, held)), "spelled")
             self.require(f"set(map(repr, {local})) == {spelled}", f"{known.source.text} has them of the same types")
 
-    def read_deeply(self, value: Any, depth: int = 0) -> None:
+    def read_deeply(self, value: Any) -> None:
         """All that a value holds counts: it is given to a function that may read any of it."""
-        if is_module(value):
-            self._read_module(value)
-        self.read_data(value)
-        if is_constant(value) or isinstance(value, (Tensor, type, FunctionType, ModuleType)) or depth > 8:
-            return
-        if isinstance(value, CONTAINERS):
+        seen: dict[int, Any] = {}
+        todo = [value]
+        while todo:
+            value = todo.pop()
+            if is_module(value):
+                self._read_module(value)
+            self.read_data(value)
+            if not isinstance(value, CONTAINERS) or id(value) in seen:
+                continue
+            seen[id(value)] = value
             if self.is_outside(value):
                 self.read_whole(value)
-            items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-            for item in list(items):
-                self.read_deeply(item, depth + 1)
+            todo += reversed(list(value.values() if isinstance(value, dict) else value))
 
     def _read_module(self, module: ModuleProtocol) -> None:
         """All of a module from outside, and of those below it, counts."""

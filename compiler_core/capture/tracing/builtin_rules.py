@@ -244,7 +244,8 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
         iterables = args[1:] if takes_function else args
         called = [value for value in (*args, *given) if _is_of_program(value)]
         compared = function in (max, min) and len(args) > 1 and _holds_program_objects(semantics, args)
-        if called or compared or any(_runs(semantics, value) for value in iterables):
+        takes_parts = takes_function and not all(map(_holds_constants, iterables))
+        if called or compared or takes_parts or any(_runs(semantics, value) for value in iterables):
             return semantics.call(polyfill, args, kwargs)
         for value in iterables:
             if function in _COMPARING or function in _HASHING:
@@ -269,6 +270,14 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
         return iterates and semantics.runs_python(value)
 
     return rule
+
+
+def _holds_constants(items: Any) -> bool:
+    """Whether a function that is given items one by one reads no more than the items themselves."""
+    if isinstance(items, dict):
+        items = list(items)
+    plain = isinstance(items, CONTAINERS) and all(is_constant(item) or isinstance(item, Tensor) for item in items)
+    return plain or isinstance(items, (str, bytes, range))
 
 
 def _holds_program_objects(semantics: Calls, items: Any) -> bool:

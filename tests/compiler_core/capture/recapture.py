@@ -68,7 +68,7 @@ class Oracle:
         self.asked = 0
         self.records: dict[int, Record] = {}
         self.last: tuple[Point, tuple[Any, ...], dict[str, Any]] | None = None
-        self.again: Capture | None = None  # in the child: the capture that was made
+        self.handed: list[Any] = []  # in the child: what the check of the capture that was made would hand over
         self.is_child = False
         self._run, self._close, self._init = Point.run, Capture._close, Capture.__init__
 
@@ -97,7 +97,7 @@ class Oracle:
         source = "".join(linecache.cache[captured.rebuild.__code__.co_filename][2])  # type: ignore[attr-defined]
         record = Record(captured, end, capture.lessons, source)  # type: ignore[attr-defined]
         if self.is_child:
-            self.again, self.made = capture, record
+            self.handed, self.made = list(capture.segment.values), record  # the segment is cleared
             raise Done
         self.records[id(captured)] = record
         return captured, survivors
@@ -153,12 +153,10 @@ class Oracle:
     def capture_again(self, point: Point, entry: Entry, found: Any, args: Any, kwargs: Any) -> str:
         before = self.records[id(entry.captured)]
         point.memory = copied(before.lessons)
-        try:
+        with contextlib.suppress(Done):
             Capture(point, args, kwargs).run()
-        except Done:
-            assert self.again is not None
         values, now = list(found[0]), inputs_now(self.made.captured)
-        handed = self.again.segment.values
+        handed = self.handed
         return (
             difference(facts(before, same_ones(values), found[1]), facts(self.made, same_ones(now), handed))
             or difference_of_values("what the check hands over", distinct(found[1]), distinct(handed))

@@ -165,8 +165,9 @@ def drives_program(value: Any, depth: int = 0) -> bool:
     if isinstance(vars(kind).get("__next__"), FunctionType):
         return True
     parts = gc.get_referents(value)
-    # zip_longest's own tuple has empty places, which nothing but the collector may pass over
-    parts += [item for part in parts if type(part) is tuple for item in gc.get_referents(part)]
+    if kind is not enumerate:  # whose tuple is what it gave last; others keep iterators in theirs
+        # zip_longest's own tuple has empty places, which nothing but the collector may pass over
+        parts += [item for part in parts if type(part) is tuple for item in gc.get_referents(part)]
     return any(drives_program(part, depth + 1) for part in parts)
 
 
@@ -186,4 +187,18 @@ def is_shared(result: Any) -> bool:
         or isinstance(result, (Tensor, *IDENTIFIED, BaseException))
     ):
         return False
-    return sys.getrefcount(result) > 3  # this function's, the caller's, and getrefcount's own
+    return sys.getrefcount(result) > _held_by_a_caller()
+
+
+def _held_by_a_caller() -> int:
+    """What an argument's count is if only the caller holds it: one more where a debugger or torch evaluates frames."""
+    made = _Made()
+    return _count(made)
+
+
+def _count(value: Any) -> int:
+    return sys.getrefcount(value)
+
+
+class _Made:
+    pass

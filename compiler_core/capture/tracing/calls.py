@@ -172,6 +172,7 @@ class Calls(OperatorSemantics):
     def call_function(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rules.get(id(function))
         if rule is not None:
+            self.same_function(function)
             return rule(self, args, kwargs)
         rule = BY_CODE.get(id(function.__code__))
         if rule is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import distcompile
-from compiler_core.bytecode import program, versions
+from compiler_core.bytecode import kept, program, versions
 from compiler_core.bytecode.frame import UNSET, Frame
 from compiler_core.bytecode.instructions import variable_names
 from compiler_core.bytecode.intrinsics import INTRINSICS
@@ -184,7 +184,7 @@ def test_every_opcode_that_is_not_declared_is_run(monkeypatch: pytest.MonkeyPatc
         return make(code, instructions, index)
 
     monkeypatch.setattr(program, "step", step)
-    monkeypatch.setattr(program, "programs", {})
+    monkeypatch.setattr(program, "programs", kept.table())
     for function in PROGRAMS:
         oracle.outcome(lambda function=function: oracle.interpret(function))
     for source in bodies():

@@ -19,6 +19,8 @@ import distcompile as torch
 Change = tuple[str, Callable[[], Any]]
 OURS = ("distcompile", "compiler_core", "collectives")
 DEEPEST = 6
+# of a class, what Python or typing put there
+NOT_THEIRS = ("__dict__", "__weakref__", "__module__", "_is_protocol", "_is_runtime_protocol")
 
 
 class Walk:
@@ -62,7 +64,7 @@ class Walk:
             self.instance(text, value, depth)
 
     def function(self, text: str, function: Any, depth: int) -> None:
-        if not is_users(function.__module__ or ""):
+        if not is_users(function.__globals__.get("__name__", "")):  # where it was written: a wrapper says otherwise
             return
         names, table = named_by(function.__code__), function.__globals__
         for name in sorted(names & set(function.__globals__)):
@@ -97,7 +99,7 @@ class Walk:
                 self.slot(f"{text}.{name}", held, put, depth + DEEPEST)
 
     def of_class(self, text: str, cls: Any, depth: int) -> None:
-        own = {name: held for name, held in vars(cls).items() if name not in ("__dict__", "__weakref__", "__module__")}
+        own = {name: held for name, held in vars(cls).items() if name not in NOT_THEIRS}
         for name, held in own.items():
             self.slot(f"{text}.{name}", held, lambda new, name=name: setattr(cls, name, new), depth)
             self.found.append((f"{text}.{name} is deleted", lambda name=name: delattr(cls, name)))

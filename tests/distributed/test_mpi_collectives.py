@@ -158,7 +158,7 @@ def test_waiting_for_a_late_rank_does_not_burn_the_core(world: Communicator) -> 
     work.wait()
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     assert wall_s > 0.4
-    assert cpu_s < 0.25 * wall_s, f"{cpu_s:.3f} s of CPU in {wall_s:.3f} s of waiting"
+    assert cpu_s < 0.5 * wall_s, f"{cpu_s:.3f} s of CPU in {wall_s:.3f} s of waiting"
 
 
 def test_a_time_out_names_the_ranks_that_are_missing(world: Communicator) -> None:

@@ -6,6 +6,7 @@ compares by value; `expression` spells it in the check function's names, `text` 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -200,7 +201,7 @@ def expression(source: Source, local: Callable[[Source], str], bind: Bind) -> st
             return f"{local(namespace)}[{name!r}]"
         case Item(base, key):
             spelled = repr(key) if type(key) in (int, str, bool, type(None)) else bind(key, "key")
-            return f"{local(base)}[{spelled}]"
+            return f"{_table(base, local, bind)}[{spelled}]"
         case Got(base, default):
             return f"{local(base)}.get(*{bind(default, 'default')})"
         case CellContents(base, _):
@@ -214,6 +215,15 @@ def expression(source: Source, local: Callable[[Source], str], bind: Bind) -> st
             named = ", ".join(f"{name!r}: {_spelled(arg, local, bind)}" for name, arg in kwargs.items())
             return f"{bind(kept_answer, 'kept')}({local(function)}, ({given}), {{{named}}})"
     raise TypeError(f"{source!r} is no Source")
+
+
+def _table(base: Source, local: Callable[[Source], str], bind: Bind) -> str:
+    """What an item is taken from: of a class the dictionary that it has for life, which a proxy only shows."""
+    match base:
+        case Attribute(Bound(cls, _), "__dict__") if isinstance(cls, type):
+            (table,) = gc.get_referents(vars(cls))
+            return bind(table, "table")
+    return local(base)
 
 
 def _spelled(part: Any, local: Callable[[Source], str], bind: Bind) -> str:

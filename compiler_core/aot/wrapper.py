@@ -98,8 +98,7 @@ class CompiledBackward:
     compiles the segments again. inside: see `inner_uses.py`. needs: see `needs.py`. masks: for each of `inputs`, the
     tangents whose backward reads it here, and those whose backward would on the tape. prune: what runs when only some
     tangents come. exact_needs: `needs` of the graph as it was captured. leads: for each tangent, the gradients that it
-    reaches. former: cuts that were used before, for plans
-    that come back.
+    reaches. former: cuts that were used before, for plans that come back.
     """
 
     cut: Cut

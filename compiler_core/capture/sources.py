@@ -6,12 +6,12 @@ compares by value; `expression` spells it in the check function's names, `text` 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from compiler_core.capture.cached_answers import kept_answer
+from compiler_core.capture.kinds import viewed
 
 Bind: TypeAlias = Callable[[Any, str], str]
 
@@ -221,8 +221,7 @@ def _table(base: Source, local: Callable[[Source], str], bind: Bind) -> str:
     """What an item is taken from: of a class the dictionary that it has for life, which a proxy only shows."""
     match base:
         case Attribute(Bound(cls, _), "__dict__") if isinstance(cls, type):
-            (table,) = gc.get_referents(vars(cls))
-            return bind(table, "table")
+            return bind(viewed(vars(cls)), "table")
     return local(base)
 
 

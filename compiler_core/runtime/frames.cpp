@@ -199,6 +199,10 @@ PyObject *run(PyObject *, PyObject *const *given, Py_ssize_t count) {
         PyErr_SetString(PyExc_TypeError, "run(ask, function, args, kwargs)");
         return nullptr;
     }
+    if (judge == nullptr) {
+        PyErr_SetString(PyExc_RuntimeError, "prepare(judge) comes before run()");
+        return nullptr;
+    }
     PyThreadState *thread = PyThreadState_Get();
     bool traced = thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
     if (traced || !install(true)) return PyObject_Call(given[1], given[2], given[3]);

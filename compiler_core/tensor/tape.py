@@ -135,10 +135,11 @@ class GradNode:
     """What produced a Tensor, as far as backward is concerned.
 
     edges: where the gradient of each operand goes. hooks: called with the output's gradient, may replace it.
-    retained: the Tensor whose `.grad` is kept although it is not a leaf.
+    retained: the Tensor whose `.grad` is kept although it is not a leaf. keeps: what is to live as long as the node.
     """
 
-    __slots__ = ("__weakref__", "edges", "hooks", "retained", "seq")
+    __slots__ = ("__weakref__", "edges", "hooks", "keeps", "retained", "seq")
+    keeps: object  # not set but where it is used
 
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.edges = edges

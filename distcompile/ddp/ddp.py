@@ -30,7 +30,7 @@ from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.buffer_sync import BufferSync
 from distcompile.ddp.comm_hook import Hook, make_hook, name_of
-from distcompile.ddp.eager import own
+from distcompile.ddp.eager import keep_for_backward, own
 from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
@@ -164,6 +164,7 @@ class DistributedDataParallel(Module):
             output = self.module(*inputs, **kwargs)
         self._books.forward_marks.append((start, tape_position()))
         self._books.recorder.span("forward", 0, began_s, time.perf_counter())
+        keep_for_backward(self._strategy, output)
         return output
 
     def _look_again(self) -> None:

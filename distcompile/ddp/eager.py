@@ -6,17 +6,19 @@ that runs uncompiled (or after a graph break), and of a compiled one those that 
 outside the compiled call.
 A leaf may belong to several instances (a module shared by two, a module wrapped again). Then those whose forward ran
 take part; each sees the local gradient, and the averages, which are equal, are shown at the end of the backward.
-An instance that is gone (weak reference) takes no part.
+An instance that is gone (weak reference) takes no part. What a forward of it returned keeps it, for its backward.
 """
 
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.tensor.engine import running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
+from distcompile.utils._pytree import tree_iter
 
 
 class Owners:
@@ -61,6 +63,19 @@ def own(books: Books) -> None:
         owners = owners_of(parameter)
         if all(member is not books for member, _ in owners.alive()):
             owners.members.append((weakref.ref(books), name))
+
+
+def keep_for_backward(instance: object, output: Any, levels: int = 3) -> None:
+    """Have the instance live as long as the tape below the tensors of `output`: its program may have dropped it.
+
+    levels: of objects within objects, in whose attributes tensors are looked for.
+    """
+    for value in tree_iter(output):
+        if isinstance(value, Tensor):
+            if value.grad_fn is not None:
+                value.grad_fn.keeps = instance
+        elif levels and hasattr(value, "__dict__"):
+            keep_for_backward(instance, dict(vars(value)), levels - 1)
 
 
 def owners_of(parameter: Tensor) -> Owners:

@@ -49,12 +49,15 @@ from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan
 
 
 class Ticket:
-    """One forward: whether its backward is to synchronise, when it began, and where on the tape."""
+    """One forward: whether its backward is to synchronise, when it began, and where on the tape.
 
-    __slots__ = ("began_s", "start", "synchronise")
+    It is kept by the tape, and keeps the instance: gradients are reduced also if the program has dropped the module.
+    """
 
-    def __init__(self, synchronise: bool) -> None:
-        self.synchronise = synchronise
+    __slots__ = ("_kept", "began_s", "start", "synchronise")
+
+    def __init__(self, strategy: BucketStrategy, *, synchronise: bool) -> None:
+        self._kept, self.synchronise = strategy, synchronise
         self.began_s, self.start = time.perf_counter(), tape_position()
 
 
@@ -86,7 +89,7 @@ class BucketStrategy:
 
     def on_forward(self) -> Ticket:
         self.before_forward()
-        return Ticket(self.books.is_synchronising)
+        return Ticket(self, synchronise=self.books.is_synchronising)
 
     def forward_ran(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
@@ -193,7 +196,9 @@ class PartStrategy:
         owner = self._owner()
         if owner is None:
             return None
-        return owner.on_forward() if self.begins else Ticket(owner.books.forward_synchronises)
+        if self.begins:
+            return owner.on_forward()
+        return Ticket(owner, synchronise=owner.books.forward_synchronises)
 
     def forward_ran(self, ticket: object) -> None:
         owner = self._owner()

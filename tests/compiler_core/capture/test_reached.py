@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import subprocess
 import sys
 import threading
 import traceback
@@ -363,3 +364,10 @@ def test_a_thousand_calls_leave_nothing_behind() -> None:
     more, more_references = calls(1000)
     assert more_references == references
     assert more - objects < 100
+
+
+@needs_frames
+def test_a_region_before_its_judge_is_given_is_an_error() -> None:
+    program = "from compiler_core.runtime.frames import frame_evaluation; frame_evaluation().run(None, print, (), {})"
+    run = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "prepare(judge) comes before run()" in run.stderr

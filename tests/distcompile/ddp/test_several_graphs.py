@@ -6,8 +6,10 @@ The graphs are parts of the module that are compiled apart, inside a forward tha
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -104,15 +106,46 @@ def test_three_graphs_and_a_piece_between_them(backend: str, cap_mb: float | Non
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_unused_means_unused_in_all_of_them(backend: str) -> None:
     def step(communicator: Communicator) -> None:
-        strict = DistributedDataParallel(Pieces(backend))  # held: what is gone before the backward checks nothing
         with pytest.raises(UnusedParameterError, match="'right'"):
-            loss_of(strict(shard(batch(), communicator))).backward()
+            loss_of(DistributedDataParallel(Pieces(backend))(shard(batch(), communicator))).backward()
         ddp = DistributedDataParallel(Pieces(backend), find_unused_parameters=True, bucket_cap_mb=TINY_MB)
         for seed in (1, 2):
             ddp.zero_grad()
             loss_of(ddp(shard(batch(seed), communicator))).backward()
             assert ddp.module.right.grad is None
             check_close(gradients(ddp.module), joined_gradients(both(), batch(seed)))
+
+    on_ranks(2, step)
+
+
+class Boxed(Module):
+    """Returns an object of the program's own around the result."""
+
+    def __init__(self, inner: Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(found=[SimpleNamespace(loss=self.inner(x))])
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_a_wrapping_dropped_before_its_backward_is_averaged_and_then_forgotten(
+    backend: str | None, boxed: bool
+) -> None:
+    def step(communicator: Communicator) -> None:
+        model = both(backend)
+        ddp = DistributedDataParallel(Boxed(model) if boxed else model, bucket_cap_mb=TINY_MB)
+        gone, output = weakref.ref(ddp._books), ddp(shard(batch(), communicator))
+        loss = loss_of(output.found[0].loss if boxed else output)
+        del ddp, output
+        gc.collect()
+        loss.backward()
+        check_close(gradients(model), joined_gradients(both(), batch()))
+        del loss
+        gc.collect()
+        assert gone() is None
 
     on_ranks(2, step)
 

@@ -51,11 +51,18 @@ def is_identified(value: Any) -> bool:
         return True
     if isinstance(value, (functools._lru_cache_wrapper, re.Pattern, struct.Struct, *GETTERS)):
         return True
-    if is_module(value):
+    if is_module(value) or _is_library_function(value):
         return True
     return isinstance(value, IDENTIFIED) and not isinstance(value, (FunctionType, MethodType)) and not (
         isinstance(value, BuiltinFunctionType) and not isinstance(value.__self__, (ModuleType, type(None)))
     )  # fmt: skip
+
+
+def _is_library_function(value: Any) -> bool:
+    """Whether a function of this library, made once: to compare it is quicker than to compare its code."""
+    if type(value) is not FunctionType or value.__closure__ is not None or "<locals>" in value.__qualname__:
+        return False
+    return str(value.__module__).startswith(("distcompile.", "compiler_core."))
 
 
 def is_registry(thing: Any) -> bool:

@@ -78,7 +78,8 @@ class Cutter:
         nodes = [*first, *(call for node in first for call in after.get(node, ()))]
         for node in body:
             nodes += [node, *after.get(node, ())]
-        graph = Graph(f"{self.graph.name}_segment{k}", tuple(nodes), (*returned, *passed_on))
+        outputs = (*returned, *passed_on)
+        graph = Graph(f"{self.graph.name}_segment{k}", tuple(nodes), outputs, device=self.graph.device)
         return Segment(graph, (*part.owned, *(None for _ in passed_on)))
 
     def finish(

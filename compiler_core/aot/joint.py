@@ -132,6 +132,7 @@ class _JointBuilder(GraphBuilder):
 
     def __init__(self, forward: Graph) -> None:
         super().__init__(forward.name)
+        self.device = forward.device
         inputs = forward.inputs
         self.placeholders.extend(inputs)
         self.body.extend(forward.nodes[len(inputs) :])

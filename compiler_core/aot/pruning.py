@@ -68,7 +68,7 @@ def only_read(graph: Graph) -> Graph:
     """`graph` with those of its placeholders that it reads."""
     used = needed_for(graph, graph.outputs)
     nodes = tuple(node for node in graph.nodes if not isinstance(node, Placeholder) or node in used)
-    return Graph(graph.name, nodes, graph.outputs)
+    return graph.with_nodes(nodes)
 
 
 def zero_sets(op: Op, count: int) -> tuple[tuple[int, ...], ...]:
@@ -88,6 +88,7 @@ class _Rest(GraphBuilder):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(f"{graph.name}_pruned")
+        self.device = graph.device
         self.placeholders.extend(graph.inputs)
         self._counts = {node.name: 1 for node in graph.nodes}
 

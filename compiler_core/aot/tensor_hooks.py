@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compiler_core.aot.boundary import GRADIENT_BOUNDARY
@@ -59,7 +60,7 @@ def with_boundaries(graph: Graph, hooked: Mapping[Node, int], name: Callable[[st
         if node in hooked:
             new[node] = _boundary(copy, hooked[node], name("hooked"))
             nodes.append(new[node])
-    return Graph(graph.name, tuple(nodes), tuple(new[node] for node in graph.outputs), graph.signals, graph.waits)
+    return replace(graph, nodes=tuple(nodes), outputs=tuple(new[node] for node in graph.outputs))
 
 
 def _boundary(node: Node, number: int, name: str) -> Call:

@@ -46,7 +46,7 @@ def extract(
             body.append(new[node])
     used = {arg for node in body for arg in node.operands} | {new[node] for node in outputs}
     placeholders = [p for p in replaced.values() if p in used]
-    return Graph(name, (*placeholders, *inputs, *body), tuple(new[node] for node in outputs))
+    return Graph(name, (*placeholders, *inputs, *body), tuple(new[node] for node in outputs), device=graph.device)
 
 
 def _with_operands(node: Node, new: Mapping[Node, Node]) -> Node:

@@ -1,6 +1,7 @@
 """Graph: the tensor IR. Immutable nodes over ops, in topological order.
 
-    Graph   := graph NAME ( Placeholder* ) { (Constant | Call)* Event* return Node* }
+    Graph   := graph NAME ( Placeholder* ) [on DEVICE] { (Constant | Call)* Event* return Node* }
+                                               DEVICE: where its arrays are, "cuda:0"; the CPU if not said
     Event   := wait K: inputs PLACE*           input PLACE (counted from 0) is read only after event K was waited for
              | signal K: outputs PLACE*        event K is signalled as soon as these outputs are complete
     Node    := Placeholder(name, meta, role, source) | Constant(name, array)
@@ -109,6 +110,8 @@ class Graph:
 
     signals[k]: the places of the outputs that event k announces; waits[k]: those of the inputs that event k makes
     readable. A caller that gives no events gets a plain function.
+    device: where inputs and outputs are, "cpu" or "cuda:0"; host values in a graph of a GPU (numbers, keys of draws, 0-d
+    tensors of the CPU) are handed over as they are.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Graph:
     outputs: tuple[Node, ...]
     signals: tuple[tuple[int, ...], ...] = ()
     waits: tuple[tuple[int, ...], ...] = ()
+    device: str = "cpu"
 
     @property
     def inputs(self) -> tuple[Placeholder, ...]:
@@ -128,6 +132,11 @@ class Graph:
     @property
     def constants(self) -> tuple[Constant, ...]:
         return tuple(n for n in self.nodes if isinstance(n, Constant))
+
+    def with_nodes(self, nodes: Iterable[Node], outputs: Iterable[Node] | None = None) -> Graph:
+        """The graph of these nodes, of this name and device, without events. outputs: by default its own."""
+        kept = self.outputs if outputs is None else tuple(outputs)
+        return Graph(self.name, tuple(nodes), kept, device=self.device)
 
     def users(self) -> dict[Node, list[Call]]:
         """Node -> the calls that read it, in order, once each."""
@@ -151,6 +160,7 @@ class GraphBuilder:
         self.placeholders: list[Placeholder] = []
         self.body: list[Node] = []
         self.region = 0  # of the calls to come
+        self.device = "cpu"  # of the graph
         self._counts: dict[str, int] = {}
         self._constants: dict[tuple[str, Shape, bytes], Constant] = {}
 
@@ -197,4 +207,4 @@ class GraphBuilder:
 
     def build(self, outputs: Iterable[Node]) -> Graph:
         """The finished graph. Dead nodes stay; `passes.dce` removes them."""
-        return Graph(self.name, (*self.placeholders, *self.body), tuple(outputs))
+        return Graph(self.name, (*self.placeholders, *self.body), tuple(outputs), device=self.device)

@@ -63,7 +63,7 @@ def _part(graph: Graph, outputs: Sequence[Node], cut: Sequence[Call]) -> Graph:
     part = extract(graph, graph.name, outputs, graph.inputs, replaced=given)
     read = {arg for call in part.calls for arg in call.args} | set(part.outputs)
     nodes = tuple(node for node in part.nodes if not isinstance(node, Placeholder) or node in read)
-    return verify(Graph(part.name, nodes, part.outputs))
+    return verify(part.with_nodes(nodes))
 
 
 def example_inputs(graph: Graph, seed: int = 0) -> list[Array]:

@@ -93,6 +93,7 @@ class _Parser:
         while not self.accept(")"):
             self.placeholder()
             self.accept(",")
+        device = self.device()
         self.expect("{")
         while self.kind() == "name":
             self.statement()
@@ -104,7 +105,14 @@ class _Parser:
             self.accept(",")
         if self.kind() != "end":
             raise self.error("end of text")
-        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits)
+        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits, device)
+
+    def device(self) -> str:
+        """`on cuda:0`, or nothing: the CPU."""
+        if not self.accept("on"):
+            return "cpu"
+        kind = self.next("word")
+        return f"{kind}:{self.next('number')}" if self.accept(":") else kind
 
     def events(self, word: str, what: str) -> tuple[tuple[int, ...], ...]:
         """Lines `word K: what 0, 1, ...`, K counted from 0."""

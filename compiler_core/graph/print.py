@@ -7,9 +7,9 @@
       return %matmul
     }
 
-In: a Graph. Out: text. Invariants: attributes are sorted by name; a constant is written by content, as a literal if it
-is short and survives the round trip bit for bit, else as base64 of its bytes. Locations are comments: no part of
-the graph's identity, so `print_graph(g)` leaves them out and `print_graph(g, locations=True)` is for people.
+In: a Graph. Out: text; its device, `on cuda:0`, stands before the brace if it is not the CPU. Invariants: attributes
+are sorted by name; a constant is written by content, as a literal if it is short and survives the round trip bit for
+bit, else as base64 of its bytes. Locations are comments: no part of the graph's identity, so `print_graph(g)` leaves them out and `print_graph(g, locations=True)` is for people.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ LOCATION_COLUMN = 64
 def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -> str:
     """The text of `graph`. elide: long constants become a comment on their size (for people; does not parse)."""
     parameters = ", ".join(map(print_placeholder, graph.inputs))
-    lines = [f"graph {graph.name}({parameters}) {{"]
+    place = "" if graph.device == "cpu" else f"on {graph.device} "
+    lines = [f"graph {graph.name}({parameters}) {place}{{"]
     for node in graph.nodes:
         if isinstance(node, Constant):
             lines.append(f"  %{node.name}: {node.meta} = constant {print_array(node.array, elide=elide)}")

@@ -167,6 +167,4 @@ class _Search:
 def _read_only(graph: Graph) -> Graph:
     """The graph without inputs that nothing reads."""
     read = {arg for call in graph.calls for arg in call.args} | set(graph.outputs)
-    return Graph(
-        graph.name, tuple(n for n in graph.nodes if not isinstance(n, Placeholder) or n in read), graph.outputs
-    )
+    return graph.with_nodes(n for n in graph.nodes if not isinstance(n, Placeholder) or n in read)

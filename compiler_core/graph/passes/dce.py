@@ -20,4 +20,4 @@ class Dce:
             if node in live:
                 live.update(node.operands)
         nodes = tuple(node for node in graph.nodes if node in live or isinstance(node, Placeholder))
-        return graph if len(nodes) == len(graph.nodes) else Graph(graph.name, nodes, graph.outputs)
+        return graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes)

@@ -30,7 +30,7 @@ class Rename:
                 new[node] = node
             else:
                 new[node] = node.changed(name, args) if isinstance(node, Call) else replace(node, name=name)
-        return Graph(graph.name, tuple(new.values()), tuple(new[node] for node in graph.outputs))
+        return graph.with_nodes(new.values(), [new[node] for node in graph.outputs])
 
 
 def _free_name(stem: str, taken: set[str], counts: Counter[str]) -> str:

@@ -47,7 +47,7 @@ class Rewriter:
         """Visit every node once, operands replaced, and return the new graph."""
         for node in self.graph.nodes:
             self.replacement[node] = self.visit(node) if isinstance(node, Call) else self.append(node)
-        return Graph(self.graph.name, tuple(self.nodes), tuple(self.replacement[node] for node in self.graph.outputs))
+        return self.graph.with_nodes(self.nodes, [self.replacement[node] for node in self.graph.outputs])
 
     def visit(self, call: Call) -> Node:
         args = tuple(self.replacement[arg] for arg in call.args)

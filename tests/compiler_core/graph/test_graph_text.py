@@ -141,3 +141,32 @@ def test_equal_constants_share_a_node() -> None:
     assert isinstance(a, Constant)
     assert a is b
     assert builder.constant(np.ones(3, np.float32)) is not a
+
+
+def test_the_device_is_printed_and_parsed_where_it_is_not_the_cpu() -> None:
+    text = MLP.replace(") {", ") on cuda:1 {", 1)
+    graph = parse_graph(text)
+    assert (graph.device, parse_graph(MLP).device) == ("cuda:1", "cpu")
+    assert print_graph(graph) == text
+    assert parse_graph(text.replace("cuda:1", "cuda")).device == "cuda"
+    with pytest.raises(GraphError):
+        parse_graph(text.replace("cuda:1", "cuda:"))
+
+
+def test_passes_keep_the_device() -> None:
+    from compiler_core.aot.joint import make_joint
+    from compiler_core.aot.partition import partition
+    from compiler_core.graph.extract import extract
+    from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
+
+    graph = parse_graph(MLP.replace(") {", ") on cuda:1 {", 1))
+    joint = make_joint(graph, [True, True])
+    parts = partition(joint)
+    made = [
+        joint.graph,
+        run_passes(joint.graph, SIMPLIFY_JOINT),
+        extract(graph, "part", graph.outputs[:1], graph.inputs),
+        parts.forward,
+        parts.backward,
+    ]
+    assert [g.device for g in made] == ["cuda:1"] * len(made)

@@ -1,0 +1,29 @@
+"""A stand-in CuPy over NumPy's memory, so that code for CUDA devices runs in CI, where there is none.
+
+Out: `install()`, a module that answers as `cupy` does; `on_fake_device()`, a block in which compiler_core/device.py
+finds it in place of CuPy.
+It has only what CuPy 14.2 has: functions, and their parameters, are those of signatures.txt, which was read from
+CuPy's sources; all else is an AttributeError or TypeError here too. Arrays are a class of their own (array.py) that
+refuses NumPy's as CuPy does. Two devices by default; work is done when a call returns, so events are complete at once.
+What it cannot show: numbers that a GPU's libraries round otherwise, dtypes that a kernel does not compile for, and
+time. Those are seen on a device (tests marked `gpu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from tests.fake_cupy.module import install
+
+__all__ = ["install", "on_fake_device"]
+
+
+@contextmanager
+def on_fake_device(devices: int = 2) -> Iterator[ModuleType]:
+    """In this block `device="cuda"` is a stand-in with that many devices; nothing of it is left behind."""
+    from compiler_core import device
+
+    with device.use_array_module(install(devices)) as module:
+        yield module

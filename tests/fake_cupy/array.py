@@ -1,0 +1,331 @@
+"""The stand-in's ndarray: a NumPy array in a box, with the methods that CuPy's class has, and no others.
+
+In: NumPy arrays, from module.py alone. Out: `ndarray`. Operators and methods take other arrays of this class and
+numbers; a NumPy array with dims (or without) is a TypeError, as in CuPy. What NumPy gives as a scalar is a 0-d array.
+Memory is counted for its device from the first array on it to the last view.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from typing import Any
+
+import numpy as np
+
+_IMPLICIT = "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array"
+
+
+class State:
+    """Of one stand-in: the current device, the bytes in use on each, and the limit."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices, self.current = devices, 0
+        self.used = [0] * devices
+        self.peak = [0] * devices
+        self.limit = 1 << 40  # bytes
+
+
+class Memory:
+    """What `array.data` is: an address."""
+
+    def __init__(self, host: np.ndarray[Any, Any], state: State, device: int) -> None:
+        self.ptr, self.mem = int(host.__array_interface__["data"][0]), host
+        self.device_id = device
+        self.device = DeviceOf(device)
+
+
+class DeviceOf:
+    """What `array.device` is."""
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+
+    def __eq__(self, other: object) -> bool:
+        return getattr(other, "id", None) == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+class Flags:
+    """CuPy's flags: no `writeable`."""
+
+    def __init__(self, host: np.ndarray[Any, Any]) -> None:
+        self.c_contiguous, self.f_contiguous = host.flags.c_contiguous, host.flags.f_contiguous
+        self.owndata = host.flags.owndata
+        self.fnc, self.forc = host.flags.fnc, host.flags.forc
+
+
+def host_of(value: Any) -> Any:
+    """The NumPy value behind an operand. Raises TypeError for a NumPy array: nothing moves by itself."""
+    if isinstance(value, ndarray):
+        return value._host
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"Unsupported type {type(value)}")
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(host_of, value))
+    return value
+
+
+def _key(index: Any) -> Any:
+    """An index: arrays of either kind are taken, as CuPy does."""
+    if isinstance(index, tuple):
+        return tuple(map(_key, index))
+    return index._host if isinstance(index, ndarray) else index
+
+
+class ndarray:
+    """See the module's text."""
+
+    __array_priority__ = 100
+    __slots__ = ("__weakref__", "_device", "_host", "_owner", "_state")
+
+    def __init__(self, host: np.ndarray[Any, Any], state: State, device: int, owner: Any = None) -> None:
+        self._host, self._state, self._device = host, state, device
+        self._owner = owner  # whoever's bytes are counted
+        if owner is None:
+            nbytes = max(host.nbytes, 1) + 511 & ~511
+            if state.used[device] + nbytes > state.limit:
+                from tests.fake_cupy.module import OutOfMemoryError
+
+                raise OutOfMemoryError(nbytes, state.used[device], state.limit)
+            state.used[device] += nbytes
+            state.peak[device] = max(state.peak[device], state.used[device])
+            weakref.finalize(self, _free, state, device, nbytes)
+
+    def _new(self, host: Any) -> ndarray:
+        """A result: a view of this memory, or memory of its own."""
+        host = np.asarray(host)
+        is_view = host.base is not None and host.size and np.may_share_memory(host, self._host)
+        return ndarray(host, self._state, self._device, (self._owner or self) if is_view else None)
+
+    # ---- what it is
+
+    shape = property(lambda self: self._host.shape)
+    dtype = property(lambda self: self._host.dtype)
+    ndim = property(lambda self: self._host.ndim)
+    size = property(lambda self: self._host.size)
+    nbytes = property(lambda self: self._host.nbytes)
+    itemsize = property(lambda self: self._host.itemsize)
+    strides = property(lambda self: self._host.strides)
+    flags = property(lambda self: Flags(self._host))
+    base = property(lambda self: self._owner)
+    data = property(lambda self: Memory(self._host, self._state, self._device))
+    device = property(lambda self: DeviceOf(self._device))
+    T = property(lambda self: self._new(self._host.T))
+    mT = property(lambda self: self._new(np.swapaxes(self._host, -1, -2)))
+
+    @property
+    def real(self) -> ndarray:
+        return self._new(self._host.real)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self._host.real = host_of(value)
+
+    @property
+    def imag(self) -> ndarray:
+        return self._new(self._host.imag)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self._host.imag = host_of(value)
+
+    # ---- to the host, only when asked
+
+    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
+        if out is None:
+            return np.array(self._host, order=order)  # type: ignore[call-overload]
+        out[...] = self._host
+        return out
+
+    def set(self, arr: Any, stream: Any = None) -> None:
+        if arr.dtype != self.dtype or arr.shape != self.shape:
+            raise ValueError("Shape or dtype mismatch")
+        self._host[...] = arr
+
+    def __array__(self, dtype: Any = None) -> Any:
+        raise TypeError(_IMPLICIT)
+
+    def item(self) -> Any:
+        return self._host.item()
+
+    def tolist(self) -> Any:
+        return self._host.tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._host.tobytes(order)
+
+    def __bool__(self) -> bool:
+        return bool(self._host)
+
+    def __int__(self) -> int:
+        return int(self._host)
+
+    def __float__(self) -> float:
+        return float(self._host)
+
+    def __complex__(self) -> complex:
+        return complex(self._host)
+
+    def __index__(self) -> int:
+        return operator.index(self._host)
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __iter__(self) -> Any:
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return repr(self._host)
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self._host.copy(),)
+
+    def __copy__(self) -> ndarray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> ndarray:
+        return self.copy()
+
+    # ---- NumPy's protocols, which give CuPy's functions
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from tests.fake_cupy.module import current
+
+        module: Any = current()
+        for name in func.__module__.split(".")[1:]:
+            module = getattr(module, name, None)
+        found = getattr(module, func.__name__, None)
+        return NotImplemented if found is None else found(*args, **kwargs)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from tests.fake_cupy.module import current
+
+        found: Any = getattr(current(), ufunc.__name__, None)
+        if found is not None and method != "__call__":
+            found = getattr(found, method, None)
+        if found is None:
+            return NotImplemented
+        if "out" in kwargs:
+            (kwargs["out"],) = kwargs["out"]
+        return found(*inputs, **kwargs)
+
+    # ---- elements
+
+    def __getitem__(self, index: Any) -> ndarray:
+        return self._new(self._host[_key(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(value, np.ndarray) and value.ndim and not (isinstance(index, slice) and index == slice(None)):
+            raise TypeError(f"Unsupported type {type(value)}")
+        self._host[_key(index)] = value if isinstance(value, np.ndarray) else host_of(value)
+
+    def fill(self, value: Any) -> None:
+        self._host.fill(host_of(value))
+
+    # ---- methods
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True
+    ) -> ndarray:
+        if not copy and self.dtype == np.dtype(dtype):
+            return self
+        return self._new(self._host.astype(dtype, order))  # type: ignore[call-overload]
+
+    def copy(self, order: str = "C") -> ndarray:
+        return self._new(self._host.copy(order))  # type: ignore[call-overload]
+
+    def view(self, dtype: Any = None) -> ndarray:
+        return self._new(self._host.view() if dtype is None else self._host.view(dtype))
+
+    def reshape(self, *shape: Any, order: str = "C", copy: Any = None) -> ndarray:
+        return self._new(self._host.reshape(*shape, order=order))  # type: ignore[call-overload]
+
+    def transpose(self, *axes: Any) -> ndarray:
+        return self._new(self._host.transpose(*axes))
+
+    def round(self, decimals: int = 0, out: Any = None) -> ndarray:
+        return self._new(self._host.round(decimals))
+
+    def argsort(self, axis: int = -1, kind: Any = None) -> ndarray:
+        if kind not in (None, "stable"):
+            raise ValueError("kind can only be None or 'stable'")
+        return self._new(self._host.argsort(axis, kind="stable"))
+
+    def sort(self, axis: int = -1, kind: Any = None) -> None:
+        self._host.sort(axis, kind="stable")
+
+
+def _free(state: State, device: int, nbytes: int) -> None:
+    state.used[device] -= nbytes
+
+
+def _rebuild(host: Any) -> Any:
+    from tests.fake_cupy.module import current
+
+    return current().asarray(host)
+
+
+def _method(name: str, parameters: tuple[str, ...]) -> Any:
+    def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        unknown = set(kwargs) - set(parameters)
+        if unknown or len(args) > len(parameters):
+            raise TypeError(f"{name}() got unexpected arguments {sorted(unknown) or args}")
+        given = {k: host_of(v) for k, v in kwargs.items()}
+        return self._new(getattr(self._host, name)(*map(host_of, args), **given))
+
+    method.__name__ = name
+    return method
+
+
+_METHODS = {
+    "all": ("axis", "out", "keepdims"), "any": ("axis", "out", "keepdims"), "argmax": ("axis", "out", "keepdims"),
+    "argmin": ("axis", "out", "keepdims"), "clip": ("min", "max", "out"), "conj": (), "conjugate": (),
+    "cumprod": ("axis", "dtype", "out"), "cumsum": ("axis", "dtype", "out"), "diagonal": ("offset", "axis1", "axis2"),
+    "dot": ("b", "out"), "flatten": ("order",), "max": ("axis", "out", "keepdims"),
+    "mean": ("axis", "dtype", "out", "keepdims"), "min": ("axis", "out", "keepdims"),
+    "prod": ("axis", "dtype", "out", "keepdims"), "ravel": ("order",), "repeat": ("repeats", "axis"),
+    "squeeze": ("axis",), "std": ("axis", "dtype", "out", "ddof", "keepdims"),
+    "sum": ("axis", "dtype", "out", "keepdims"), "swapaxes": ("axis1", "axis2"), "take": ("indices", "axis", "out"),
+    "trace": ("offset", "axis1", "axis2", "dtype", "out"), "var": ("axis", "dtype", "out", "ddof", "keepdims"),
+}  # fmt: skip
+for _name, _parameters in _METHODS.items():
+    setattr(ndarray, _name, _method(_name, _parameters))
+
+
+def _binary(name: str) -> Any:
+    def forward(self: ndarray, other: Any) -> Any:
+        if not isinstance(other, (ndarray, int, float, complex, np.generic)):
+            if isinstance(other, np.ndarray):
+                raise TypeError(f"Unsupported type {type(other)}")
+            return NotImplemented
+        if isinstance(other, ndarray) and other._device != self._device:
+            raise ValueError("Array device must be same as the current device")
+        return self._new(getattr(operator, name)(self._host, host_of(other)))
+
+    def backward(self: ndarray, other: Any) -> Any:
+        if not isinstance(other, (int, float, complex, np.generic)):
+            return NotImplemented
+        return self._new(getattr(operator, name)(other, self._host))
+
+    def inplace(self: ndarray, other: Any) -> Any:
+        self._host = getattr(operator, f"i{name.strip('_')}")(self._host, host_of(other))
+        return self
+
+    return forward, backward, inplace
+
+
+for _name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_",
+              "xor"):  # fmt: skip
+    for _prefix, _made in zip(("", "r", "i"), _binary(_name)):
+        setattr(ndarray, f"__{_prefix}{_name.strip('_')}__", _made)
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(ndarray, f"__{_name}__", _binary(_name)[0])
+ndarray.__hash__ = None  # type: ignore[assignment]
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", lambda self, _f=getattr(operator, _name): self._new(_f(self._host)))

@@ -110,8 +110,8 @@ class Graph:
 
     signals[k]: the places of the outputs that event k announces; waits[k]: those of the inputs that event k makes
     readable. A caller that gives no events gets a plain function.
-    device: where inputs and outputs are, "cpu" or "cuda:0"; host values in a graph of a GPU (numbers, keys of draws, 0-d
-    tensors of the CPU) are handed over as they are.
+    device: where inputs and outputs are, "cpu" or "cuda:0"; host values in a graph of a GPU (numbers, keys of draws,
+    0-d tensors of the CPU) are handed over as they are.
     """
 
     name: str

@@ -9,7 +9,8 @@
 
 In: a Graph. Out: text; its device, `on cuda:0`, stands before the brace if it is not the CPU. Invariants: attributes
 are sorted by name; a constant is written by content, as a literal if it is short and survives the round trip bit for
-bit, else as base64 of its bytes. Locations are comments: no part of the graph's identity, so `print_graph(g)` leaves them out and `print_graph(g, locations=True)` is for people.
+bit, else as base64 of its bytes. Locations are comments: no part of the graph's identity, so `print_graph(g)` leaves
+them out and `print_graph(g, locations=True)` is for people.
 """
 
 from __future__ import annotations

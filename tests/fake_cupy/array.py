@@ -328,4 +328,5 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(ndarray, f"__{_name}__", _binary(_name)[0])
 ndarray.__hash__ = None  # type: ignore[assignment]
 for _name in ("neg", "pos", "abs", "invert"):
-    setattr(ndarray, f"__{_name}__", lambda self, _f=getattr(operator, _name): self._new(_f(self._host)))
+    _function = getattr(operator, _name)
+    setattr(ndarray, f"__{_name}__", lambda self, _function=_function: self._new(_function(self._host)))

@@ -48,6 +48,7 @@ DTYPES: tuple[str, ...] = (
     "uint64", "uint32", "uint16", "uint8", "bool",
 )  # fmt: skip
 GATE_WORDS = 12  # the most int64 words that a gate carries
+DEVICE_WORDS = 11  # of the gate that is the roll call of a collective of device arrays (nccl/permit.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ class Call:
             return f"{self.kind}({array})"
         if self.kind == "all_to_all_uneven":
             return f"{self.kind}({self.dtype})"
+        if self.kind == "gate" and self.count == DEVICE_WORDS:
+            return "a collective of device arrays"
         if self.kind == "gate":
             return f"{self.kind}({self.count} words)"
         return f"{self.kind}()"

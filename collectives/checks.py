@@ -27,11 +27,12 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 def flat(array: Array, where: str, *, writes: bool) -> Array:
     """`array` as one dimension; it must be C-contiguous, of a dtype that can be sent, and writable if `writes`."""
     flags = array.flags
-    if not flags.c_contiguous or (writes and not flags.writeable):
+    if not flags.c_contiguous or (writes and not getattr(flags, "writeable", True)):  # CuPy's are
         raise CollectiveArgumentError(
             "a collective's buffer must be C-contiguous" + (" and writable" if writes else ""),
             where=where,
-            got=f"{array.dtype.name}{list(array.shape)}, strides {array.strides}, writable {array.flags.writeable}",
+            got=f"{array.dtype.name}{list(array.shape)}, strides {array.strides}, "
+            f"writable {getattr(flags, 'writeable', True)}",
             remedy="pass np.ascontiguousarray(array), or a writable copy",
         )
     if dtype_name(array.dtype) not in DTYPES:

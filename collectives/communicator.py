@@ -20,7 +20,7 @@ import numpy as np
 
 from collectives import checks
 from collectives.call import NO_STAMP, Array, Call, Kind, ReduceOp, Stamp, Task, Wire
-from collectives.errors import CollectiveMismatchError
+from collectives.errors import CollectiveArgumentError, CollectiveError, CollectiveMismatchError
 from collectives.work import DEFAULT_TIMEOUT_S, Gate, Work
 from collectives.work_events import WorkEvents
 
@@ -81,6 +81,19 @@ class Communicator(ABC):
     @abstractmethod
     def abort(self, exit_code: int = 1) -> None:
         """End the whole job, all ranks, now."""
+
+    @property
+    def host_transport(self) -> str:
+        """How arrays in host memory, objects and agreement travel."""
+        return self.transport
+
+    def takes_device_arrays(self) -> bool:
+        """Whether arrays may be on a GPU, too."""
+        return False
+
+    def give_up(self, error: CollectiveError) -> None:
+        """This rank cannot go on, because of `error`: have the ranks that need it learn so, if there is a way."""
+        return None
 
     def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:
         """A flat array of zeros, 64-byte aligned, that collectives of this communicator handle best. Not collective."""
@@ -200,6 +213,7 @@ class Communicator(ABC):
 
         splits: elements sent to each rank, and received from each; None: equal parts.
         """
+        self._check_memory(target, source)
         if splits is None:
             task = checks.all_to_all_task(target, source, self.world_size, self._where())
         else:
@@ -267,13 +281,27 @@ class Communicator(ABC):
             text = self._place = f"rank {self.rank} of {self.world_size}"
         return text
 
+    def _check_memory(self, *arrays: Array) -> None:
+        """Raise CollectiveArgumentError for arrays of a GPU, if this transport cannot reach them."""
+        if not self.takes_device_arrays() and not all(isinstance(array, np.ndarray) for array in arrays):
+            raise CollectiveArgumentError(
+                "this group has no transport for arrays on a GPU",
+                where=self._where(),
+                expected="arrays in host memory",
+                got=f"transport {self.transport!r}",
+                remedy='init_process_group("nccl"), or tensor.cpu()',
+            )
+
     def _flat(self, array: Array, *, writes: bool) -> Array:
+        if type(array) is not np.ndarray:
+            self._check_memory(array)
         return checks.flat(array, self._where(), writes=writes)
 
     def _check_root(self, root: int) -> None:
         checks.check_rank(root, self.world_size, self._where())
 
     def _uneven(self, kind: Kind, op: ReduceOp, larger: Array, smaller: Array, target_is_larger: bool) -> Task:
+        self._check_memory(larger, smaller)
         return checks.uneven_task(
             kind,
             op,

@@ -38,6 +38,9 @@ class Engine(Protocol):
     def set_timeout(self, timeout_s: float) -> None:
         """The limit of waits that give none, from now on, in seconds."""
 
+    def give_up(self, error: CollectiveError) -> None:
+        """End what is queued, and all later tasks, with `error`."""
+
     def leave(self) -> None:
         """Give up what is held, and tell the other ranks, behind what is queued, that this one ends."""
 

@@ -67,3 +67,15 @@ class MpiNotFoundError(CollectiveError, ImportError):
 
 class ThreadLevelError(CollectiveError):
     """MPI was initialised without MPI_THREAD_MULTIPLE, which the communication thread needs."""
+
+
+class NcclNotFoundError(CollectiveError, ImportError):
+    """CuPy, a GPU, or NCCL is not there, and a collective of device arrays was asked for."""
+
+
+class NcclError(TransportError):
+    """NCCL refused a call, or failed behind our back; holds NCCL's own words."""
+
+
+class SharedDeviceError(CollectiveError):
+    """Two ranks of a group use one GPU, which NCCL refuses."""

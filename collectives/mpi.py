@@ -116,6 +116,10 @@ class MpiCommunicator(Communicator):
         if broken is not None:
             raise broken
 
+    def give_up(self, error: CollectiveError) -> None:
+        self.broken = self.broken or error
+        self.engine.give_up(error)
+
     # -- the control channel
 
     def all_gather_object(self, value: T, *, timeout_s: float | None = None) -> list[T]:

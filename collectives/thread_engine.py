@@ -65,6 +65,10 @@ class ThreadEngine:
         """The limit of waits that give none, from now on."""
         self.timeout_s = timeout_s
 
+    def give_up(self, error: CollectiveError) -> None:
+        """End later tasks with `error`; other ranks meet nobody any more, and say so when their time is over."""
+        self.broken = self.broken or error
+
     def leave(self) -> None:
         """Give up what is held, and tell the other ranks, behind what is queued, that this one ends."""
         for work in list(self.held):

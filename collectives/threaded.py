@@ -246,6 +246,9 @@ class ThreadedCommunicator(Communicator):
             self.rank, self._exchanges, call, value, self.timeout_s if timeout_s is None else timeout_s
         )
 
+    def give_up(self, error: CollectiveError) -> None:
+        self.world.fail(RankFailedError(f"rank {self.rank} gave up: {error.what}", where=f"rank {self.rank}"))
+
     def close(self) -> None:
         self.world.close(self.rank)
 

@@ -7,35 +7,37 @@ names are taken; True or False for what is available. Nothing is loaded here.
 from __future__ import annotations
 
 import os
-from typing import Literal, TypeAlias
 
+from collectives.connect import Transport
+from collectives.nccl.library import is_there
 from distcompile.ddp.errors import NotInitializedError
 
-Transport: TypeAlias = Literal["auto", "mpi", "threaded"]
-
-# names that people's scripts use -> ours; None: for another device
-BACKENDS: dict[str, Transport | None] = {
+# names that people's scripts use -> ours. "auto" takes tensors on GPUs, too, where there is one
+BACKENDS: dict[str, Transport] = {
     "auto": "auto",
     "mpi": "mpi",
     "threaded": "threaded",
-    "gloo": "auto",
-    "cpu:gloo": "auto",
-    "nccl": None,
-    "cuda:nccl": None,
+    "gloo": "host",
+    "cpu:gloo": "host",
+    "nccl": "nccl",
+    "cuda:nccl": "nccl",
     "cpu:gloo,cuda:nccl": "auto",
+    "cpu:mpi,cuda:nccl": "auto",
 }
 
 
 def transport_of(backend: str | None) -> Transport:
-    """The transport that a backend's name means. Raises NotInitializedError for another device's."""
+    """The transport that a backend's name means. Raises NotInitializedError for one that is not there."""
     name = (backend or "auto").lower()
     transport = BACKENDS.get(name)
-    if transport is None:
-        expected = ", ".join(n for n, known in BACKENDS.items() if known and ":" not in n)
+    if transport is None or (transport == "nccl" and not is_there()):
+        known = [n for n, t in BACKENDS.items() if ":" not in n and (t != "nccl" or is_there())]
         raise NotInitializedError(
-            f"no transport for backend {backend!r} on the CPU",
-            expected=expected,
-            remedy="leave backend out, or backend='gloo'; distcompile has no NCCL transport",
+            f"no transport for backend {backend!r}",
+            expected=", ".join(known),
+            got="" if transport is None else "there is no NCCL transport here: no CUDA device, or CuPy is missing",
+            remedy="leave backend out, or backend='gloo'"
+            + ("" if transport is None else '; for GPUs: pip install "distcompile[cuda]"'),
         )
     return transport
 
@@ -71,8 +73,8 @@ def is_gloo_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """Never, so far."""
-    return False
+    """Whether there is a CUDA device here, and CuPy. Nothing is loaded."""
+    return is_there()
 
 
 def is_ucc_available() -> bool:
@@ -82,7 +84,8 @@ def is_ucc_available() -> bool:
 
 def is_backend_available(backend: str) -> bool:
     """Whether `init_process_group(backend)` would take that name."""
-    return BACKENDS.get(backend.lower()) is not None
+    transport = BACKENDS.get(backend.lower())
+    return transport is not None and (transport != "nccl" or is_there())
 
 
 def is_torchelastic_launched() -> bool:

@@ -17,7 +17,9 @@ from typing import Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from collectives import Communicator, was_launched_by_mpi
+from collectives.nccl.communicator import NcclCommunicator
 from compiler_core import log
+from compiler_core.device import Device
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
@@ -74,10 +76,11 @@ def init_process_group(
 ) -> None:
     """Make the default group of all ranks that the MPI launcher started; one rank alone without a launcher.
 
-    backend: None, "mpi" or "threaded"; "gloo" means the default. timeout: limit of every wait, also of this call's,
-    as timedelta or seconds. init_method ("env://", "tcp://...", "file://..."), world_size and rank: checked, for MPI
-    knows them. reduction: "rank_order" makes sums independent of bucket sizes. group_name, pg_options, device_id: taken
-    for torch's sake.
+    backend: None: tensors on the CPU travel over MPI, tensors on a GPU over NCCL, where there is one. "nccl" insists on
+    that; "gloo" or "mpi": no GPUs. timeout: limit of every wait, also of this call's, as timedelta or seconds.
+    init_method ("env://", "tcp://...", "file://..."), world_size and rank: checked, for MPI knows them. device_id: the
+    GPU of this rank; NCCL then starts at once, and not at the first collective of a tensor on it. reduction:
+    "rank_order" makes sums on the CPU independent of bucket sizes. group_name, pg_options: taken for torch's sake.
     Raises LaunchError if arguments, or the variables of torchrun, Slurm or MPI, promise another world than there is:
     never is a world of one made of them. NotInitializedError for a second call, CollectiveTimeoutError,
     MpiNotFoundError.
@@ -100,12 +103,21 @@ def init_process_group(
     environment.check_before(given if says_size else given + found)
     limit_s = (watchdog.limit_s() or DEFAULT_TIMEOUT_S) if timeout is None else seconds(timeout)
     made = connect(transport, timeout_s=limit_s, reduction=reduction, build=build_engine)
-    promises = given + (found if made.transport == "mpi" and was_launched_by_mpi() else [])
-    environment.check_after(promises, made.world_size, made.rank, made.transport)
+    promises = given + (found if made.host_transport == "mpi" and was_launched_by_mpi() else [])
+    environment.check_after(promises, made.world_size, made.rank, made.host_transport)
     _process_group = made
     log.set_rank(made.rank)
-    if made.transport == "mpi":
+    if made.host_transport == "mpi":
         watchdog.attach(made)
+    bind_device(made, device_id)
+
+
+def bind_device(communicator: Communicator, device_id: object) -> None:
+    """Start NCCL on the GPU that `device_id` (a device, its name or number) says. Waits for nobody."""
+    if isinstance(device_id, (int, str, Device)) and isinstance(communicator, NcclCommunicator):
+        device = Device(f"cuda:{device_id}" if isinstance(device_id, int) else device_id)
+        if device.type == "cuda" and device.index is not None:
+            communicator.bind(device.index)
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -185,12 +197,15 @@ def new_group(
     Raises CollectiveMismatchError, on every rank, if the ranks gave different lists.
     """
     check_not_traced("new_group")
-    transport_of(backend)
+    transport = transport_of(backend)
     world = group_or_default(None)
     members = tuple(range(world.world_size)) if ranks is None else tuple(sorted(int(rank) for rank in ranks))
     made = world.subgroup(members)
     if made is None:
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
+    if transport == "nccl" and not made.takes_device_arrays():
+        made = NcclCommunicator(made)
+    bind_device(made, device_id)
     if timeout is not None:
         made.timeout_s = seconds(timeout)
     _members[made] = members
@@ -323,13 +338,14 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_backend(group: ProcessGroup | None = None) -> Backend:
-    """The transport: "mpi" or "threaded"."""
+    """The transport: "nccl" (with MPI for tensors on the CPU), "mpi" or "threaded"."""
     return Backend(group_or_default(group).transport)
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
     """The transport by device, as torch writes it."""
-    return f"cpu:{get_backend(group)}"
+    found = group_or_default(group)
+    return f"cpu:{found.host_transport}" + (",cuda:nccl" if found.takes_device_arrays() else "")
 
 
 def seconds(timeout: timedelta | float) -> float:

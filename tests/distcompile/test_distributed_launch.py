@@ -83,7 +83,7 @@ def test_other_rendezvous_stores_and_backends_are_refused() -> None:
         dist.init_process_group(store=object())
     with pytest.raises(LaunchError, match="time limit"):
         dist.init_process_group(timeout=0)
-    with pytest.raises(NotInitializedError, match=r"(?s)nccl.*no NCCL transport"):
+    with pytest.raises(NotInitializedError, match=r"(?s)nccl.*there is no NCCL transport here"):
         dist.init_process_group("nccl")
 
 

@@ -1,0 +1,127 @@
+"""Lazy streams and their events, and the runtime that a communicator sees them by.
+
+In: work, as functions. Out: it is done in order, up to an event, by whoever needs that event. All streams of a fabric
+are driven under its one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.fake_cupy.array import ndarray
+
+
+class Event:
+    """A point in a stream: done once all before it is."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.time_s = stream, 0.0
+        self.is_done = False
+
+
+class Stream:
+    """A queue of work. is_eager: what computes; its work is done when it is given."""
+
+    def __init__(self, lock: threading.RLock, *, is_eager: bool = False) -> None:
+        self.lock, self.is_eager = lock, is_eager
+        self.queue: list[Callable[[], None] | Event] = []
+        self.has_waited = False  # for what computes, since the last collective
+
+    def add(self, work: Callable[[], None] | Event) -> None:
+        with self.lock:
+            self.queue.append(work)
+            if self.is_eager:
+                self.drive(None)
+
+    def drive(self, last: Any) -> None:
+        """Do the work up to `last`, an event or a function of the queue; None: all. The caller holds the lock."""
+        while self.queue:
+            first = self.queue[0]
+            if isinstance(first, Event):
+                first.is_done, first.time_s = True, time.perf_counter()
+            else:
+                first()
+            if self.queue and self.queue[0] is first:
+                self.queue.pop(0)
+            if first is last:
+                return
+
+    def reach(self, event: Event) -> None:
+        with self.lock:
+            if not event.is_done:
+                self.drive(event)
+
+
+class Runtime:
+    """One rank's device. identity: of its GPU."""
+
+    def __init__(self, lock: threading.RLock, streams: dict[int, Stream], *, identity: int, index: int = 0) -> None:
+        self.lock, self.streams, self.index, self._identity = lock, streams, index, identity
+        self.computes = self._made(Stream(lock, is_eager=True))
+
+    def _made(self, stream: Stream) -> Stream:
+        self.streams[id(stream)] = stream
+        return stream
+
+    def use(self) -> None:
+        return None
+
+    def current(self) -> Stream:
+        return self.computes
+
+    def new_stream(self) -> Stream:
+        return self._made(Stream(self.lock))
+
+    def pointer(self, stream: Stream) -> int:
+        return id(stream)
+
+    def address(self, array: Any) -> int:
+        assert type(array) is ndarray
+        return array.data.ptr
+
+    def record(self, stream: Stream) -> Event:
+        event = Event(stream)
+        stream.add(event)
+        return event
+
+    def wait(self, stream: Stream, event: Event) -> None:
+        if stream.is_eager:
+            event.stream.reach(event)
+        else:
+            stream.has_waited |= event.stream.is_eager
+            stream.add(lambda: event.stream.reach(event))
+
+    def is_done(self, event: Event) -> bool:
+        """A program that asks gives the GPU time to get there; the engine's own thread, which looks on, does not."""
+        if not threading.current_thread().name.startswith("nccl"):
+            event.stream.reach(event)
+        return event.is_done
+
+    def synchronize(self, event: Event) -> None:
+        event.stream.reach(event)
+
+    def elapsed_s(self, first: Event, last: Event) -> float:
+        assert (first.is_done, last.is_done) == (True, True)
+        return last.time_s - first.time_s
+
+    def empty(self, stream: Stream, numel: int, dtype: np.dtype[Any]) -> Any:
+        from tests.fake_cupy.module import current
+
+        return current().empty(numel, dtype)  # type: ignore[attr-defined]
+
+    def run(self, stream: Stream, function: Callable[[], None]) -> None:
+        stream.add(function)
+
+    def to_host(self, array: Any) -> Any:
+        return array.get()
+
+    def fill(self, array: Any, values: Any) -> None:
+        array.set(values)
+
+    def identity(self) -> int:
+        return self._identity

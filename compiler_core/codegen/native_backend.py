@@ -106,7 +106,7 @@ def _generate(graphs: Sequence[Graph], name: str) -> tuple[list[Program], Source
     from compiler_core.codegen.cpp.program import print_source
     from compiler_core.lowering.lower import lower_and_schedule
 
-    programs = _with_symbols(lower_and_schedule(graphs, name))
+    programs = with_symbols(lower_and_schedule(graphs, name))
     with timed(name, "emit"):
         source = print_source(programs)
     for stem, text in source.units.items():
@@ -124,7 +124,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
         (folder / f"{stem}.cpp").write_text(text)
     with timed(name, "build"):
         build_library(source.units, folder / LIBRARY, toolchain)
-    offsets = _write_constants(folder / CONSTANTS, programs)
+    offsets = write_constants(folder / CONSTANTS, programs)
     rows = [
         _describe(program, graph, source.messages).to_json()
         | {"constants": at, "costs": [cost.to_json() for cost in step_costs(program)]}
@@ -133,7 +133,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     return {"entries": rows, "units": list(source.units)}
 
 
-def _with_symbols(programs: Sequence[Program]) -> list[Program]:
+def with_symbols(programs: Sequence[Program]) -> list[Program]:
     """The programs under names that are C++ identifiers, all different, and clash with nothing."""
     stems = ["".join(c if c.isalnum() else "_" for c in program.name) for program in programs]
     return [replace(p, name=f"run{k}_{stem}") for k, (p, stem) in enumerate(zip(programs, stems, strict=True))]
@@ -152,7 +152,7 @@ def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entr
     )
 
 
-def _write_constants(path: Path, programs: Sequence[Program]) -> list[list[Any]]:
+def write_constants(path: Path, programs: Sequence[Program]) -> list[list[Any]]:
     """All constants' bytes in one file. Returns per program a list of [dtype, shape, first byte]."""
     chunks: list[bytes] = []
     table: list[list[Any]] = []
@@ -169,7 +169,7 @@ def _write_constants(path: Path, programs: Sequence[Program]) -> list[list[Any]]
     return table
 
 
-def _read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
+def read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
     return [np.frombuffer(data, by_name(d).numpy, count, offset).copy() for d, count, offset in rows]
 
 
@@ -185,6 +185,6 @@ def _load(entry: Entry, toolchain: Toolchain) -> list[NativeExecutable]:
 
 
 def _executable(row: dict[str, Any], library: ctypes.CDLL, data: bytes, source: ProfileSource) -> NativeExecutable:
-    constants = _read_constants(data, row["constants"])
+    constants = read_constants(data, row["constants"])
     costs = [StepCost(*cost) for cost in row["costs"]]
     return NativeExecutable(EntryPoint.from_json(row), library, constants, costs=costs, profile_source=source)

@@ -19,6 +19,8 @@ import numpy as np
 
 from compiler_core.dtype import DType, complex64, complex128, float32, float64
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.blas_layout import order
+from compiler_core.ops.gemm_cuda import CUBLAS_GEMM
 from compiler_core.ops.routine import (
     Array,
     Attrs,
@@ -75,9 +77,11 @@ static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, i
 
 
 def _define(out: Array, a: Array, b: Array, *scale: Array, alpha: float, beta: float) -> None:
-    factor = out.dtype.type(alpha * (scale[0][()] if scale else 1.0))
+    if a.dtype.itemsize <= 2:
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    factor = (alpha * scale[0]).astype(a.dtype) if scale else a.dtype.type(alpha)
     with np.errstate(all="ignore"):
-        out[...] = np.matmul(a, b) * factor + (out if beta else 0)
+        out[...] = (np.matmul(a, b) * factor + (out if beta else 0)).astype(out.dtype)
 
 
 def _accepts(layout: Strided) -> bool:
@@ -118,7 +122,7 @@ def _emit(call: CCall) -> Iterator[str]:
         for axis, extent in enumerate(batch):
             yield f"{pad}for (int64_t b{axis} = 0; b{axis} < {extent}; ++b{axis})"
             pad += "  "
-    (ta, lda), (tb, ldb), (_, ldc) = _order(a.layout), _order(b.layout), _order(c.layout)
+    (ta, lda), (tb, ldb), (_, ldc) = order(a.layout), order(b.layout), order(c.layout)
     alpha = f"({ctype}){call.attrs['alpha']!r}"
     if scale:
         factor = f"*({scale[0].address})"
@@ -133,14 +137,6 @@ def _emit(call: CCall) -> Iterator[str]:
         yield "  });"
 
 
-def _order(matrix: Strided) -> tuple[int, int]:
-    """CBLAS's transposition code and leading dimension; the latter is free where there is one row (or column)."""
-    (rows, columns), (row, col) = matrix.shape[-2:], matrix.strides[-2:]
-    if col == 1 and (row >= columns or rows == 1):
-        return 111, max(row, columns, 1)
-    return 112, max(col, rows, 1)
-
-
 def _at(matrix: CArray) -> str:
     terms = [f"b{axis}*{stride}" for axis, stride in enumerate(matrix.layout.strides[:-2]) if stride]
     return " + ".join([matrix.address, *terms])
@@ -151,6 +147,7 @@ GEMM = register_routine(
         "gemm",
         _define,
         native=Native(_symbols, _emit, _HELPER),
+        cuda=CUBLAS_GEMM,
         accepts=_accepts,
         accepts_result=_accepts_result,
         reads_result=lambda attrs: bool(attrs["beta"]),

@@ -73,7 +73,7 @@ class CCall:
 
     plan, scratch: expressions of the address of what was prepared for a planned call, and of the scratch memory that it
     asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails. back: of a call
-    that may fail, the lines that call the definition back instead.
+    that may fail, the lines that call the definition back instead. device: on a CUDA device, what helpers take first.
     """
 
     operands: tuple[CArray, ...]
@@ -84,6 +84,7 @@ class CCall:
     scratch: str = ""
     failed: str = ""
     back: tuple[str, ...] = ()
+    device: str = ""
 
 
 def no_symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
@@ -122,6 +123,21 @@ class Native:
     may_fail: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CudaCall:
+    """How generated host code calls a library of CUDA's.
+
+    takes(operand layouts, result layout, attrs): whether it can; if not, the definition is called back. symbols(the
+    same): the names of the C functions. emit(call): the lines, which return a status that is not 0 if a call failed.
+    helper: C++ that they need, once per source.
+    """
+
+    takes: Callable[[tuple[Strided, ...], Strided, Attrs], bool]
+    symbols: Callable[[tuple[Strided, ...], Strided, Attrs], tuple[str, ...]]
+    emit: Callable[[CCall], Iterator[str]]
+    helper: str = ""
+
+
 def _anywhere(layout: Strided) -> bool:
     return True
 
@@ -141,7 +157,8 @@ class Routine:
     define(out, *operands, **attrs): writes `out`; arrays lie as accepted. The definition of all other forms.
     native: its C call; None: native code calls `define` back, and `why` says why. accepts, accepts_result(layout):
     whether an operand, or the result, may lie so. reads_result(attrs): whether what stands in the result matters.
-    flops(*operand metas, **attrs): floating-point operations.
+    flops(*operand metas, **attrs): floating-point operations. cuda: its call on a CUDA device; None: `define` is called
+    back there, with arrays of that device.
     """
 
     name: str
@@ -152,6 +169,7 @@ class Routine:
     accepts_result: Callable[[Strided], bool] = is_contiguous
     reads_result: Callable[[Attrs], bool] = _never
     flops: Callable[..., int] = _free
+    cuda: CudaCall | None = None
 
     def native_for(self, dtype: DType, attrs: Attrs) -> Native | None:
         """The C call, if there is one for a first operand of `dtype`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import local
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from compiler_core.ops.routine import ROUTINES, Strided
 
 LIBRARY_FAILED = 0x7FFFFFFD  # what a generated entry point returns when a library it called says that it failed
 RAISED = 0x7FFFFFFE  # what a generated entry point returns when a routine that it called back has raised
+ArrayAt: TypeAlias = Callable[[Strided, int | None], Array]
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
 
@@ -46,11 +47,15 @@ class Callback:
 
 
 class Callbacks:
-    """The C functions of some callbacks, alive as long as this object. addresses: one each, in order."""
+    """The C functions of some callbacks, alive as long as this object. addresses: one each, in order.
 
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
+    array_at(layout, address): the array there; of the host's memory unless told otherwise.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], array_at: ArrayAt | None = None) -> None:
         self._errors = local()
-        self._functions = [_FUNCTION(partial(self._run, _prepare(callback))) for callback in callbacks]
+        at = array_at or host_array_at
+        self._functions = [_FUNCTION(partial(self._run, _prepare(callback, at))) for callback in callbacks]
         self.addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions]
 
     def _run(self, call: Callable[[Sequence[int | None]], None], arrays: Sequence[int | None]) -> int:
@@ -68,10 +73,10 @@ class Callbacks:
         return error
 
 
-def _prepare(callback: Callback) -> Callable[[Sequence[int | None]], None]:
+def _prepare(callback: Callback, array_at: ArrayAt) -> Callable[[Sequence[int | None]], None]:
     """The function of addresses that runs `callback`."""
     define = partial(ROUTINES[callback.routine].define, **parse_attrs(callback.attrs))
-    *makers, last = (partial(_array_at, layout) for layout in callback.arrays)
+    *makers, last = (partial(array_at, layout) for layout in callback.arrays)
 
     def call(addresses: Sequence[int | None]) -> None:
         define(last(addresses[len(makers)]), *(make(addresses[k]) for k, make in enumerate(makers)))
@@ -79,7 +84,8 @@ def _prepare(callback: Callback) -> Callable[[Sequence[int | None]], None]:
     return call
 
 
-def _array_at(layout: Strided, address: int | None) -> Array:
+def host_array_at(layout: Strided, address: int | None) -> Array:
+    """The array of the host's memory at `address`."""
     dtype = layout.dtype.numpy
     if not layout.numel:
         return np.empty(layout.shape, dtype)

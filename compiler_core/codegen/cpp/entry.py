@@ -65,7 +65,7 @@ class EntryPrinter:
     def __post_init__(self) -> None:
         self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
         self.routines = RoutinePrinter(self.program, self.shared if len(self.program.steps) > ONE_PART else None)
-        self.addresses = dict(_placed_buffers(self.program))
+        self.addresses = dict(placed_buffers(self.program))
 
     def lines(self) -> Iterator[str]:
         """The functions, the entry last."""
@@ -87,7 +87,7 @@ class EntryPrinter:
         """A function that declares the buffers `used` and runs `steps`."""
         yield f"{head}({_PARAMETERS}) {{"
         buffers = {buffer.name: buffer for buffer in self.program.buffers}
-        yield from (_buffer_line(buffers[name], self.addresses[name]) for name in used)
+        yield from (buffer_line(buffers[name], self.addresses[name]) for name in used)
         yield "  DC_BEGIN"
         for number, step in steps:
             if step.note:
@@ -108,7 +108,7 @@ class EntryPrinter:
                 yield f"  if (events && events->wait(events->self, {event})) return {FAILED};  // {', '.join(names)}"
 
 
-def _placed_buffers(program: Program) -> Iterator[tuple[str, str]]:
+def placed_buffers(program: Program) -> Iterator[tuple[str, str]]:
     """Every buffer with the C++ expression of its address: args hold inputs, constants, outputs, in that order."""
     constants = [b.name for b in program.buffers if b.kind == "constant"]
     for position, name in enumerate([*program.inputs, *constants, *program.outputs]):
@@ -118,7 +118,8 @@ def _placed_buffers(program: Program) -> Iterator[tuple[str, str]]:
             yield buffer.name, f"(arena + {buffer.offset})"
 
 
-def _buffer_line(buffer: Buffer, address: str) -> str:
+def buffer_line(buffer: Buffer, address: str) -> str:
+    """The line that declares `buffer`."""
     const = "const " if buffer.kind in ("input", "constant") else ""
     ctype = f"{const}{storage_type(buffer.dtype)}*"
     return f"  {ctype} const {buffer.name} = ({ctype}){address};  // {buffer.dtype.short}[{buffer.numel}]"

@@ -19,7 +19,7 @@ reinterpret_cast requires return short signed sizeof static static_assert static
 this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
 while xor xor_eq
 """
-_OURS = "args arena lib events status now int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
+_OURS = "args arena gpu lib events status now int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
 _RESERVED = frozenset((_KEYWORDS + _OURS).split())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from compiler_core.codegen.cpp import entry
 from compiler_core.codegen.cpp.program import Source, print_source
-from compiler_core.codegen.native_backend import _with_symbols
+from compiler_core.codegen.native_backend import with_symbols
 from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import Graph, GraphBuilder
@@ -36,7 +36,7 @@ def layers() -> Graph:
 
 
 def source() -> Source:
-    return print_source(_with_symbols(lower_and_schedule([layers()])))
+    return print_source(with_symbols(lower_and_schedule([layers()])))
 
 
 def test_parts_compute_what_one_function_does(monkeypatch: pytest.MonkeyPatch) -> None:

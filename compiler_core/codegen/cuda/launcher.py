@@ -1,0 +1,185 @@
+"""The host function of each program: C++ that launches its kernels and calls cuBLAS, in order, on one stream.
+
+In: programs, the module of their kernels, their plans (plan.py), cubins. Out: `print_launcher`: one translation unit.
+
+    int32_t ENTRY(void** args, char* arena, const void* const* lib, dc_gpu* gpu)
+        args: addresses on the device of inputs, constants, outputs, in that order; arena: the block of plan.py.
+        0: all is enqueued.
+        events.FAILED, callback.RAISED: as on the CPU. CALL_FAILED: `gpu` says which call returned what, at which step
+
+Nothing of CUDA's is included or linked: the functions come by address, their forms are those of the driver's manual.
+A signal is given when the work before it is enqueued: who hears it records an event on the stream. A wait is asked
+before the work behind it is enqueued: who hears it makes the stream wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from compiler_core.codegen.cpp.entry import buffer_line, placed_buffers
+from compiler_core.codegen.cpp.helpers import TYPES
+from compiler_core.codegen.cpp.names import with_identifiers
+from compiler_core.codegen.cpp.routine import slot_text
+from compiler_core.codegen.cuda.cubins import Cubin
+from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, scratch_of
+from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.events import FAILED
+from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, View, Wait, slots_of
+from compiler_core.ops.routine import CArray, CCall
+from compiler_core.runtime.cuda.entry import CALL_FAILED
+
+ONE_PART = 96  # steps up to which an entry stays one function, as codegen/cpp/entry.py
+PART_STEPS = 32
+_PARAMETERS = "void** args, char* arena, const void* const* lib, dc_gpu* gpu"
+_VISIBLE = 'extern "C" __attribute__((visibility("default")))'
+
+PRELUDE = f"""\
+struct dc_events {{ void* self; void (*signal)(void* self, int64_t k); int32_t (*wait)(void* self, int64_t k); }};
+// One call's surroundings: where work goes; cuBLAS's handle, and 0 and 1 as f32 and f64 on the device; whether f32 may
+// be multiplied in tf32; who hears events. Out: the call that failed, what it returned, the step of the program.
+struct dc_gpu {{
+  void* stream; void* blas; const void* units; int64_t tf32; const dc_events* events;
+  const char* call; int64_t code; int64_t step;
+}};
+static inline int32_t dc_done(dc_gpu* gpu, int32_t step, const char* call, int32_t code) {{
+  if (code == 0) return 0;
+  gpu->call = call;
+  gpu->code = code;
+  gpu->step = step;
+  return {CALL_FAILED};
+}}
+typedef int32_t (*dc_memset)(const void*, uint32_t, uint64_t, void*);
+// `programs` blocks of `threads` threads with `shared` bytes of shared memory each; the arguments are addresses.
+template <class... A>
+static inline int32_t dc_launch(dc_gpu* gpu, int32_t step, const void* launch, const void* function, uint32_t programs,
+                                uint32_t threads, uint32_t shared, A... arguments) {{
+  typedef int32_t (*call)(const void*, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, void*,
+                          void**, void**);
+  const void* values[] = {{arguments...}};
+  void* places[sizeof...(A)];
+  for (uint64_t k = 0; k < sizeof...(A); ++k) places[k] = &values[k];
+  return dc_done(gpu, step, "cuLaunchKernel",
+                 ((call)launch)(function, programs, 1, 1, threads, 1, 1, shared, gpu->stream, places, nullptr));
+}}
+"""
+
+
+@dataclass
+class LauncherPrinter:
+    """Prints the entry of one program. cubins: by function."""
+
+    program: Program
+    plan: Plan
+    launches: Mapping[str, tuple[Launch, ...]]
+    cubins: Mapping[str, Cubin]
+    helpers: dict[str, None] = field(default_factory=dict)  # of the library calls, once each, added to
+
+    def __post_init__(self) -> None:
+        self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
+        self.addresses = dict(placed_buffers(self.program))
+        self._backs = count(len(self.plan.symbols))
+
+    def lines(self) -> Iterator[str]:
+        """The functions, the entry last."""
+        name, steps = self.program.name, list(enumerate(self.program.steps))
+        if len(steps) <= ONE_PART:
+            yield from self._function(f"{_VISIBLE}\nint32_t {name}", self.addresses, steps, is_first=True)
+            return
+        parts = [steps[first : first + PART_STEPS] for first in range(0, len(steps), PART_STEPS)]
+        for number, part in enumerate(parts):
+            used = dict.fromkeys(slot.buffer for _, step in part for slot in slots_of(step))
+            yield from self._function(f"static int32_t {name}_part{number}", used, part, is_first=number == 0)
+        yield f"{_VISIBLE}\nint32_t {name}({_PARAMETERS}) {{"
+        for number in range(len(parts)):
+            yield f"  if (const int32_t status = {name}_part{number}(args, arena, lib, gpu)) return status;"
+        yield from ("  return 0;", "}", "")
+
+    def _function(
+        self, head: str, used: Mapping[str, object], steps: Sequence[tuple[int, Step]], *, is_first: bool
+    ) -> Iterator[str]:
+        yield f"{head}({_PARAMETERS}) {{"
+        buffers = {buffer.name: buffer for buffer in self.program.buffers}
+        yield from (buffer_line(buffers[name], self.addresses[name]) for name in used)
+        if is_first and self.plan.status >= 0:
+            clear = f"((dc_memset){self._symbol('cuMemsetD32Async')})(arena + {self.plan.status}, 0, 1, gpu->stream)"
+            yield f'  if (const int32_t status = dc_done(gpu, 0, "cuMemsetD32Async", {clear})) return status;'
+        for number, step in steps:
+            if step.note:
+                yield f"  // {step.note.splitlines()[0]}"
+            yield from self._step(number, step)
+        yield from ("  return 0;", "}", "")
+
+    def _step(self, number: int, step: Step) -> Iterator[str]:
+        match step:
+            case KernelCall():
+                for launch in self.launches[step.kernel.name]:
+                    yield from self._launch(number, step, launch)
+            case RoutineCall():
+                yield from self._routine(number, step)
+            case Signal(event, names):
+                heard = "if (const dc_events* const events = gpu->events)"
+                yield f"  {heard} events->signal(events->self, {event});  // {', '.join(names)}"
+            case Wait(event, names):
+                heard = "if (const dc_events* const events = gpu->events)"
+                yield f"  {heard} if (events->wait(events->self, {event})) return {FAILED};  // {', '.join(names)}"
+
+    # -- kernels
+
+    def _launch(self, number: int, step: KernelCall, launch: Launch) -> Iterator[str]:
+        if not launch.programs:
+            return
+        cubin = self.cubins[launch.function]
+        function = f"lib[{self._place_of_function(launch.function)}] /* {launch.function} */"
+        sizes = f"{launch.programs}, {cubin.threads}, {cubin.shared}"
+        yield f"  if (const int32_t status = dc_launch(gpu, {number}, {self._symbol('cuLaunchKernel')}, {function},"
+        yield f"          {', '.join([sizes, *self._arguments(step, launch, cubin)])})) return status;"
+
+    def _arguments(self, step: KernelCall, launch: Launch, cubin: Cubin) -> Iterator[str]:
+        yield from map(slot_text, step.slots)
+        offsets, _ = scratch_of(launch)
+        yield from (f"arena + {self.plan.scratch + offset}" for offset in offsets)
+        if launch.has_status:
+            yield f"arena + {self.plan.status}"
+        yield from ("(const void*)nullptr" for _ in cubin.scratch)
+
+    def _place_of_function(self, name: str) -> int:
+        return len(self.plan.symbols) + len(self.plan.callbacks) + self.plan.functions.index(name)
+
+    # -- routines
+
+    def _symbol(self, name: str) -> str:
+        return f"lib[{self.plan.symbols.index(name)}] /* {name} */"
+
+    def _routine(self, number: int, step: RoutineCall) -> Iterator[str]:
+        call = cuda_call_of(step)
+        if call is None:
+            yield from self._call_back(step, next(self._backs))
+            return
+        self.helpers[call.helper] = None
+        arrays = tuple(map(_c_array, (*step.operands, step.result)))
+        *operands, result = arrays
+        attrs = dict(step.attrs)
+        yield from call.emit(CCall(tuple(operands), result, attrs, self._symbol, device=f"gpu, {number}"))
+
+    def _call_back(self, step: RoutineCall, place: int) -> Iterator[str]:
+        addresses = ", ".join(slot_text(view.slot) for view in (*step.operands, step.result))
+        yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
+        callback = f"((int32_t (*)(const void* const*))lib[{place}] /* {step.routine.name}, in Python */)"
+        yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
+
+
+def _c_array(view: View) -> CArray:
+    return CArray(slot_text(view.slot), view.layout)
+
+
+def print_launcher(
+    programs: Sequence[Program], plans: Sequence[Plan], module: Module, cubins: Mapping[str, Cubin]
+) -> str:
+    """The text of the functions that run `programs`, whose names differ and are C++ identifiers."""
+    helpers: dict[str, None] = {}
+    bodies: list[str] = []
+    for program, plan in zip(programs, plans, strict=True):
+        bodies += LauncherPrinter(program, plan, module.launches, cubins, helpers).lines()
+    return "\n".join([TYPES, PRELUDE, *helpers, *bodies])

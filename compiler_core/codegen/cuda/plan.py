@@ -1,0 +1,138 @@
+"""What a program on a CUDA device is given besides its arguments: its block of device memory, and its table `lib`.
+
+In: a `Program` and the module of its kernels. Out: `Plan`: the offsets of the block's parts, and the table's rows.
+
+    block    arena | status word | host inputs | scratch of the launch that needs most | cuBLAS's workspace
+             each part starts on `ALIGNMENT` bytes; a part that is not needed has no bytes
+    lib      addresses of the driver's and cuBLAS's functions, calls back, CUfunctions: each in order of first use
+Host inputs: what may come as an array of the host's memory (0-d values, random keys, scales): copied there at a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.graph.ir import Graph, Placeholder
+from compiler_core.graph.print import print_attrs
+from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall
+from compiler_core.ops.routine import CudaCall
+from compiler_core.runtime.callback import Callback
+from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES
+
+ALIGNMENT = 256  # bytes: as CUDA's own allocations
+STATUS_NBYTES = 4
+_HOST_ROLES = ("rng", "scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Offsets into the block, in bytes; -1: there is no such part. staged: input -> its offset in the part of host
+    inputs. scratch: at which offset scratch begins; nbytes: of the block. lib: see the file's head."""
+
+    status: int
+    host: int
+    staged: Mapping[int, int]
+    scratch: int
+    workspace: int
+    nbytes: int
+    symbols: tuple[str, ...]
+    callbacks: tuple[Callback, ...]
+    functions: tuple[str, ...]
+
+
+def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
+    """The plan of `program`, which computes `graph`."""
+    launches = launches_of(program, module)
+    routines = [step for step in program.steps if isinstance(step, RoutineCall)]
+    symbols = symbols_of(program, launches)
+    staged, host_nbytes = _staged(graph.inputs)
+    at = _round_up(int(program.arena_nbytes))
+    places: list[int] = []
+    uses_cublas = any(name.startswith("cublas") for name in symbols)
+    status_nbytes = STATUS_NBYTES if any(launch.has_status for launch in launches) else 0
+    scratch_nbytes = max((scratch_of(launch)[1] for launch in launches), default=0)
+    for nbytes in (status_nbytes, host_nbytes, scratch_nbytes, WORKSPACE_NBYTES if uses_cublas else 0):
+        places.append(at if nbytes else -1)
+        at = _round_up(at + nbytes)
+    backs = tuple(_callback(step) for step in routines if cuda_call_of(step) is None)
+    functions = tuple(dict.fromkeys(launch.function for launch in launches))
+    status, host, scratch, workspace = places
+    return Plan(status, host, staged, scratch, workspace, at, symbols, backs, functions)
+
+
+def launches_of(program: Program, module: Module) -> list[Launch]:
+    """The launches of `program`, in order."""
+    kernels = [step.kernel for step in program.steps if isinstance(step, KernelCall)]
+    return [launch for kernel in kernels for launch in module.launches[kernel.name]]
+
+
+def cuda_call_of(step: RoutineCall) -> CudaCall | None:
+    """The library call of a routine; None: its definition is called back."""
+    call = step.routine.cuda
+    layouts = tuple(view.layout for view in step.operands)
+    return call if call is not None and call.takes(layouts, step.result.layout, dict(step.attrs)) else None
+
+
+def symbols_of(program: Program, launches: Sequence[Launch]) -> tuple[str, ...]:
+    """The C functions that `program` calls, once each, in order of first use."""
+    names: list[str] = []
+    if any(launch.has_status for launch in launches):
+        names.append("cuMemsetD32Async")
+    if launches:
+        names.append("cuLaunchKernel")
+    for step in program.steps:
+        if isinstance(step, RoutineCall) and (call := cuda_call_of(step)):
+            names += call.symbols(tuple(view.layout for view in step.operands), step.result.layout, dict(step.attrs))
+    return tuple(dict.fromkeys(names))
+
+
+def scratch_of(launch: Launch) -> tuple[tuple[int, ...], int]:
+    """The offsets of a launch's scratch arrays in its scratch memory, and how many bytes these take."""
+    offsets, at = [], 0
+    for array in launch.scratch:
+        offsets.append(at)
+        at = _round_up(at + array.numel * launch.programs * array.dtype.itemsize)
+    return tuple(offsets), at
+
+
+def aligned_parameters(programs: Iterable[Program], module: Module) -> dict[str, tuple[int, ...]]:
+    """For each function, which parameters start on 16 bytes at every call; scratch and status always do.
+
+    Inputs and outputs of a program do so as a whole: the executable sees to that.
+    """
+    unaligned: dict[str, set[int]] = {}
+    for program in programs:
+        sizes = {buffer.name: (buffer.offset, buffer.dtype.itemsize) for buffer in program.buffers}
+        for step in program.steps:
+            if isinstance(step, KernelCall):
+                found = unaligned.setdefault(step.kernel.name, set())
+                for place, slot in enumerate(step.slots):
+                    offset, itemsize = sizes[slot.buffer]
+                    if (offset + int(slot.offset) * itemsize) % 16:
+                        found.add(place)
+    return {
+        launch.function: tuple(k for k in range(len(launch.signature)) if k not in unaligned.get(name, ()))
+        for name, launches in module.launches.items()
+        for launch in launches
+    }
+
+
+def _callback(step: RoutineCall) -> Callback:
+    layouts = tuple(view.layout for view in (*step.operands, step.result))
+    return Callback(step.routine.name, print_attrs(dict(step.attrs)), layouts)
+
+
+def _staged(inputs: Sequence[Placeholder]) -> tuple[dict[int, int], int]:
+    offsets: dict[int, int] = {}
+    at = 0
+    for k, node in enumerate(inputs):
+        if not node.shape or node.role in _HOST_ROLES:
+            offsets[k] = at
+            at = at + -(-max(node.meta.nbytes, 1) // 16) * 16
+    return offsets, at
+
+
+def _round_up(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

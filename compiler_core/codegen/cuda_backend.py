@@ -1,0 +1,174 @@
+"""Graphs for a CUDA device: kernels as cubins, one host function a graph; what backend "codegen" does with such graphs.
+
+In: graphs that are compiled together. Out: a `CudaExecutable` per graph.
+
+    key        the graphs' text, the knobs that change code, the device's capability, Triton's version, the C++
+               compiler, the compiler_core source
+    hit        load the shared object and the cubins; neither Triton nor sympy is imported
+    miss       lower and schedule, print Triton and C++, compile both, publish; of N ranks one does this
+An artefact holds `launcher.so` and its source, `kernels.py`, the cubins, `constants.bin`, and a manifest.
+Needs no GPU: only calling an executable does. Raises: CompilerNotFoundError, CompilerFailedError, LoweringError,
+BackendError where Triton is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.codegen.native_backend import read_constants, with_symbols, write_constants
+from compiler_core.config import config
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, PoolingComposed, run_passes
+from compiler_core.graph.print import print_graph
+from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
+from compiler_core.runtime.cuda.entry import CudaEntry, Function
+from compiler_core.runtime.cuda.executable import CudaExecutable
+from compiler_core.runtime.executor import load_library
+from compiler_core.runtime.toolchain import Toolchain, find_toolchain
+from compiler_core.steps import record, timed
+
+if TYPE_CHECKING:
+    from compiler_core.codegen.cuda.cubins import Cubin
+    from compiler_core.codegen.cuda.plan import Plan
+    from compiler_core.codegen.triton.module import Module
+    from compiler_core.loop_ir.ir import Program
+
+LIBRARY, SOURCE, CONSTANTS = "launcher.so", "launcher.cpp", "constants.bin"
+DEFAULT_CAPABILITY = 90  # sm_90, Hopper: what is compiled for where there is no device to ask
+
+
+def device_capability() -> int:
+    """Of the current device: 90 for sm_90. Where CuPy or a device is missing: that of Hopper."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.Device().compute_capability)
+    except Exception:  # noqa: BLE001  no CuPy, no driver, no device: each in its own words
+        return DEFAULT_CAPABILITY
+
+
+class CudaBackend:
+    """Compiles for a CUDA device. capability: None: the current device's."""
+
+    name = "codegen"
+    announces = True
+
+    def __init__(self, capability: int | None = None) -> None:
+        self.capability = device_capability() if capability is None else capability
+
+    def lay_out(self, graph: Graph) -> Graph:
+        """Attention as products and a softmax, and the backward of pooling as loops: their routines are C++."""
+        attention = AttentionComposed().apply(graph)
+        made = PoolingComposed().apply(attention)
+        return made if made is attention else run_passes(made, SIMPLIFY_JOINT)
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> list[CudaExecutable]:
+        """Executables of `graphs`, in order. `name` goes into log and dump."""
+        toolchain = host_toolchain()
+
+        def build(folder: Path) -> Manifest:
+            return _build(folder, graphs, name, toolchain, self.capability)
+
+        return _load(load_or_build(artefact_key(graphs, toolchain, self.capability), build))
+
+
+def host_toolchain() -> Toolchain:
+    """The C++ compiler with flags for code that only calls: quick to compile."""
+    found = find_toolchain()
+    return replace(found, flags=(*found.flags, "-O1"))
+
+
+def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int) -> str:
+    """The cache key of `graphs` compiled together. Computed from text; needs no lowering, and no Triton."""
+    return make_key(
+        {
+            "graphs": "\n".join(print_graph(graph) for graph in graphs),
+            "knobs": repr(config.codegen_key()),
+            "toolchain": toolchain.key(),
+            "generator": generator_fingerprint(),
+            "target": f"cuda {capability}, Triton {_triton_version()}",
+        }
+    )
+
+
+def _triton_version() -> str:
+    """Without importing it; "none" where it is missing, which matters on a miss only."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none"
+
+
+def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, capability: int) -> Manifest:
+    """Everything that a cache hit skips. The heavy imports are here."""
+    from compiler_core.codegen.cuda.cubins import Wanted, compile_cubins
+    from compiler_core.codegen.cuda.launcher import print_launcher
+    from compiler_core.codegen.cuda.plan import aligned_parameters, make_plan
+    from compiler_core.codegen.triton.module import print_module
+    from compiler_core.lowering.lower import lower_and_schedule
+    from compiler_core.runtime.build import build_library
+
+    programs = with_symbols(lower_and_schedule(graphs, name))
+    kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
+    with timed(name, "emit"):
+        module = print_module(list(kernels))
+    record(name, "emit", lambda: module.source, part="triton", artefact="code")
+    aligned = aligned_parameters(programs, module)
+    launches = [launch for made in module.launches.values() for launch in made]
+    with timed(name, "cubins"):
+        compiled = compile_cubins(module, [Wanted(one, aligned[one.function]) for one in launches], capability, folder)
+    cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
+    plans = [make_plan(program, graph, module) for program, graph in zip(programs, graphs, strict=True)]
+    source = print_launcher(programs, plans, module, cubins)
+    record(name, "emit", lambda: source, part="launcher", artefact="code")
+    (folder / SOURCE).write_text(source)
+    with timed(name, "build"):
+        build_library({"launcher": source}, folder / LIBRARY, toolchain)
+    offsets = write_constants(folder / CONSTANTS, programs)
+    rows = [
+        _describe(program, graph, plan, module, cubins).to_json() | {"constants": at}
+        for program, graph, plan, at in zip(programs, graphs, plans, offsets, strict=True)
+    ]
+    return {"entries": rows, "cubins": {function: cubin.to_json() for function, cubin in cubins.items()}}
+
+
+def _describe(program: Program, graph: Graph, plan: Plan, module: Module, cubins: dict[str, Cubin]) -> CudaEntry:
+    return CudaEntry(
+        program.name,
+        tuple(node.meta for node in graph.inputs),
+        tuple(node.meta for node in graph.outputs),
+        plan.nbytes,
+        plan.status,
+        plan.host,
+        plan.workspace,
+        plan.staged,
+        module.messages,
+        tuple(_step_text(step) for step in program.steps),
+        plan.symbols,
+        plan.callbacks,
+        tuple(Function(cubins[f].file, cubins[f].name, cubins[f].shared) for f in plan.functions),
+        tuple(place for event in graph.signals for place in event),
+        tuple(place for event in graph.waits for place in event),
+    )
+
+
+def _step_text(step: Any) -> str:
+    """What a step is called, and the first line of its note, which ends in the user's line."""
+    kind = getattr(step, "kernel", None) or getattr(step, "routine", None)
+    note = step.note.splitlines()[0] if step.note else ""
+    return f"{kind.name if kind is not None else type(step).__name__.lower()} ({note})"
+
+
+def _load(entry: Entry) -> list[CudaExecutable]:
+    library = load_library(entry.file(LIBRARY))
+    data = entry.read(CONSTANTS)
+    files = {row[0] for row in entry.manifest["cubins"].values()}
+    cubins = {file: entry.read(file) for file in files}
+    return [
+        CudaExecutable(CudaEntry.from_json(row), library, cubins, read_constants(data, row["constants"]))
+        for row in entry.manifest["entries"]
+    ]

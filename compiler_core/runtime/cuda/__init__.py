@@ -1,0 +1,1 @@
+"""What runs on a CUDA device: its driver, the memory of compiled programs, executables."""

@@ -1,0 +1,117 @@
+"""What compiled programs share on a CUDA device: loaded kernels, cuBLAS's handles, and blocks of memory.
+
+In: a device (the current one of CuPy's, in this thread), files of cubins, sizes. Out: addresses and handles.
+
+    arena     one block for each thread, stream and level of nesting, as large as the largest program needs: work on a
+              stream runs in order, so nothing in it outlives the program that wrote it. Kept until `release_unused`
+    handle    cuBLAS's, one for each thread and device, never shared: it carries stream and workspace
+    units     0 and 1 as f32 and f64 on the device, for calls that read alpha and beta there
+Memory is CuPy's pool's, so it counts there. Invariant: CuPy has made its context before anything here calls the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from compiler_core.runtime.cuda import driver
+from compiler_core.runtime.cuda.entry import Function
+
+ARGUMENT_ALIGNMENT = 16  # bytes on which kernels expect inputs and outputs to start
+_NO_REDUCED_REDUCTION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: sums of 16-bit floats stay in f32
+
+
+@cache
+def cupy() -> Any:
+    """CuPy. Not imported before something runs on a device."""
+    import cupy as module
+
+    return module
+
+
+class _Threads(threading.local):
+    """This thread's blocks, by device, stream and level; its level; its cuBLAS handles, by device."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[int, int, int], Any] = {}
+        self.level = 0
+        self.handles: dict[int, int] = {}
+
+
+_threads = _Threads()
+
+
+def arena(nbytes: int, device: int, stream: int) -> Any:
+    """At least `nbytes` bytes of this thread's memory for work on `stream`, as an array; contents arbitrary."""
+    key = (device, stream, _threads.level)
+    block = _threads.blocks.get(key)
+    if block is None or block.nbytes < nbytes:
+        block = _threads.blocks[key] = cupy().empty(nbytes, np.uint8)
+    return block
+
+
+@contextmanager
+def nested_arena() -> Iterator[None]:
+    """Within the block, a program whose arena is in use may be interrupted by others, which get another."""
+    _threads.level += 1
+    try:
+        yield
+    finally:
+        _threads.level -= 1
+
+
+def release_unused() -> None:
+    """Give this thread's blocks back to CuPy's pool, unless a program is under way."""
+    if _threads.level == 0:
+        _threads.blocks.clear()
+
+
+def blas_handle(device: int) -> int:
+    """This thread's handle of cuBLAS on the current device, whose number is `device`."""
+    handle = _threads.handles.get(device)
+    if handle is None:
+        made = ctypes.c_void_p()
+        driver.call("cublasCreate_v2", ctypes.byref(made))
+        driver.call("cublasSetMathMode", made, _NO_REDUCED_REDUCTION)
+        handle = _threads.handles[device] = made.value or 0
+    return handle
+
+
+_units: dict[int, Any] = {}
+
+
+def units(device: int) -> int:
+    """Address of f32 0, 1, 8 bytes of nothing, f64 0, 1 on the current device, whose number is `device`."""
+    if device not in _units:
+        words = np.array([0, 1, 0, 0], np.float32).tobytes() + np.array([0, 1], np.float64).tobytes()
+        _units[device] = cupy().asarray(np.frombuffer(words, np.uint8))
+    return int(_units[device].data.ptr)
+
+
+def load_function(function: Function, cubin: bytes, where: str) -> int:
+    """The address of a kernel's handle (CUfunction), loaded into the current context; it is never unloaded."""
+    module, handle = ctypes.c_void_p(), ctypes.c_void_p()
+    driver.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(cubin), where=where)
+    driver.call("cuModuleGetFunction", ctypes.byref(handle), module, function.name.encode(), where=where)
+    if function.shared > driver.STATIC_LIMIT:
+        driver.call("cuFuncSetAttribute", handle, driver.MAX_DYNAMIC_SHARED, function.shared, where=where)
+    return handle.value or 0
+
+
+_tf32 = False
+
+
+def permit_tf32(permitted: bool) -> None:
+    """Let products of f32 be computed with operands rounded to tf32 (10 bits of mantissa), by this process."""
+    global _tf32
+    _tf32 = permitted
+
+
+def tf32_is_permitted() -> bool:
+    return _tf32

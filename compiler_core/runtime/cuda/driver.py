@@ -1,0 +1,111 @@
+"""The CUDA driver and cuBLAS, opened when first asked for: their functions' addresses, and their errors as ours.
+
+In: names of functions. Out: `address_of(name)`, for generated code; `call(name, ...)`, for the few calls that we make
+ourselves; `failure(...)`: a named error with the driver's own words. Nothing is linked and no header of CUDA's is
+needed: an artefact builds, and loads, on a machine without a GPU.
+
+    libcuda     the driver's, on the loader's path (where it is not: "libcuda.so.1" is told in the error)
+    libcublas   where cuda-pathfinder finds it, which CuPy brings and asks itself; else on the loader's path; so the
+                copy that CuPy has loaded is the one that we use
+Source: CUDA Driver API and cuBLAS manuals (numbers of attributes and the forms of calls). Raises: DeviceError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from compiler_core.errors import DeviceError
+
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+STATIC_LIMIT = 48 << 10  # bytes of shared memory that a block may have without asking
+_CUBLAS = ("libcublas.so.13", "libcublas.so.12")
+
+
+@cache
+def load_driver() -> ctypes.CDLL:
+    """The driver's library. Raises DeviceError where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError(
+            "the CUDA driver cannot be opened",
+            got=str(error),
+            remedy="install NVIDIA's driver (in a container: run it with --gpus), or use device='cpu'",
+        ) from error
+
+
+@cache
+def load_cublas() -> ctypes.CDLL:
+    """cuBLAS. Raises DeviceError where it is not found."""
+    found = _found_by_pathfinder()
+    failures = []
+    for name in (*([found] if found else []), *_CUBLAS):
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            failures.append(str(error))
+    raise DeviceError(
+        "cuBLAS cannot be opened, and products on a CUDA device need it",
+        got="; ".join(failures),
+        remedy='pip install "distcompile[cuda]", or put CUDA\'s libraries on LD_LIBRARY_PATH',
+    )
+
+
+def _found_by_pathfinder() -> str | None:
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+    except ImportError:
+        return None
+    try:
+        path: str | None = load_nvidia_dynamic_lib("cublas").abs_path
+    except Exception:  # noqa: BLE001  its own kinds of "not found": we look further
+        return None
+    return path
+
+
+def function(name: str) -> Any:
+    """The C function `name` of the driver, or of cuBLAS. Raises DeviceError if the library at hand has none."""
+    library = load_cublas() if name.startswith("cublas") else load_driver()
+    try:
+        return getattr(library, name)
+    except AttributeError as error:
+        raise DeviceError(f"the CUDA libraries at hand have no {name}", remedy="update NVIDIA's driver") from error
+
+
+def address_of(name: str) -> int:
+    """Its address."""
+    return ctypes.cast(function(name), ctypes.c_void_p).value or 0
+
+
+def call(name: str, *arguments: Any, where: str = "") -> None:
+    """Call it. Arguments that are no integers of 32 bits must be ctypes objects. Raises DeviceError if it fails."""
+    code = int(function(name)(*arguments))
+    if code:
+        raise failure(name, code, where)
+
+
+def failure(name: str, code: int, where: str = "") -> DeviceError:
+    """What to raise when `name` returned `code`. where: what it was called for, the user's line."""
+    return DeviceError(f"{name} failed", where=where, got=_words(name, code), remedy=_REMEDIES.get(code, ""))
+
+
+_REMEDIES = {
+    700: "an earlier kernel of this process read or wrote outside its memory: run with compute-sanitizer",
+    209: "the kernel was compiled for another kind of GPU: delete the cache, or set DISTCOMPILE_CACHE_DIR",
+}
+
+
+def _words(name: str, code: int) -> str:
+    """The library's name and text of an error."""
+    if name.startswith("cublas"):
+        get = function("cublasGetStatusString")
+        get.restype = ctypes.c_char_p
+        return f"{get(code).decode()} (status {code})"
+    texts = []
+    for getter in ("cuGetErrorName", "cuGetErrorString"):
+        text = ctypes.c_char_p()
+        if function(getter)(code, ctypes.byref(text)) == 0 and text.value:
+            texts.append(text.value.decode())
+    return f"{': '.join(texts) or 'no text'} (error {code})"

@@ -1,0 +1,100 @@
+"""What a generated host function for a CUDA device expects: the record that its artefact keeps.
+
+In: nothing. Out: `CudaEntry`, `Function`, to JSON and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.dtype import by_name
+from compiler_core.meta import TensorMeta
+from compiler_core.runtime.callback import Callback
+
+WORKSPACE_NBYTES = 32 << 20  # of cuBLAS: what its manual wants on Hopper
+CALL_FAILED = 0x7FFFFFFC  # what an entry returns when a call of the driver's, or of cuBLAS's, has failed
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel to be loaded: its file, its name there, bytes of dynamic shared memory."""
+
+    file: str
+    name: str
+    shared: int
+
+    def to_json(self) -> list[Any]:
+        return [self.file, self.name, self.shared]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaEntry:
+    """One program. arena_nbytes: of its block of device memory (codegen/cuda/plan.py), in which `status`, `host` and
+    `workspace` are offsets, -1 for a part that is not there. staged: input that may come from the host -> its offset
+    behind `host`. messages[k]: what to say when check k fails. steps: for each step, what it is and the user's line.
+    `lib` is made of symbols, callbacks and functions, in this order. announced, awaited: the outputs that it signals,
+    the inputs that it waits for.
+    """
+
+    symbol: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    arena_nbytes: int
+    status: int
+    host: int
+    workspace: int
+    staged: Mapping[int, int]
+    messages: tuple[str, ...]
+    steps: tuple[str, ...]
+    symbols: tuple[str, ...]
+    callbacks: tuple[Callback, ...]
+    functions: tuple[Function, ...]
+    announced: tuple[int, ...] = ()
+    awaited: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "symbol": self.symbol,
+            "inputs": [_meta_to_json(m) for m in self.inputs],
+            "outputs": [_meta_to_json(m) for m in self.outputs],
+            "block": [self.arena_nbytes, self.status, self.host, self.workspace],
+            "staged": [list(row) for row in self.staged.items()],
+            "messages": list(self.messages),
+            "steps": list(self.steps),
+            "symbols": list(self.symbols),
+            "callbacks": [callback.to_json() for callback in self.callbacks],
+            "functions": [function.to_json() for function in self.functions],
+            "events": [list(self.announced), list(self.awaited)],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> CudaEntry:
+        arena_nbytes, status, host, workspace = data["block"]
+        announced, awaited = data["events"]
+        return CudaEntry(
+            data["symbol"],
+            tuple(_meta_from_json(m) for m in data["inputs"]),
+            tuple(_meta_from_json(m) for m in data["outputs"]),
+            arena_nbytes,
+            status,
+            host,
+            workspace,
+            dict(data["staged"]),
+            tuple(data["messages"]),
+            tuple(data["steps"]),
+            tuple(data["symbols"]),
+            tuple(Callback.from_json(row) for row in data["callbacks"]),
+            tuple(Function(*row) for row in data["functions"]),
+            tuple(announced),
+            tuple(awaited),
+        )
+
+
+def _meta_to_json(meta: TensorMeta) -> list[Any]:
+    return [meta.dtype.short, *meta.shape]
+
+
+def _meta_from_json(data: list[Any]) -> TensorMeta:
+    return TensorMeta(tuple(data[1:]), by_name(data[0]))

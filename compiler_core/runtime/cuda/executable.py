@@ -1,0 +1,320 @@
+"""Runs one compiled program on a CUDA device: arrays of CuPy's in, arrays out, on CuPy's current stream.
+
+In: a `CudaEntry`, the shared object of its host function, its cubins and constants. Out: `CudaExecutable`, the
+backend's `Executable`: it returns when the work is enqueued (with checks: when they have passed, for only then is the
+result one; their word is read once a call).
+
+Invariants: no address reaches the device before the array's dtype, shape, device and layout were compared with the
+entry's; inputs and places that are strided, or do not start on 16 bytes, are copied. Values of the host (0-d, random
+keys, scales) are gathered and uploaded in one copy; the driver has taken them when that call returns. Kernels are
+loaded at the first call on a device. Safe in several threads and on several streams: each has memory of its own.
+Raises: DeviceError, ShapeError, DTypeError, IndexError_ from a check, and what events or routines raise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, ClassVar
+
+import numpy as np
+
+from compiler_core.dtype import of
+from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError, failed_check
+from compiler_core.events import FAILED, Dispatch, Events
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array
+from compiler_core.ops.routine import Strided
+from compiler_core.runtime.callback import RAISED, Callbacks
+from compiler_core.runtime.cuda import context, driver
+from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
+
+
+class GpuCall(ctypes.Structure):
+    """`dc_gpu` of codegen/cuda/launcher.py."""
+
+    _fields_: ClassVar = [
+        ("stream", ctypes.c_void_p),
+        ("blas", ctypes.c_void_p),
+        ("units", ctypes.c_void_p),
+        ("tf32", ctypes.c_int64),
+        ("events", ctypes.c_void_p),
+        ("call", ctypes.c_char_p),
+        ("code", ctypes.c_int64),
+        ("step", ctypes.c_int64),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A program on one device. table: `lib`. constants: held, and their addresses."""
+
+    table: ctypes.Array[ctypes.c_void_p]
+    constants: tuple[Array, ...]
+    addresses: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One call, ready to be enqueued: the addresses of inputs and outputs, and what they are of.
+
+    uploads: (offset behind `host`, array) of the host's values. kept: arrays that must live until all is enqueued.
+    copies: (from, to) after it ran.
+    """
+
+    addresses: list[int]
+    results: list[Array]
+    uploads: list[tuple[int, Array]]
+    kept: list[Array]
+    copies: list[tuple[Array, Array]]
+
+
+class CudaExecutable:
+    """One compiled graph of a CUDA device. cubins: file -> contents. calls: how often it was called."""
+
+    def __init__(
+        self, entry: CudaEntry, library: ctypes.CDLL, cubins: Mapping[str, bytes], constants: Sequence[Array] = ()
+    ) -> None:
+        self.entry, self.library = entry, library
+        self.calls = 0
+        self.constants = tuple(constants)
+        self._cubins = cubins
+        self._loaded: dict[int, Loaded] = {}
+        self._lock = Lock()
+        self._callbacks = Callbacks(entry.callbacks, device_array_at)
+        self._function: Callable[..., int] = getattr(library, entry.symbol)
+        self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
+        self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
+
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        """Enqueue it on `inputs`. outs[i], where given, receives output i and is returned in its place."""
+        self.calls += 1
+        prepared = self.prepare(inputs, outs)
+        if events is None:
+            self.run(prepared, None)
+        else:
+            self._check_events(inputs, prepared)
+            with Dispatch(events) as dispatch:
+                self.run(prepared, dispatch)
+        for source, target in prepared.copies:
+            target[...] = source
+        return prepared.results
+
+    # -- arguments
+
+    def prepare(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None) -> Prepared:
+        """The arrays of a call, checked, with places for the outputs that were given none."""
+        entry, xp = self.entry, context.cupy()
+        if len(inputs) != len(entry.inputs):
+            raise BackendError(f"{entry.symbol} takes {len(entry.inputs)} inputs, got {len(inputs)}")
+        if outs is not None and len(outs) != len(entry.outputs):
+            raise BackendError(f"{entry.symbol} has {len(entry.outputs)} outputs, got {len(outs)} places for them")
+        prepared = Prepared([], [], [], [], [])
+        device = xp.cuda.runtime.getDevice()
+        for k, array in enumerate(inputs):
+            self._add_input(k, array, prepared, device)
+        prepared.addresses += self.load(device).addresses
+        for k, out in enumerate(outs or [None] * len(entry.outputs)):
+            self._add_output(k, out, prepared, device)
+        return prepared
+
+    def _add_input(self, k: int, array: Array, prepared: Prepared, device: int) -> None:
+        meta = self.entry.inputs[k]
+        if not isinstance(array, context.cupy().ndarray):
+            self._add_host_input(k, array, prepared)
+            return
+        if array.dtype != self._dtypes[k] or array.shape != meta.shape:
+            _refuse(array, meta, f"input {k} of {self.entry.symbol}")
+        if array.device.id != device:
+            raise _elsewhere(array, device, f"input {k} of {self.entry.symbol}")
+        if not _is_plain(array):
+            array = context.cupy().array(array, order="C")
+            prepared.kept.append(array)
+        prepared.addresses.append(_address(array))
+
+    def _add_host_input(self, k: int, array: Array, prepared: Prepared) -> None:
+        """A value of the host's, which is uploaded; its address is known when the arena is."""
+        meta = self.entry.inputs[k]
+        array = np.asarray(array)
+        if k not in self.entry.staged:
+            raise DeviceError(
+                f"input {k} of {self.entry.symbol} is not on the device that the graph was compiled for",
+                expected=f"{meta} on cuda",
+                got=f"{TensorMeta(array.shape, of(array.dtype))} on cpu",
+                remedy="move it there with .to('cuda')",
+            )
+        if array.dtype != self._dtypes[k] or array.shape != meta.shape:
+            _refuse(array, meta, f"input {k} of {self.entry.symbol}")
+        prepared.uploads.append((k, np.ascontiguousarray(array)))
+        prepared.addresses.append(0)
+
+    def _add_output(self, k: int, out: Array | None, prepared: Prepared, device: int) -> None:
+        xp, meta = context.cupy(), self.entry.outputs[k]
+        dtype = self._dtypes[len(self.entry.inputs) + k]
+        if out is None:
+            place = out = xp.empty(meta.shape, dtype)
+        else:
+            what = f"the place for output {k} of {self.entry.symbol}"
+            if not isinstance(out, xp.ndarray):
+                raise DeviceError(
+                    f"{what} is not on the device", expected=f"{meta} on cuda", got="an array of the host"
+                )
+            if out.dtype != dtype or out.shape != meta.shape:
+                _refuse(out, meta, what)
+            if out.device.id != device:
+                raise _elsewhere(out, device, what)
+            place = out if _is_plain(out) else xp.empty(meta.shape, dtype)
+            if place is not out:
+                prepared.copies.append((place, out))
+        prepared.results.append(out)
+        prepared.addresses.append(_address(place))
+
+    def _check_events(self, inputs: Sequence[Array], prepared: Prepared) -> None:
+        """What events are about must be where the caller has it: a copy would be made too early, or too late."""
+        kept = {id(array) for array in prepared.kept}
+        copied = [f"input {k}" for k in self.entry.awaited if kept and not _is_plain(inputs[k])]
+        targets = {id(target) for _, target in prepared.copies}
+        copied += [f"output {k}" for k in self.entry.announced if id(prepared.results[k]) in targets]
+        if copied:
+            raise BackendError(
+                f"{', '.join(copied)} of {self.entry.symbol} would be copied, but an event is about it",
+                expected=f"C-contiguous arrays that start on {context.ARGUMENT_ALIGNMENT} bytes",
+            )
+
+    # -- the device
+
+    def load(self, device: int) -> Loaded:
+        """This program on the current device, whose number is `device`."""
+        loaded = self._loaded.get(device)
+        if loaded is None:
+            with self._lock:
+                loaded = self._loaded.get(device) or self._load()
+                self._loaded[device] = loaded
+        return loaded
+
+    def _load(self) -> Loaded:
+        entry, xp = self.entry, context.cupy()
+        constants = tuple(xp.asarray(constant) for constant in self.constants)
+        addresses = [driver.address_of(name) for name in entry.symbols]
+        addresses += self._callbacks.addresses
+        addresses += [context.load_function(f, self._cubins[f.file], f.name) for f in entry.functions]
+        table = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
+        return Loaded(table, constants, tuple(_address(constant) for constant in constants))
+
+    def run(self, prepared: Prepared, dispatch: Dispatch | None) -> None:
+        """Enqueue a prepared call on the current stream; if it has checks, wait for them."""
+        xp = context.cupy()
+        device, stream = xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr
+        arena = context.arena(self.entry.arena_nbytes, device, stream)
+        base = arena.data.ptr
+        self.upload(prepared, base, stream)
+        code, gpu = self.enqueue(prepared, base, device, stream, dispatch)
+        if code:
+            self._fail(code, gpu, dispatch)
+        if self.entry.status >= 0:
+            self.read_status(base, stream)
+
+    def upload(self, prepared: Prepared, base: int, stream: int) -> None:
+        """Put the host's values into the arena at `base`, in one copy, and their addresses among the arguments."""
+        if not prepared.uploads:
+            return
+        offsets = [self.entry.staged[k] for k, _ in prepared.uploads]
+        first = offsets[0]
+        last = offsets[-1] + max(prepared.uploads[-1][1].nbytes, 1)
+        staging = bytearray(last - first)
+        for (k, array), offset in zip(prepared.uploads, offsets):
+            staging[offset - first : offset - first + array.nbytes] = array.tobytes()
+            prepared.addresses[k] = base + self.entry.host + offset
+        target = ctypes.c_uint64(base + self.entry.host + first)
+        source = (ctypes.c_char * len(staging)).from_buffer(staging)
+        size = ctypes.c_size_t(len(staging))
+        driver.call("cuMemcpyHtoDAsync_v2", target, source, size, ctypes.c_void_p(stream), where=self.entry.symbol)
+
+    def enqueue(
+        self, prepared: Prepared, base: int, device: int, stream: int, dispatch: Dispatch | None
+    ) -> tuple[int, GpuCall]:
+        """Call the host function. Returns its code, and what it says of a failure."""
+        gpu = GpuCall(stream=stream, tf32=int(context.tf32_is_permitted()))
+        gpu.units = context.units(device)
+        if self._uses_blas:
+            gpu.blas = self._blas(base, device, stream)
+        if dispatch is not None:
+            gpu.events = dispatch.address
+        addresses = prepared.addresses
+        args = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
+        table = self.load(device).table
+        with nullcontext() if dispatch is None else context.nested_arena():
+            code = self._function(args, ctypes.c_void_p(base), table, ctypes.byref(gpu))
+        return code, gpu
+
+    def _blas(self, base: int, device: int, stream: int) -> int:
+        handle = context.blas_handle(device)
+        at = ctypes.c_void_p(handle)
+        driver.call("cublasSetStream_v2", at, ctypes.c_void_p(stream))
+        workspace = ctypes.c_void_p(base + self.entry.workspace)
+        driver.call("cublasSetWorkspace_v2", at, workspace, ctypes.c_size_t(WORKSPACE_NBYTES))
+        return handle
+
+    def read_status(self, base: int, stream: int) -> None:
+        """Wait for the stream. Raises the error of a check that failed."""
+        word = ctypes.c_int32()
+        source, size = ctypes.c_uint64(base + self.entry.status), ctypes.c_size_t(4)
+        where = f"compiled graph {self.entry.symbol}"
+        driver.call("cuMemcpyDtoHAsync_v2", ctypes.byref(word), source, size, ctypes.c_void_p(stream), where=where)
+        driver.call("cuStreamSynchronize", ctypes.c_void_p(stream), where=where)
+        if word.value:
+            raise failed_check(self.entry.messages[word.value - 1], where)
+
+    def _fail(self, code: int, gpu: GpuCall, dispatch: Dispatch | None) -> None:
+        if code == FAILED and dispatch is not None:
+            dispatch.failed()
+            return  # leaving the dispatch raises
+        if code == RAISED:
+            raise self._callbacks.take_error()
+        assert code == CALL_FAILED, f"{self.entry.symbol} returned {code}"
+        step = self.entry.steps[gpu.step] if gpu.step < len(self.entry.steps) else ""
+        raise driver.failure(gpu.call.decode(), gpu.code, f"{step}, step {gpu.step} of {self.entry.symbol}")
+
+
+def device_array_at(layout: Strided, address: int | None) -> Array:
+    """The array of the current device's memory at `address`."""
+    xp, dtype = context.cupy(), layout.dtype.numpy
+    if not layout.numel:
+        return xp.empty(layout.shape, dtype)  # type: ignore[no-any-return]
+    memory = xp.cuda.UnownedMemory(address or 0, layout.span * dtype.itemsize, None)
+    strides = [s * dtype.itemsize for s in layout.strides]
+    return xp.ndarray(layout.shape, dtype, xp.cuda.MemoryPointer(memory, 0), strides)  # type: ignore[no-any-return]
+
+
+def _address(array: Any) -> int:
+    return array.data.ptr  # type: ignore[no-any-return]
+
+
+def _is_plain(array: Array) -> bool:
+    """Whether kernels can be given its address."""
+    return array.flags.c_contiguous and _address(array) % context.ARGUMENT_ALIGNMENT == 0
+
+
+def _elsewhere(array: Array, device: int, what: str) -> DeviceError:
+    return DeviceError(
+        f"{what} is on another device than the current one",
+        expected=f"cuda:{device}",
+        got=f"cuda:{array.device.id}",  # type: ignore[attr-defined]
+        remedy="run the call with the device of its arrays as the current one",
+    )
+
+
+def _refuse(array: Array, meta: TensorMeta, what: str) -> None:
+    """Raise DTypeError or ShapeError."""
+    if array.dtype != meta.dtype.numpy:
+        raise DTypeError(
+            f"{what} has another dtype than the graph was compiled for", expected=str(meta), got=str(array.dtype)
+        )
+    raise ShapeError(
+        f"{what} has another shape than the graph was compiled for", expected=str(meta), got=str(array.shape)
+    )

@@ -1,0 +1,222 @@
+"""A CUDA driver and a cuBLAS that are not there: they keep a record of what they are asked, and do it in host memory.
+
+In: what the launcher calls. Out: `FakeCuda.calls`: (name, facts) in order; and the effects: kernels run in Triton's
+interpreter, products in NumPy, read as cuBLAS reads them (column-major, in the dtypes of its type codes), copies at
+once. Memory of the "device" is the host's, as tests/fake_cupy has it. `fails` makes a call return an error.
+The functions are given to generated code by address, as the real ones are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compiler_core.codegen.cuda import cubins
+from compiler_core.codegen.triton.load import HostArray, load
+from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.errors import DeviceError
+from compiler_core.runtime.cuda import context, driver
+
+_TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16, 4: np.complex64, 5: np.complex128}
+_POINTEE = {"fp32": np.float32, "fp64": np.float64, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+_P, _I, _L, _Z = ctypes.c_void_p, ctypes.c_int32, ctypes.c_longlong, ctypes.c_size_t
+_MATRIX = (_P, _I, _I)
+
+_FORMS: dict[str, tuple[Any, ...]] = {
+    "cuModuleLoadData": (_P, _P),
+    "cuModuleGetFunction": (_P, _P, ctypes.c_char_p),
+    "cuFuncSetAttribute": (_P, _I, _I),
+    "cuLaunchKernel": (_P, *(ctypes.c_uint32,) * 7, _P, _P, _P),
+    "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, _P, _Z, _P),
+    "cuMemcpyDtoHAsync_v2": (_P, ctypes.c_uint64, _Z, _P),
+    "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint32, _Z, _P),
+    "cuStreamSynchronize": (_P,),
+    "cuGetErrorName": (_I, _P),
+    "cuGetErrorString": (_I, _P),
+    "cublasCreate_v2": (_P,),
+    "cublasSetMathMode": (_P, _I),
+    "cublasSetStream_v2": (_P, _P),
+    "cublasSetWorkspace_v2": (_P, _P, _Z),
+    "cublasSetPointerMode_v2": (_P, _I),
+    "cublasGemmEx": (_P, _I, _I, _I, _I, _I, _P, *_MATRIX, *_MATRIX, _P, *_MATRIX, _I, _I),
+    "cublasGemmStridedBatchedEx": (
+        *(_P, _I, _I, _I, _I, _I, _P, *_MATRIX, _L, *_MATRIX, _L, _P, *_MATRIX, _L, _I, _I, _I),
+    ),
+}
+
+
+@dataclass
+class FakeCuda:
+    """The driver. modules: what was "compiled". fails: name -> the code that this call returns from now on."""
+
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    fails: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, tuple[Launch, Any]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # of kernels, by handle - 1
+    pointers_on_device: bool = False
+
+    def __post_init__(self) -> None:
+        made = {name: ctypes.CFUNCTYPE(_I, *form)(self._serve(name)) for name, form in _FORMS.items()}
+        words = ctypes.CFUNCTYPE(ctypes.c_char_p, _I)(lambda code: b"the status's text")
+        self._made: dict[str, Any] = {**made, "cublasGetStatusString": words}
+
+    def named(self, name: str) -> list[Any]:
+        """The facts of all calls of `name`, in order."""
+        return [facts for called, facts in self.calls if called == name]
+
+    def function(self, name: str) -> Any:
+        if name not in self._made:
+            raise DeviceError(f"the CUDA libraries at hand have no {name}")
+        return self._made[name]
+
+    def _serve(self, name: str) -> Callable[..., int]:
+        def serve(*arguments: Any) -> int:
+            if name in self.fails:
+                self.calls.append((name, "failed"))
+                return self.fails[name]
+            self.calls.append((name, getattr(self, f"_{name}", lambda *_: None)(*arguments)))
+            return 0
+
+        return serve
+
+    # -- compiling
+
+    def compile_cubins(
+        self, module: Module, wanted: Sequence[cubins.Wanted], capability: int, folder: Path
+    ) -> list[cubins.Cubin]:
+        """Instead of Triton's compiler: the functions are kept, for the interpreter."""
+        loaded = load(module, interpret=True)
+        for one in wanted:
+            self.functions[one.launch.function] = one.launch, loaded[one.launch.function]
+            (folder / f"{one.launch.function}.cubin").write_text(f"not a cubin for {capability}\0\n")
+        names = [one.launch.function for one in wanted]
+        return [cubins.Cubin(f"{name}.cubin", name, 128, 0, (0, 0)) for name in names]
+
+    # -- the driver
+
+    def _cuModuleLoadData(self, module: int, image: int) -> str:
+        ctypes.c_uint64.from_address(module).value = 1
+        return ctypes.string_at(image).decode()
+
+    def _cuModuleGetFunction(self, handle: int, module: int, name: bytes) -> str:
+        self.names.append(name.decode())
+        ctypes.c_uint64.from_address(handle).value = len(self.names)
+        return name.decode()
+
+    def _cuLaunchKernel(self, handle: int, *facts: Any) -> dict[str, Any]:
+        x, y, z, threads, _, _, shared, stream, params, extra = facts
+        launch, kernel = self.functions[self.names[handle - 1]]
+        count = len(launch.signature) + 2
+        places = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(params))
+        addresses = [ctypes.c_uint64.from_address(int(place)).value for place in places]
+        kernel[(x, y, z)](*map(_memory, addresses, launch.signature.values()))
+        return {
+            "kernel": launch.function,
+            "grid": (x, y, z),
+            "threads": threads,
+            "shared": shared,
+            "stream": stream,
+            "addresses": addresses,
+            "extra": extra,
+        }
+
+    def _cuMemcpyHtoDAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> int:
+        ctypes.memmove(target, source, nbytes)
+        return nbytes
+
+    def _cuMemcpyDtoHAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> int:
+        ctypes.memmove(target, source, nbytes)
+        return nbytes
+
+    def _cuMemsetD32Async(self, target: int, value: int, count: int, stream: int) -> int:
+        np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(target))[...] = value
+        return count
+
+    def _cuGetErrorName(self, code: int, text: int) -> None:
+        self._text = ctypes.c_char_p(f"CUDA_ERROR_{code}".encode())
+        ctypes.memmove(text, ctypes.byref(self._text), 8)
+
+    def _cuGetErrorString(self, code: int, text: int) -> None:
+        self._string = ctypes.c_char_p(b"the driver's text")
+        ctypes.memmove(text, ctypes.byref(self._string), 8)
+
+    # -- cuBLAS
+
+    def _cublasCreate_v2(self, handle: int) -> None:
+        ctypes.c_uint64.from_address(handle).value = 77
+
+    def _cublasSetPointerMode_v2(self, handle: int, mode: int) -> int:
+        self.pointers_on_device = bool(mode)
+        return mode
+
+    def _cublasGemmEx(self, handle: int, *f: Any) -> dict[str, Any]:
+        ta, tb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, compute, _ = f
+        assert atype == btype == ctype
+        product = [(a, lda, 0), (b, ldb, 0), (c, ldc, 0)]
+        return self._multiply(ta, tb, m, n, k, alpha, beta, product, ctype, compute, 1)
+
+    def _cublasGemmStridedBatchedEx(self, handle: int, *f: Any) -> dict[str, Any]:
+        ta, tb, m, n, k, alpha, a, atype, lda, sa, b, btype, ldb, sb, beta, c, ctype, ldc, sc, batch, compute, _ = f
+        assert atype == btype == ctype
+        product = [(a, lda, sa), (b, ldb, sb), (c, ldc, sc)]
+        return self._multiply(ta, tb, m, n, k, alpha, beta, product, ctype, compute, batch)
+
+    def _multiply(
+        self, ta: int, tb: int, m: int, n: int, k: int, alpha: int, beta: int, product: Any, kind: int, compute: int,
+        batch: int,
+    ) -> dict[str, Any]:  # fmt: skip
+        """As the manual says: C (m, n) = alpha op(A) op(B) + beta C, column-major, leading dimensions in elements."""
+        dtype = np.dtype(_TYPES[kind])
+        wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+        (a, lda, sa), (b, ldb, sb), (c, ldc, sc) = product
+        rows_a, rows_b = (k if ta else m), (n if tb else k)
+        assert lda >= rows_a
+        assert ldb >= rows_b
+        assert ldc >= m
+        first, second = (_host(pointer, wide) for pointer in (alpha, beta))
+        for each in range(batch):
+            x = _columns(a + each * sa * dtype.itemsize, (m, k) if not ta else (k, m), lda, dtype).astype(wide)
+            y = _columns(b + each * sb * dtype.itemsize, (k, n) if not tb else (n, k), ldb, dtype).astype(wide)
+            z = _columns(c + each * sc * dtype.itemsize, (m, n), ldc, dtype)
+            made = first * ((x.T if ta else x) @ (y.T if tb else y))
+            z[...] = (made + second * z.astype(wide) if second != 0 else made).astype(dtype)
+        return {"sizes": (m, n, k), "batch": batch, "compute": compute, "type": kind, "device": self.pointers_on_device}
+
+
+def _host(pointer: int, dtype: np.dtype[Any]) -> Any:
+    return np.frombuffer(ctypes.string_at(pointer, dtype.itemsize), dtype)[0]
+
+
+def _columns(address: int, shape: tuple[int, int], leading: int, dtype: np.dtype[Any]) -> Any:
+    rows, columns = shape
+    memory = (ctypes.c_char * (((columns - 1) * leading + rows) * dtype.itemsize)).from_address(address)
+    return np.ndarray(shape, dtype, memory, strides=(dtype.itemsize, leading * dtype.itemsize))
+
+
+def _memory(address: int, kind: str) -> HostArray:
+    """The first element of what an address is of: Triton's interpreter asks for no more."""
+    name = kind.removeprefix("*")
+    dtype = np.dtype(_POINTEE.get(name) or {"i": f"int{name[1:]}", "u": f"uint{name[1:]}"}[name[0]])
+    memory = (ctypes.c_char * dtype.itemsize).from_address(address or ctypes.addressof(_NOWHERE))
+    return HostArray(np.ndarray((1,), dtype, memory))
+
+
+_NOWHERE = ctypes.c_uint64()
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """No call leaves this process: the driver, cuBLAS and Triton's compiler are the fake's."""
+    fake = FakeCuda()
+    monkeypatch.setattr(driver, "function", fake.function)
+    monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
+    monkeypatch.setattr(context, "_threads", context._Threads())
+    monkeypatch.setattr(context, "_units", {})
+    return fake

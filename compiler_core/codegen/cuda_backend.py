@@ -73,7 +73,13 @@ class CudaBackend:
         def build(folder: Path) -> Manifest:
             return _build(folder, graphs, name, toolchain, self.capability)
 
-        return _load(load_or_build(artefact_key(graphs, toolchain, self.capability), build))
+        return _load(load_or_build(artefact_key(graphs, toolchain, self.capability), build), _number(graphs))
+
+
+def _number(graphs: Sequence[Graph]) -> int | None:
+    """The device that the graphs are of; None: the current one at each call."""
+    number = graphs[0].device.partition(":")[2] if graphs else ""
+    return int(number) if number else None
 
 
 def host_toolchain() -> Toolchain:
@@ -86,7 +92,8 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int)
     """The cache key of `graphs` compiled together. Computed from text; needs no lowering, and no Triton."""
     return make_key(
         {
-            "graphs": "\n".join(print_graph(graph) for graph in graphs),
+            # one artefact serves all devices of a kind
+            "graphs": "\n".join(print_graph(replace(graph, device="cuda")) for graph in graphs),
             "knobs": repr(config.codegen_key()),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
@@ -163,12 +170,12 @@ def _step_text(step: Any) -> str:
     return f"{kind.name if kind is not None else type(step).__name__.lower()} ({note})"
 
 
-def _load(entry: Entry) -> list[CudaExecutable]:
+def _load(entry: Entry, number: int | None) -> list[CudaExecutable]:
     library = load_library(entry.file(LIBRARY))
     data = entry.read(CONSTANTS)
     files = {row[0] for row in entry.manifest["cubins"].values()}
     cubins = {file: entry.read(file) for file in files}
     return [
-        CudaExecutable(CudaEntry.from_json(row), library, cubins, read_constants(data, row["constants"]))
+        CudaExecutable(CudaEntry.from_json(row), library, cubins, read_constants(data, row["constants"]), number)
         for row in entry.manifest["entries"]
     ]

@@ -1,4 +1,4 @@
-"""The backend "codegen": graphs to one shared object, one native call per graph.
+"""The backend "codegen": graphs to one shared object, one native call per graph; on the CPU, by C++.
 
 In: graphs that are compiled together (a forward, or the segments of a backward). Out: an `Executable` per graph.
 
@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import log
+from compiler_core.backend import Executable
 from compiler_core.config import config
 from compiler_core.dtype import by_name
+from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, ChannelsLast, PoolingComposed, run_passes
 from compiler_core.graph.print import print_attrs, print_graph
@@ -38,6 +40,7 @@ from compiler_core.steps import record, timed
 
 if TYPE_CHECKING:
     from compiler_core.codegen.cpp.program import Source
+    from compiler_core.codegen.cuda_backend import CudaBackend
     from compiler_core.loop_ir.ir import Program
     from compiler_core.runtime import onednn
 
@@ -53,13 +56,20 @@ class NativeBackend:
 
     def lay_out(self, graph: Graph) -> Graph:
         """Convolutions as oneDNN's, and channels last around them, where it has them; otherwise said once."""
+        if graph.device != "cpu":
+            return _of_device([graph]).lay_out(graph)
         composed = PoolingComposed(routines=True).apply(graph)
         if composed is not graph:
             composed = run_passes(composed, SIMPLIFY_JOINT)
         return ChannelsLast(_judge).apply(composed)
 
-    def compile(self, graphs: Sequence[Graph], name: str) -> list[NativeExecutable]:
-        """Executables of `graphs`, in order. `name` goes into log and dump."""
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        """Executables of `graphs`, in order; those of a CUDA device by codegen/cuda_backend.py.
+
+        `name` goes into log and dump.
+        """
+        if any(graph.device != "cpu" for graph in graphs):
+            return _of_device(graphs).compile(graphs, name)
         toolchain = find_toolchain()
         builds: list[Path] = []
 
@@ -71,6 +81,16 @@ class NativeBackend:
         if not builds and _is_shown():
             _generate(graphs, name)
         return _load(entry, toolchain)
+
+
+def _of_device(graphs: Sequence[Graph]) -> CudaBackend:
+    """What compiles graphs of a CUDA device. Raises BackendError where they are of two devices."""
+    from compiler_core.codegen.cuda_backend import CudaBackend
+
+    places = sorted({graph.device for graph in graphs})
+    if len(places) > 1:
+        raise BackendError(f"{graphs[0].name} is compiled for {' and '.join(places)} at once")
+    return CudaBackend()
 
 
 def _judge(routine: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> onednn.Yes | onednn.No:

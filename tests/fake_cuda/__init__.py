@@ -23,6 +23,7 @@ from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.errors import DeviceError
 from compiler_core.runtime.cuda import context, driver
+from tests.fake_cupy import install
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16, 4: np.complex64, 5: np.complex128}
 _POINTEE = {"fp32": np.float32, "fp64": np.float64, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -64,7 +65,8 @@ class FakeCuda:
 
     def __post_init__(self) -> None:
         made = {name: ctypes.CFUNCTYPE(_I, *form)(self._serve(name)) for name, form in _FORMS.items()}
-        words = ctypes.CFUNCTYPE(ctypes.c_char_p, _I)(lambda code: b"the status's text")
+        self._words = ctypes.create_string_buffer(b"the status's text")
+        words = ctypes.CFUNCTYPE(_P, _I)(lambda code: ctypes.addressof(self._words))
         self._made: dict[str, Any] = {**made, "cublasGetStatusString": words}
 
     def named(self, name: str) -> list[Any]:
@@ -217,6 +219,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
     monkeypatch.setattr(driver, "function", fake.function)
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
+    module = install(2)
+    monkeypatch.setattr(context, "cupy", lambda: module)
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
     return fake

@@ -7,6 +7,7 @@ Memory is counted for its device from the first array on it to the last view.
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import weakref
 from typing import Any
@@ -81,7 +82,9 @@ class ndarray:
     __array_priority__ = 100
     __slots__ = ("__weakref__", "_device", "_host", "_owner", "_state")
 
-    def __init__(self, host: np.ndarray[Any, Any], state: State, device: int, owner: Any = None) -> None:
+    def __init__(self, host: Any, state: Any, device: Any, owner: Any = None) -> None:
+        if isinstance(host, tuple):  # as CuPy's: shape, dtype, memptr, strides
+            host, state, device, owner = _placed(host, state, device, owner)
         self._host, self._state, self._device = host, state, device
         self._owner = owner  # whoever's bytes are counted
         if owner is None:
@@ -259,6 +262,12 @@ class ndarray:
 
     def sort(self, axis: int = -1, kind: Any = None) -> None:
         self._host.sort(axis, kind="stable")
+
+
+def _placed(shape: tuple[int, ...], dtype: Any, pointer: Any, strides: Any) -> tuple[Any, ...]:
+    """What a box is made of for an array at a pointer (cuda.MemoryPointer), whose bytes are not counted."""
+    memory = (ctypes.c_char * pointer.mem.size).from_address(pointer.mem.ptr)
+    return np.ndarray(shape, dtype, memory, pointer.ptr - pointer.mem.ptr, strides), pointer.state, 0, pointer.mem
 
 
 def _free(state: State, device: int, nbytes: int) -> None:

@@ -171,6 +171,18 @@ def install(state: State, module: Any) -> types.ModuleType:
         def get_limit(self) -> int:
             return 0 if self._state is None else self._state.limit
 
+    class UnownedMemory:
+        """Memory that somebody else holds."""
+
+        def __init__(self, ptr: int, size: int, owner: object, device_id: int = -1) -> None:
+            self.ptr, self.size, self.owner = ptr, size, owner
+
+    class MemoryPointer:
+        """A place in memory."""
+
+        def __init__(self, mem: UnownedMemory, offset: int) -> None:
+            self.mem, self.ptr, self.state = mem, mem.ptr + offset, state
+
     def get_device_count() -> int:
         if not state.devices:
             raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
@@ -192,6 +204,7 @@ def install(state: State, module: Any) -> types.ModuleType:
     cuda.alloc_pinned_memory = lambda nbytes: memoryview(np.zeros(nbytes, np.uint8))
     vars(cuda).update(
         Device=Device, Stream=Stream, Event=Event, MemoryPool=MemoryPool, get_current_stream=get_current_stream,
-        get_elapsed_time=get_elapsed_time, runtime=runtime, memory=memory, is_available=lambda: state.devices > 0,
+        get_elapsed_time=get_elapsed_time, UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer, runtime=runtime,
+        memory=memory, is_available=lambda: state.devices > 0,
     )  # fmt: skip
     return cuda  # type: ignore[no-any-return]

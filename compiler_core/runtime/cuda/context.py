@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -33,6 +33,13 @@ def cupy() -> Any:
     import cupy as module
 
     return module
+
+
+def on(number: int | None) -> AbstractContextManager[Any]:
+    """A block in which that device is the current one; None: in which the current one stays."""
+    if number is None or cupy().cuda.runtime.getDevice() == number:
+        return nullcontext()
+    return cupy().cuda.Device(number)  # type: ignore[no-any-return]
 
 
 class _Threads(threading.local):

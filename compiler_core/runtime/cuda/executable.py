@@ -73,12 +73,20 @@ class Prepared:
 
 
 class CudaExecutable:
-    """One compiled graph of a CUDA device. cubins: file -> contents. calls: how often it was called."""
+    """One compiled graph of a CUDA device. cubins: file -> contents. number: of the device; None: the current one.
+
+    calls: how often it was called.
+    """
 
     def __init__(
-        self, entry: CudaEntry, library: ctypes.CDLL, cubins: Mapping[str, bytes], constants: Sequence[Array] = ()
+        self,
+        entry: CudaEntry,
+        library: ctypes.CDLL,
+        cubins: Mapping[str, bytes],
+        constants: Sequence[Array] = (),
+        number: int | None = None,
     ) -> None:
-        self.entry, self.library = entry, library
+        self.entry, self.library, self.number = entry, library, number
         self.calls = 0
         self.constants = tuple(constants)
         self._cubins = cubins
@@ -94,6 +102,10 @@ class CudaExecutable:
     ) -> list[Array]:
         """Enqueue it on `inputs`. outs[i], where given, receives output i and is returned in its place."""
         self.calls += 1
+        with context.on(self.number):
+            return self._run(inputs, outs, events)
+
+    def _run(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, events: Events | None) -> list[Array]:
         prepared = self.prepare(inputs, outs)
         if events is None:
             self.run(prepared, None)
@@ -302,10 +314,10 @@ def _is_plain(array: Array) -> bool:
 
 def _elsewhere(array: Array, device: int, what: str) -> DeviceError:
     return DeviceError(
-        f"{what} is on another device than the current one",
+        f"{what} is on another device than the graph",
         expected=f"cuda:{device}",
         got=f"cuda:{array.device.id}",  # type: ignore[attr-defined]
-        remedy="run the call with the device of its arrays as the current one",
+        remedy="move it there with .to(...)",
     )
 
 

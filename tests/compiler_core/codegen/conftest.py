@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.fake_cuda import fake_cuda as fake_cuda  # a fixture
+
 
 @pytest.fixture
 def rng() -> np.random.Generator:

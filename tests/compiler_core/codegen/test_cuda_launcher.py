@@ -1,0 +1,367 @@
+"""The host function of programs for a CUDA device, with a driver that is not there (tests/fake_cuda).
+
+What is seen: which calls are made, in which order, on which addresses and grids; what becomes of errors; and the
+numbers, for the fake runs kernels in Triton's interpreter and products in NumPy.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile
+import distcompile.nn.functional as F
+from compiler_core.codegen.cuda_backend import CudaBackend
+from compiler_core.config import config
+from compiler_core.dtype import DType, bfloat16, float16, float32, float64, int64
+from compiler_core.errors import BackendError, DeviceError, DTypeError, IndexError_, ShapeError
+from compiler_core.graph.ir import Graph, GraphBuilder, Node
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.registry import use_trace
+from compiler_core.runtime.cuda import context
+from compiler_core.runtime.cuda.executable import CudaExecutable
+from distcompile import nn
+from tests.fake_cuda import FakeCuda
+from tests.fake_cuda.hosted import HostedBackend
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
+
+
+@pytest.fixture(autouse=True)
+def no_cache() -> Iterator[None]:
+    """What the fake compiles must not be found by others."""
+    with config.patch(use_cache=False):
+        yield
+
+
+def graph_of(function: Callable[..., Any], *metas: TensorMeta) -> Graph:
+    builder = GraphBuilder("graph")
+    given = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
+    with use_trace(builder):
+        made = function(*given)
+    return builder.build([made] if isinstance(made, Node) else made)
+
+
+def compiled(function: Callable[..., Any], *metas: TensorMeta) -> CudaExecutable:
+    (executable,) = CudaBackend(90).compile([graph_of(function, *metas)], "test")
+    return executable
+
+
+def vector(n: int, dtype: DType = float32) -> TensorMeta:
+    return TensorMeta((n,), dtype)
+
+
+def on_device(array: Any) -> Any:
+    return context.cupy().asarray(array)
+
+
+def on_host(array: Any) -> Any:
+    return context.cupy().asnumpy(array)
+
+
+def axpy(a: Any, x: Any, y: Any) -> Any:
+    return prims.add(prims.mul(prims.expand(a, x.shape), x), y)
+
+
+# -- calls
+
+
+def test_a_kernel_is_launched_on_its_grid_with_the_addresses_of_its_arrays(fake_cuda: FakeCuda, rng: Any) -> None:
+    run = compiled(prims.exp, vector(5000))
+    x = on_device(rng.standard_normal(5000).astype(np.float32))
+    (out,) = run([x])
+    (launch,) = fake_cuda.named("cuLaunchKernel")
+    printed, _ = fake_cuda.functions[launch["kernel"]]
+    assert launch["grid"] == (printed.programs, 1, 1)
+    assert launch["threads"] == 128
+    assert launch["addresses"] == [x.data.ptr, out.data.ptr, 0, 0]  # the last two: scratch that Triton did not want
+    assert launch["extra"] is None
+    np.testing.assert_allclose(on_host(out), np.exp(on_host(x)), rtol=1e-6)
+
+
+def test_kernels_are_loaded_once_and_by_name(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.exp, vector(8))
+    x = on_device(np.ones(8, np.float32))
+    run([x])
+    run([x])
+    (name,) = fake_cuda.named("cuModuleGetFunction")
+    assert [f.name for f in run.entry.functions] == [name]
+    assert fake_cuda.named("cuModuleLoadData") == ["not a cubin for 90"]
+    assert len(fake_cuda.named("cuLaunchKernel")) == 2
+
+
+def test_work_goes_to_the_current_stream_and_streams_have_memory_of_their_own(fake_cuda: FakeCuda) -> None:
+    def two_sums(x: Any) -> Any:
+        return prims.sum(prims.mul(prims.expand(prims.sum(prims.exp(x), (0,)), (2000,)), x), (0,))
+
+    with config.patch(fusion=False):
+        run = compiled(two_sums, vector(2000))
+    assert run.entry.arena_nbytes
+    x = on_device(np.ones(2000, np.float32))
+    stream = context.cupy().cuda.Stream()
+    with stream:
+        run([x])
+    inside = fake_cuda.named("cuLaunchKernel")
+    run([x])
+    outside = fake_cuda.named("cuLaunchKernel")[len(inside) :]
+    assert {launch["stream"] for launch in inside} == {stream.ptr}
+    assert {launch["stream"] for launch in outside} == {None}
+    assert inside[0]["addresses"][1] != outside[0]["addresses"][1]  # a temporary
+
+
+def test_values_of_the_host_are_uploaded_in_one_copy(fake_cuda: FakeCuda, rng: Any) -> None:
+    scalar = TensorMeta((), float32)
+    run = compiled(lambda a, x, b: axpy(a, x, prims.expand(b, x.shape)), scalar, vector(100), scalar)
+    x = rng.standard_normal(100).astype(np.float32)
+    (out,) = run([np.float32(3.0), on_device(x), np.array(0.5, np.float32)])
+    assert fake_cuda.named("cuMemcpyHtoDAsync_v2") == [20]  # two values on 16 bytes each, without the rest of the last
+    np.testing.assert_allclose(on_host(out), 3 * x + 0.5, rtol=1e-6)
+    (again,) = run([on_device(np.float32(2.0)), on_device(x), np.array(1, np.float32)])  # the device's is used there
+    np.testing.assert_allclose(on_host(again), 2 * x + 1, rtol=1e-6)
+
+
+def test_outputs_go_where_the_caller_says(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.exp, vector(8))
+    x, out = on_device(np.ones(8, np.float32)), on_device(np.zeros(8, np.float32))
+    assert run([x], [out])[0] is out
+    np.testing.assert_allclose(on_host(out), np.e, rtol=1e-6)
+    strided = on_device(np.zeros(16, np.float32))[::2]
+    assert run([x], [strided])[0] is strided
+    np.testing.assert_allclose(on_host(strided), np.e, rtol=1e-6)
+
+
+def test_inputs_that_are_strided_or_start_off_sixteen_bytes_are_copied(fake_cuda: FakeCuda, rng: Any) -> None:
+    run = compiled(prims.neg, vector(8))
+    base = rng.standard_normal(17).astype(np.float32)
+    for part in (slice(0, 16, 2), slice(1, 9)):
+        (out,) = run([on_device(base)[part]])
+        np.testing.assert_array_equal(on_host(out), -base[part])
+
+
+def test_arrays_that_do_not_fit_are_refused_by_name(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.neg, vector(8))
+    xp = context.cupy()
+    with pytest.raises(DTypeError, match="input 0"):
+        run([on_device(np.zeros(8))])
+    with pytest.raises(ShapeError, match="input 0"):
+        run([on_device(np.zeros(9, np.float32))])
+    with pytest.raises(DeviceError, match=r"not on the device[\s\S]*\.to\('cuda'\)"):
+        run([np.zeros(8, np.float32)])
+    with xp.cuda.Device(1):
+        other = on_device(np.zeros(8, np.float32))
+    with pytest.raises(DeviceError, match="another device"):
+        run([other])
+    with pytest.raises(DeviceError, match="place for output 0"):
+        run([on_device(np.zeros(8, np.float32))], [np.zeros(8, np.float32)])
+    with pytest.raises(BackendError, match="takes 1 inputs, got 0"):
+        run([])
+    assert not fake_cuda.named("cuLaunchKernel")
+
+
+# -- checks and failures
+
+
+def test_a_failed_check_is_raised_when_the_call_ends(fake_cuda: FakeCuda) -> None:
+    run = compiled(lambda x, i: prims.take(x, i), vector(8), vector(3, int64))
+    x = on_device(np.arange(8, dtype=np.float32))
+    with pytest.raises(IndexError_, match="compiled graph"):
+        run([x, on_device(np.array([1, 2, 90]))])
+    (out,) = run([x, on_device(np.array([1, 2, 7]))])  # the word is cleared at each call
+    assert on_host(out).tolist() == [1, 2, 7]
+    assert len(fake_cuda.named("cuStreamSynchronize")) == 2
+
+
+def test_a_program_without_checks_never_waits(fake_cuda: FakeCuda) -> None:
+    compiled(prims.exp, vector(8))([on_device(np.zeros(8, np.float32))])
+    assert not fake_cuda.named("cuStreamSynchronize")
+
+
+def test_a_call_that_fails_says_which_for_what_and_why(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.exp, vector(8))
+    fake_cuda.fails["cuLaunchKernel"] = 700
+    with pytest.raises(DeviceError, match=r"cuLaunchKernel failed[\s\S]*exp[\s\S]*CUDA_ERROR_700: the driver's text"):
+        run([on_device(np.zeros(8, np.float32))])
+    product = compiled(prims.matmul, TensorMeta((4, 4), float32), TensorMeta((4, 4), float32))
+    fake_cuda.fails["cublasGemmEx"] = 7
+    ones = on_device(np.ones((4, 4), np.float32))
+    with pytest.raises(DeviceError, match=r"cublasGemmEx failed[\s\S]*matmul[\s\S]*the status's text \(status 7\)"):
+        product([ones, ones])
+    fake_cuda.fails["cuModuleLoadData"] = 209
+    with pytest.raises(DeviceError, match=r"cuModuleLoadData failed[\s\S]*another kind of GPU"):
+        compiled(prims.log, vector(8))([on_device(np.zeros(8, np.float32))])
+
+
+# -- routines
+
+
+FORMS = list(product((False, True), (False, True), ((), (3,), (2, 3))))
+
+
+@pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16], ids=str)
+def test_products_of_every_form_are_cublas(fake_cuda: FakeCuda, dtype: DType, rng: Any) -> None:
+    graphs, arrays = [], []
+    for first, second, batch in FORMS:
+        a, b = ((*batch, 7, 5) if first else (*batch, 5, 7)), ((*batch, 6, 7) if second else (*batch, 7, 6))
+
+        def multiply(x: Any, y: Any, first: bool = first, second: bool = second) -> Any:
+            turned = [
+                prims.permute(v, (*range(len(v.shape) - 2), -1 % len(v.shape), -2 % len(v.shape))) for v in (x, y)
+            ]
+            return prims.matmul(turned[0] if first else x, turned[1] if second else y)
+
+        graphs.append(graph_of(multiply, TensorMeta(a, dtype), TensorMeta(b, dtype)))
+        arrays.append([rng.standard_normal(shape).astype(dtype.numpy) for shape in (a, b)])
+    for run, (x, y), (first, second, _) in zip(CudaBackend(90).compile(graphs, "forms"), arrays, FORMS):
+        (out,) = run([on_device(x), on_device(y)])
+        wide = [np.swapaxes(v, -1, -2) if turned else v for v, turned in ((x, first), (y, second))]
+        expected = np.matmul(*(v.astype(np.float64) for v in wide))
+        tolerance = {8: 1e-12, 4: 1e-5, 2: 2e-2}[dtype.itemsize]
+        np.testing.assert_allclose(on_host(out).astype(np.float64), expected, rtol=tolerance, atol=tolerance * 4)
+    calls = fake_cuda.named("cublasGemmEx") + fake_cuda.named("cublasGemmStridedBatchedEx")
+    assert {call["compute"] for call in calls} == ({70} if dtype is float64 else {68})
+    assert {call["batch"] for call in fake_cuda.named("cublasGemmStridedBatchedEx")} == {3, 6}
+
+
+def test_batch_axes_that_do_not_merge_are_loops_around_the_longest(fake_cuda: FakeCuda, rng: Any) -> None:
+    def scores(q: Any, k: Any) -> Any:  # of heads that lie side by side in (batch, time, heads, size)
+        return prims.matmul(prims.permute(q, (0, 2, 1, 3)), prims.permute(k, (0, 2, 3, 1)))
+
+    meta = TensorMeta((2, 5, 3, 4), float32)
+    q, k = (rng.standard_normal(meta.shape).astype(np.float32) for _ in range(2))
+    (out,) = compiled(scores, meta, meta)([on_device(q), on_device(k)])
+    expected = np.einsum("bthd,bshd->bhts", q, k)
+    np.testing.assert_allclose(on_host(out), expected, rtol=1e-5, atol=1e-6)
+    assert [call["batch"] for call in fake_cuda.named("cublasGemmStridedBatchedEx")] == [3, 3]
+
+
+def test_tf32_is_used_only_while_it_is_permitted(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.matmul, TensorMeta((4, 4), float32), TensorMeta((4, 4), float32))
+    ones = on_device(np.ones((4, 4), np.float32))
+    run([ones, ones])
+    context.permit_tf32(True)
+    try:
+        run([ones, ones])
+    finally:
+        context.permit_tf32(False)
+    assert [call["compute"] for call in fake_cuda.named("cublasGemmEx")] == [68, 77]
+
+
+def test_a_factor_on_the_device_is_read_there(fake_cuda: FakeCuda, rng: Any) -> None:
+    square, scalar = TensorMeta((6, 6), float32), TensorMeta((), float32)
+    run = compiled(lambda a, b, s: prims.mul(prims.matmul(a, b), prims.expand(s, (6, 6))), square, square, scalar)
+    a, b = (rng.standard_normal((6, 6)).astype(np.float32) for _ in range(2))
+    (out,) = run([on_device(a), on_device(b), np.float32(0.25)])
+    np.testing.assert_allclose(on_host(out), a @ b / 4, rtol=1e-5, atol=1e-6)
+    (call,) = fake_cuda.named("cublasGemmEx")
+    if call["device"]:
+        assert fake_cuda.named("cublasSetPointerMode_v2") == [True, False]
+
+
+def test_a_routine_without_a_cuda_call_runs_between_kernels(fake_cuda: FakeCuda, rng: Any) -> None:
+    run = compiled(lambda x: prims.add(prims.argsort(prims.neg(x), 0, False), prims.argsort(x, 0, True)), vector(50))
+    assert [back.routine for back in run.entry.callbacks] == ["argsort", "argsort"]
+    x = rng.standard_normal(50).astype(np.float32)
+    (out,) = run([on_device(x)])
+    np.testing.assert_array_equal(on_host(out), 2 * np.argsort(-x, kind="stable"))
+
+
+def test_what_a_routine_raises_is_raised(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = compiled(lambda x: prims.argsort(x, 0, False), vector(5))
+    monkeypatch.setattr(context.cupy().ndarray, "argsort", None)
+    monkeypatch.setattr(context.cupy(), "argsort", None)
+    with pytest.raises(TypeError):
+        run([on_device(np.zeros(5, np.float32))])
+
+
+# -- whole models
+
+
+class Block(nn.Module):
+    """Embedding, attention, an MLP and a loss: each kind of kernel that a transformer has, and dropout's keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x: distcompile.Tensor, y: distcompile.Tensor) -> distcompile.Tensor:
+        h = self.embed(x)
+        q, k, v = (t.view(2, 6, 2, 8).transpose(1, 2) for t in self.qkv(self.norm(h)).split(16, dim=2))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 6, 16)
+        h = h + self.drop(a)
+        h = h + self.down(F.gelu(self.up(h)))
+        return F.cross_entropy(F.linear(h, self.embed.weight).view(-1, 11), y.view(-1))
+
+
+def test_a_model_and_its_gradients_are_eagers(fake_cuda: FakeCuda, rng: Any) -> None:
+    distcompile.manual_seed(0)
+    model = Block()
+    x, y = (distcompile.tensor(rng.integers(0, 11, (2, 6))) for _ in range(2))
+    state = distcompile.get_rng_state()
+    model(x, y).backward()
+    expected = [parameter.grad.numpy().copy() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = None
+    distcompile.set_rng_state(state)
+    backend = HostedBackend(CudaBackend(90))
+    distcompile.compile(model, backend=backend)(x, y).backward()
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        np.testing.assert_allclose(parameter.grad.numpy(), gradient, rtol=1e-4, atol=1e-6)
+    forward, backward = backend.made
+    assert not forward.entry.callbacks
+    assert not backward.entry.callbacks
+    assert len(fake_cuda.named("cuMemcpyHtoDAsync_v2")) >= 1  # the key of dropout
+
+
+# -- the compiler
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_cubins_are_made_without_a_gpu(capability: int) -> None:
+    run = compiled_for(capability)
+    assert all(run._cubins[f.file].startswith(b"\x7fELF") for f in run.entry.functions)
+
+
+def compiled_for(capability: int) -> CudaExecutable:
+    (run,) = CudaBackend(capability).compile([graph_of(prims.exp, vector(4096, float32))], "cubins")
+    return run
+
+
+HIT = """
+import sys
+from compiler_core.codegen.cuda_backend import CudaBackend
+from compiler_core.config import config
+from compiler_core.graph.parse import parse_graph
+import compiler_core.ops.prims
+(run,) = CudaBackend(90).compile([parse_graph(sys.argv[1])], "hit")
+print(len(run.entry.functions), *sorted({"triton", "sympy", "cupy"} & set(sys.modules)))
+"""
+
+
+def test_a_filled_cache_needs_no_triton(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of(lambda x: prims.exp(prims.neg(x)), vector(64))
+    with config.patch(use_cache=True, cache_dir=tmp_path):
+        CudaBackend(90).compile([graph], "fill")
+    monkeypatch.setenv("DISTCOMPILE_CACHE_DIR", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", HIT, str(graph)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["1"]
+
+
+def test_many_functions_are_compiled_side_by_side(tmp_path: Any) -> None:
+    graphs = [graph_of(function, vector(64)) for function in (prims.exp, prims.log, prims.neg)]
+    runs = CudaBackend(90).compile(graphs, "side_by_side")
+    assert [len(run.entry.functions) for run in runs] == [1, 1, 1]
+    assert len({data for run in runs for data in run._cubins.values()}) == 3

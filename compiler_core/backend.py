@@ -4,6 +4,8 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
   "eager"      the captured graph, op by op on Tensors; the tape differentiates it
   "aot_eager"  forward and backward graphs, op by op on arrays (`graph/interpret.py`): the oracle of what follows
   "codegen"    one native shared object for all graphs of a compiled function (imported when first asked for)
+               (graphs of a CUDA device: Triton kernels and a host function that launches them)
+  "cudagraphs" as "codegen"; programs of a CUDA device are replayed as CUDA graphs where they can be
   "triton"     the same programs as Triton kernels; on a CPU in Triton's interpreter (imported when first asked for)
   a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
                segments); example_inputs are zeros of the right shapes and dtypes
@@ -131,6 +133,7 @@ def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[st
 NATIVE: dict[str, tuple[str, str]] = {
     "codegen": ("compiler_core.codegen.native_backend", "NativeBackend"),
     "inductor": ("compiler_core.codegen.native_backend", "NativeBackend"),  # so is torch's default called
+    "cudagraphs": ("compiler_core.codegen.cuda_backend", "CudaGraphsBackend"),
     "triton": ("compiler_core.codegen.triton_backend", "TritonBackend"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}

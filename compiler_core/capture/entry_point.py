@@ -33,7 +33,8 @@ def compile(
 
     fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. dynamic: None or False
     (sizes are static: another shape compiles again). backend: "codegen" ("inductor" is taken for it), "aot_eager",
-    "eager", or fn(graph, example_inputs) -> callable. mode: torch's; without effect.
+    "eager", or fn(graph, example_inputs) -> callable. mode: torch's;
+    "reduce-overhead" of "codegen" is backend "cudagraphs", the others have no effect.
     options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they are, by
     default); torch's others have no effect.
     disable: give `model` back as it is.
@@ -55,6 +56,8 @@ def compile(
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
     chosen = dict(options or {})
     skip_hook_guards = bool(chosen.pop("skip_hook_guards", False))
+    if mode == "reduce-overhead" and backend in ("codegen", "inductor"):
+        backend, mode = "cudagraphs", None
     if chosen or mode not in MODES[:2]:
         log.warn_once("compile mode", "compile(): mode and options other than skip_hook_guards have no effect here")
     check_backend(backend)

@@ -19,7 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.codegen.native_backend import read_constants, with_symbols, write_constants
+from compiler_core.backend import Executable
+from compiler_core.codegen.native_backend import NativeBackend, read_constants, with_symbols, write_constants
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, PoolingComposed, run_passes
@@ -27,6 +28,7 @@ from compiler_core.graph.print import print_graph
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.cuda.entry import CudaEntry, Function
 from compiler_core.runtime.cuda.executable import CudaExecutable
+from compiler_core.runtime.cuda.graphs import Replaying
 from compiler_core.runtime.executor import load_library
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import record, timed
@@ -74,6 +76,24 @@ class CudaBackend:
             return _build(folder, graphs, name, toolchain, self.capability)
 
         return _load(load_or_build(artefact_key(graphs, toolchain, self.capability), build), _number(graphs))
+
+
+class CudaGraphsBackend:
+    """Backend "cudagraphs", and mode "reduce-overhead": programs of a CUDA device are replayed as CUDA graphs.
+
+    Graphs of the CPU are compiled as by "codegen".
+    """
+
+    name = "cudagraphs"
+    announces = True
+
+    def lay_out(self, graph: Graph) -> Graph:
+        return NativeBackend().lay_out(graph)
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        """Executables of `graphs`, in order. `name` goes into log and dump."""
+        made = NativeBackend().compile(graphs, name)
+        return [Replaying(run) if isinstance(run, CudaExecutable) else run for run in made]
 
 
 def _number(graphs: Sequence[Graph]) -> int | None:

@@ -39,6 +39,12 @@ _FORMS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoHAsync_v2": (_P, ctypes.c_uint64, _Z, _P),
     "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint32, _Z, _P),
     "cuStreamSynchronize": (_P,),
+    "cuStreamBeginCapture_v2": (_P, _I),
+    "cuStreamEndCapture": (_P, _P),
+    "cuGraphInstantiateWithFlags": (_P, _P, ctypes.c_ulonglong),
+    "cuGraphLaunch": (_P, _P),
+    "cuGraphDestroy": (_P,),
+    "cuGraphExecDestroy": (_P,),
     "cuGetErrorName": (_I, _P),
     "cuGetErrorString": (_I, _P),
     "cublasCreate_v2": (_P,),
@@ -62,6 +68,8 @@ class FakeCuda:
     functions: dict[str, tuple[Launch, Any]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # of kernels, by handle - 1
     pointers_on_device: bool = False
+    recording: list[Callable[[], object]] | None = None  # what a stream is told while it is captured
+    graphs: list[list[Callable[[], object]]] = field(default_factory=list)  # by handle - 1
 
     def __post_init__(self) -> None:
         made = {name: ctypes.CFUNCTYPE(_I, *form)(self._serve(name)) for name, form in _FORMS.items()}
@@ -87,6 +95,13 @@ class FakeCuda:
             return 0
 
         return serve
+
+    def _do(self, effect: Callable[[], object]) -> None:
+        """Now; or, while a stream is captured, whenever its graph is launched."""
+        if self.recording is None:
+            effect()
+        else:
+            self.recording.append(effect)
 
     # -- compiling
 
@@ -118,7 +133,7 @@ class FakeCuda:
         count = len(launch.signature) + 2
         places = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(params))
         addresses = [ctypes.c_uint64.from_address(int(place)).value for place in places]
-        kernel[(x, y, z)](*map(_memory, addresses, launch.signature.values()))
+        self._do(lambda: kernel[(x, y, z)](*map(_memory, addresses, launch.signature.values())))
         return {
             "kernel": launch.function,
             "grid": (x, y, z),
@@ -138,8 +153,27 @@ class FakeCuda:
         return nbytes
 
     def _cuMemsetD32Async(self, target: int, value: int, count: int, stream: int) -> int:
-        np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(target))[...] = value
+        words = np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(target))
+        self._do(lambda: words.fill(value))
         return count
+
+    def _cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+        assert stream, "the default stream cannot be captured"
+        self.recording = []
+
+    def _cuStreamEndCapture(self, stream: int, graph: int) -> int:
+        assert self.recording is not None
+        self.graphs.append(self.recording)
+        ctypes.c_uint64.from_address(graph).value = len(self.graphs)
+        self.recording = None
+        return len(self.graphs[-1])
+
+    def _cuGraphInstantiateWithFlags(self, executable: int, graph: int, flags: int) -> None:
+        ctypes.c_uint64.from_address(executable).value = graph
+
+    def _cuGraphLaunch(self, executable: int, stream: int) -> None:
+        for effect in self.graphs[executable - 1]:
+            effect()
 
     def _cuGetErrorName(self, code: int, text: int) -> None:
         self._text = ctypes.c_char_p(f"CUDA_ERROR_{code}".encode())
@@ -183,12 +217,16 @@ class FakeCuda:
         assert ldb >= rows_b
         assert ldc >= m
         first, second = (_host(pointer, wide) for pointer in (alpha, beta))
-        for each in range(batch):
-            x = _columns(a + each * sa * dtype.itemsize, (m, k) if not ta else (k, m), lda, dtype).astype(wide)
-            y = _columns(b + each * sb * dtype.itemsize, (k, n) if not tb else (n, k), ldb, dtype).astype(wide)
-            z = _columns(c + each * sc * dtype.itemsize, (m, n), ldc, dtype)
-            made = first * ((x.T if ta else x) @ (y.T if tb else y))
-            z[...] = (made + second * z.astype(wide) if second != 0 else made).astype(dtype)
+
+        def multiply() -> None:
+            for each in range(batch):
+                x = _columns(a + each * sa * dtype.itemsize, (m, k) if not ta else (k, m), lda, dtype).astype(wide)
+                y = _columns(b + each * sb * dtype.itemsize, (k, n) if not tb else (n, k), ldb, dtype).astype(wide)
+                z = _columns(c + each * sc * dtype.itemsize, (m, n), ldc, dtype)
+                made = first * ((x.T if ta else x) @ (y.T if tb else y))
+                z[...] = (made + second * z.astype(wide) if second != 0 else made).astype(dtype)
+
+        self._do(multiply)
         return {"sizes": (m, n, k), "batch": batch, "compute": compute, "type": kind, "device": self.pointers_on_device}
 
 

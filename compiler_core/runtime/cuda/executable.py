@@ -225,9 +225,7 @@ class CudaExecutable:
         arena = context.arena(self.entry.arena_nbytes, device, stream)
         base = arena.data.ptr
         self.upload(prepared, base, stream)
-        code, gpu = self.enqueue(prepared, base, device, stream, dispatch)
-        if code:
-            self._fail(code, gpu, dispatch)
+        self.enqueue_or_raise(prepared, base, device, stream, dispatch)
         if self.entry.status >= 0:
             self.read_status(base, stream)
 
@@ -247,10 +245,10 @@ class CudaExecutable:
         size = ctypes.c_size_t(len(staging))
         driver.call("cuMemcpyHtoDAsync_v2", target, source, size, ctypes.c_void_p(stream), where=self.entry.symbol)
 
-    def enqueue(
-        self, prepared: Prepared, base: int, device: int, stream: int, dispatch: Dispatch | None
-    ) -> tuple[int, GpuCall]:
-        """Call the host function. Returns its code, and what it says of a failure."""
+    def enqueue_or_raise(
+        self, prepared: Prepared, base: int, device: int, stream: int, dispatch: Dispatch | None = None
+    ) -> None:
+        """Call the host function, with the arena at `base`."""
         gpu = GpuCall(stream=stream, tf32=int(context.tf32_is_permitted()))
         gpu.units = context.units(device)
         if self._uses_blas:
@@ -262,7 +260,8 @@ class CudaExecutable:
         table = self.load(device).table
         with nullcontext() if dispatch is None else context.nested_arena():
             code = self._function(args, ctypes.c_void_p(base), table, ctypes.byref(gpu))
-        return code, gpu
+        if code:
+            self._fail(code, gpu, dispatch)
 
     def _blas(self, base: int, device: int, stream: int) -> int:
         handle = context.blas_handle(device)

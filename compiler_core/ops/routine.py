@@ -1,10 +1,12 @@
 """A library routine as one block: what it accepts, what it costs, its NumPy definition, and how native code calls it.
 
-In: an op's definition. Out: `Routine`, which stands as the op's `lower` rule. Two kinds:
+In: an op's definition. Out: `Routine`, which stands as the op's `lower` rule. Two kinds, and one more on a GPU:
 
     C call       `native` says which symbols are needed, and writes the call (ops/gemm.py); a planned one is given what
                  the runtime prepared for it when the code was loaded (ops/convolution_last.py, runtime/onednn.py)
     call back    native code takes the GIL and calls the NumPy definition; `why` says why (`explain` repeats it)
+    kernels      on a CUDA device, Triton functions that are written by hand (codegen/triton/kernels), each launch of
+                 which `kernels` describes (ops/attention_kernels.py); codegen/triton/handwritten.py prints them
 
 A call back is never a graph break: what stands before and after it is still one native program. To declare one, give
 the op `lower=call_back("my_op", _eager_my_op, why="...")`: nothing else is needed. Invariants: an operand is read
@@ -138,6 +140,44 @@ class CudaCall:
     helper: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """One launch of a Triton function that is written by hand.
+
+    arguments: what its pointers are, in order: "o0", "o1" ... the operands, "out" the result, "s0" ... the scratch
+    arrays of the call. constants: its other parameters, known when it is compiled. programs: size of the grid. stages:
+    how many turns of a loop are in flight.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+    constants: Mapping[str, int | float | str]
+    programs: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """One call: its launches in order, and the arrays that they share, (dtype, number of elements)."""
+
+    launches: tuple[KernelLaunch, ...]
+    scratch: tuple[tuple[DType, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """How a CUDA device computes a routine by Triton functions that are written by hand.
+
+    source: their file in codegen/triton/kernels, without ".py". refuses(operand layouts, attrs): why they do not take
+    a call, "" if they do. plan(operand layouts, attrs): the launches of a call that they take.
+    """
+
+    source: str
+    refuses: Callable[[tuple[Strided, ...], Attrs], str]
+    plan: Callable[[tuple[Strided, ...], Attrs], KernelPlan]
+
+
 def _anywhere(layout: Strided) -> bool:
     return True
 
@@ -157,8 +197,8 @@ class Routine:
     define(out, *operands, **attrs): writes `out`; arrays lie as accepted. The definition of all other forms.
     native: its C call; None: native code calls `define` back, and `why` says why. accepts, accepts_result(layout):
     whether an operand, or the result, may lie so. reads_result(attrs): whether what stands in the result matters.
-    flops(*operand metas, **attrs): floating-point operations. cuda: its call on a CUDA device; None: `define` is called
-    back there, with arrays of that device.
+    flops(*operand metas, **attrs): floating-point operations. On a CUDA device, kernels: its Triton functions; cuda: the
+    library call where they do not take a call; where neither does, `define` is called back, with arrays of that device.
     """
 
     name: str
@@ -170,6 +210,7 @@ class Routine:
     reads_result: Callable[[Attrs], bool] = _never
     flops: Callable[..., int] = _free
     cuda: CudaCall | None = None
+    kernels: Kernels | None = None
 
     def native_for(self, dtype: DType, attrs: Attrs) -> Native | None:
         """The C call, if there is one for a first operand of `dtype`."""

@@ -23,7 +23,9 @@ _HEADER = '"""Generated from loop IR."""\n\nimport triton\nimport triton.languag
 class Launch:
     """One function of the module. Arguments: the kernel's params, then `scratch`, then an i32 status if `has_status`.
 
-    programs: size of the grid. signature: parameter -> pointer type.
+    programs: size of the grid. signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in
+    flight. contracts: whether a product and a sum may be rounded together (of kernels written by hand; generated ones
+    give eager's bits).
     """
 
     function: str
@@ -31,6 +33,9 @@ class Launch:
     scratch: tuple[Scratch, ...]
     has_status: bool
     signature: dict[str, str]
+    warps: int = 4
+    stages: int = 3
+    contracts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,346 @@
+# mypy: ignore-errors
+"""Attention and its backward in Triton: online softmax, blocks that a causal mask hides not visited, sums in one order.
+
+Text, never imported by the package: codegen/triton reads it, and so it stays what Triton's interpreter runs and what
+its compiler translates. In: pointers to operands in any strides, sizes as constants (ops/attention_triton.py says
+which). Out: the packed results of ops/attention.py.
+
+    attention_forward    a program a block of queries: out, and the logarithm of each sum
+    attention_queries    a program a block of queries: its gradient; for the next, delta = sum(g * out) - g_lse and the
+                         logarithm of the sum, in base 2
+    attention_keys       a program a block of keys of one head: gradients of keys and values, over the queries of all
+                         heads that share them
+
+Scores are f32 in base 2. A row that sees nothing has logarithm -inf, in the backward 0, so that -inf less it stays -inf.
+16-bit floats hold a logarithm as two numbers, of which the sum counts. Sources: Dao 2023, "FlashAttention-2"
+(arXiv:2307.08691), section 3.1; the backward in two kernels, one a block of queries and one a block of keys, needs no
+atomic additions, at the price of two products more: of five, two are done twice.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
+HOST: tl.constexpr = tl.constexpr(bool(triton.knobs.runtime.interpret))  # its interpreter multiplies bits of bf16
+
+
+@triton.jit
+def dc_row_max(x):
+    return tl.reduce(x, 1, tl.standard._elementwise_max)
+
+
+@triton.jit
+def dc_row_sum(x):
+    return tl.reduce(x, 1, tl.standard._sum_combine)
+
+
+@triton.jit
+def dc_dot(a, b, acc, PRECISION: tl.constexpr):
+    """acc + a b, in f32."""
+    if HOST:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
+    return tl.dot(a, b, acc, input_precision=PRECISION)
+
+
+@triton.jit
+def dc_block(base, rows, columns, row: tl.constexpr, column: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+             ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr):  # fmt: skip
+    """The block (rows, columns) of a matrix; 0 outside of it. ALL: whether no place can lie outside."""
+    places = base + rows[:, None] * row + columns[None, :] * column
+    if ALL_ROWS and ALL_COLUMNS:
+        return tl.load(places)
+    if ALL_ROWS:
+        return tl.load(places, mask=columns[None, :] < COLUMNS, other=0.0)
+    if ALL_COLUMNS:
+        return tl.load(places, mask=rows[:, None] < ROWS, other=0.0)
+    return tl.load(places, mask=(rows[:, None] < ROWS) & (columns[None, :] < COLUMNS), other=0.0)
+
+
+@triton.jit
+def dc_masked(scores, mask, rows, columns, row: tl.constexpr, column: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+              KIND: tl.constexpr, TEST: tl.constexpr):  # fmt: skip
+    """scores in base 2 with the mask added (KIND 1) or as a test (2), and -inf past the keys or, if TEST, above the
+    diagonal. rows and columns: of the shape that broadcasts to the scores'."""
+    if KIND == 1:
+        found = tl.load(mask + rows * row + columns * column, mask=(rows < L) & (columns < S), other=0.0)
+        scores += found.to(tl.float32) * LOG2E
+    if KIND == 2:
+        found = tl.load(mask + rows * row + columns * column, mask=(rows < L) & (columns < S), other=0)
+        scores = tl.where(found != 0, scores, float("-inf"))
+    if TEST:
+        scores = tl.where((columns <= rows) & (columns < S), scores, float("-inf"))
+    return scores
+
+
+@triton.jit
+def dc_attend(acc, total, peak, q, k, v, mask, rows, first, last,
+              KS: tl.constexpr, KE: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr, ML: tl.constexpr,
+              MS: tl.constexpr, L: tl.constexpr, S: tl.constexpr, E: tl.constexpr, V: tl.constexpr,
+              PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
+              CAUSAL: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """The softmax in one pass, over keys first..last. EDGE: whether some may lie past the end or above the diagonal."""
+    LATE: tl.constexpr = SCALE > 0 and MASK != 1  # scale after the maximum: one multiply-add a score
+    FACTOR: tl.constexpr = SCALE * LOG2E if LATE else 1.0
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    for start in range(first, last, BN):
+        columns = start + tl.arange(0, BN)
+        kt = dc_block(k, inner, columns, KE, KS, E, S, E == PAD_E, not EDGE or S % BN == 0)
+        scores = dc_dot(q, kt, None, PRECISION)
+        if not LATE:
+            scores *= SCALE * LOG2E
+        scores = dc_masked(scores, mask, rows[:, None], columns[None, :], ML, MS, L, S, MASK, False)
+        if EDGE:
+            if CAUSAL:
+                scores = tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
+            if S % BN != 0:
+                scores = tl.where(columns[None, :] < S, scores, float("-inf"))
+        above = tl.maximum(peak, dc_row_max(scores) * FACTOR)
+        shift = tl.where(above == float("-inf"), 0.0, above)
+        weights = tl.exp2(scores * FACTOR - shift[:, None])
+        less = tl.exp2(peak - shift)
+        total = total * less + dc_row_sum(weights)
+        acc = acc * less[:, None]
+        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or S % BN == 0, V == PAD_V)
+        acc = dc_dot(weights.to(values.dtype), values, acc, PRECISION)
+        peak = above
+    return acc, total, peak
+
+
+@triton.jit
+def attention_forward(q, k, v, mask, packed,
+                      B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+                      E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
+                      QB: tl.constexpr, QH: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr,
+                      KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
+                      VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
+                      MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
+                      SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, STRICT: tl.constexpr,
+                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL)
+    q += batch * QB + head * QH
+    k += batch * KB + (head // GROUP) * KH
+    v += batch * VB + (head // GROUP) * VH
+    mask += batch * MB + head * MH
+    rows = block * BM + tl.arange(0, BM)
+    inner = tl.arange(0, PAD_E)
+    queries = dc_block(q, rows, inner, QL, QE, L, E, L % BM == 0, E == PAD_E)
+    peak = tl.full((BM,), float("-inf"), tl.float32)
+    total = tl.full((BM,), 0.0, tl.float32)
+    acc = tl.full((BM, PAD_V), 0.0, tl.float32)
+    if CAUSAL:
+        stop = tl.minimum(block * BM + BM, S)
+        whole = tl.minimum((block * BM + 1) // BN * BN, S // BN * BN)
+    else:
+        stop = S
+        whole = S // BN * BN
+    acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, rows, 0, whole, KS, KE, VS, VE, ML, MS, L, S,
+                                 E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, PRECISION)  # fmt: skip
+    if CAUSAL or S % BN != 0:
+        acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, rows, whole, stop, KS, KE, VS, VE, ML, MS,
+                                     L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, PRECISION)  # fmt: skip
+    nothing = float("nan") if STRICT else 1.0
+    acc = acc / tl.where(total == 0.0, nothing, total)[:, None]
+    logarithm = (peak + tl.log2(total)) * LN2
+    if STRICT:
+        logarithm = tl.where(total == 0.0, float("nan"), logarithm)
+    outer = tl.arange(0, PAD_V)
+    out = packed + batch * (L * H * V) + head * V
+    keep = (rows[:, None] < L) & (outer[None, :] < V)
+    tl.store(out + rows[:, None] * (H * V) + outer[None, :], acc.to(packed.dtype.element_ty), mask=keep)
+    place = packed + B * L * H * V + (batch * H + head) * L + rows
+    upper = logarithm.to(packed.dtype.element_ty)
+    tl.store(place, upper, mask=rows < L)
+    if packed.dtype.element_ty != tl.float32:
+        exact = upper.to(tl.float32)
+        lower = tl.where(exact == logarithm, 0.0, logarithm - exact)  # inf less inf is no remainder
+        tl.store(place + B * H * L, lower.to(packed.dtype.element_ty), mask=rows < L)
+
+
+@triton.jit
+def dc_place(program, B: tl.constexpr, H: tl.constexpr, blocks: tl.constexpr, BACKWARDS: tl.constexpr):
+    """(block, head, batch) of a program; BACKWARDS: the last block, which has most to do, first."""
+    block = program % blocks
+    if BACKWARDS:
+        block = blocks - 1 - block
+    head = program // blocks
+    return block, (head % H).to(tl.int64), (head // H).to(tl.int64)
+
+
+@triton.jit
+def dc_logarithm(packed, place, keep, PART: tl.constexpr):
+    """The logarithm of a sum in base 2; 0 of an empty one. PART: how many numbers lie between its two parts."""
+    found = tl.load(packed + place, mask=keep, other=0.0).to(tl.float32)
+    if packed.dtype.element_ty != tl.float32:
+        found += tl.load(packed + place + PART, mask=keep, other=0.0).to(tl.float32)
+    return tl.where(found == float("-inf"), 0.0, found * LOG2E)
+
+
+@triton.jit
+def dc_slope_of_queries(dq, queries, g, k, v, mask, rows, log, delta, first, last,
+                        KS: tl.constexpr, KE: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr, ML: tl.constexpr,
+                        MS: tl.constexpr, L: tl.constexpr, S: tl.constexpr, E: tl.constexpr, V: tl.constexpr,
+                        PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr,
+                        MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr,
+                        PRECISION: tl.constexpr):  # fmt: skip
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    for start in range(first, last, BN):
+        columns = start + tl.arange(0, BN)
+        keys = dc_block(k, columns, inner, KS, KE, S, E, not EDGE or S % BN == 0, E == PAD_E)
+        scores = dc_dot(queries, tl.trans(keys), None, PRECISION)
+        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or S % BN == 0, V == PAD_V)
+        slopes = dc_dot(g, tl.trans(values), None, PRECISION)
+        if MASK == 0:
+            weights = tl.exp2(scores * (SCALE * LOG2E) - log[:, None])
+        else:
+            scores = dc_masked(scores * (SCALE * LOG2E), mask, rows[:, None], columns[None, :], ML, MS, L, S, MASK,
+                               False)  # fmt: skip
+            weights = tl.exp2(scores - log[:, None])
+        if EDGE:
+            if CAUSAL:
+                weights = tl.where(columns[None, :] <= rows[:, None], weights, 0.0)
+            if S % BN != 0:
+                weights = tl.where(columns[None, :] < S, weights, 0.0)
+        slopes = weights * (slopes - delta[:, None])
+        dq = dc_dot(slopes.to(keys.dtype), keys, dq, PRECISION)
+    return dq
+
+
+@triton.jit
+def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
+                      B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+                      E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
+                      GB: tl.constexpr, GH: tl.constexpr, GL: tl.constexpr, GV: tl.constexpr,
+                      SB: tl.constexpr, SH: tl.constexpr, SL: tl.constexpr,
+                      QB: tl.constexpr, QH: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr,
+                      KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
+                      VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
+                      MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
+                      SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
+                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+    """SB, SH, SL: strides of g_lse."""
+    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL)
+    g += batch * GB + head * GH
+    q += batch * QB + head * QH
+    k += batch * KB + (head // GROUP) * KH
+    v += batch * VB + (head // GROUP) * VH
+    mask += batch * MB + head * MH
+    rows = block * BM + tl.arange(0, BM)
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    queries = dc_block(q, rows, inner, QL, QE, L, E, L % BM == 0, E == PAD_E)
+    grads = dc_block(g, rows, outer, GL, GV, L, V, L % BM == 0, V == PAD_V)
+    out = dc_block(packed + batch * (L * H * V) + head * V, rows, outer, H * V, 1, L, V, L % BM == 0, V == PAD_V)
+    delta = dc_row_sum(grads.to(tl.float32) * out.to(tl.float32))
+    delta -= tl.load(g_lse + batch * SB + head * SH + rows * SL, mask=rows < L, other=0.0).to(tl.float32)
+    place = (batch * H + head) * L + rows
+    log = dc_logarithm(packed + B * L * H * V, place, rows < L, B * H * L)
+    tl.store(deltas + place, delta, mask=rows < L)
+    tl.store(logs + place, log, mask=rows < L)
+    dq = tl.full((BM, PAD_E), 0.0, tl.float32)
+    if CAUSAL:
+        stop = tl.minimum(block * BM + BM, S)
+        whole = tl.minimum((block * BM + 1) // BN * BN, S // BN * BN)
+    else:
+        stop = S
+        whole = S // BN * BN
+    dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, 0, whole, KS, KE, VS, VE, ML, MS, L, S,
+                             E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, PRECISION)  # fmt: skip
+    if CAUSAL or S % BN != 0:
+        dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, whole, stop, KS, KE, VS, VE, ML, MS,
+                                 L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, PRECISION)  # fmt: skip
+    place = result + batch * (L * H * E) + head * E + rows[:, None] * (H * E) + inner[None, :]
+    keep = (rows[:, None] < L) & (inner[None, :] < E)
+    tl.store(place, (dq * SCALE).to(result.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, deltas, logs, columns, first, last,
+                     GL: tl.constexpr, GV: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr, ML: tl.constexpr,
+                     MS: tl.constexpr, L: tl.constexpr, S: tl.constexpr, E: tl.constexpr, V: tl.constexpr,
+                     PAD_E: tl.constexpr, PAD_V: tl.constexpr, BM: tl.constexpr, SCALE: tl.constexpr,
+                     MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Over queries first..last, a multiple of BM apart. TEST: whether some keys may lie above the diagonal."""
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    for start in range(first, last, BM):
+        rows = start + tl.arange(0, BM)
+        queries = dc_block(q, rows, inner, QL, QE, L, E, not EDGE, E == PAD_E)
+        scores = dc_dot(keys, tl.trans(queries), None, PRECISION)
+        if EDGE:
+            log = tl.load(logs + rows, mask=rows < L, other=0.0)
+            delta = tl.load(deltas + rows, mask=rows < L, other=0.0)
+        else:
+            log = tl.load(logs + rows)
+            delta = tl.load(deltas + rows)
+        grads = dc_block(g, rows, outer, GL, GV, L, V, not EDGE, V == PAD_V)
+        slopes = dc_dot(values, tl.trans(grads), None, PRECISION)
+        if MASK == 0:
+            weights = tl.exp2(scores * (SCALE * LOG2E) - log[None, :])
+        else:
+            scores = dc_masked(scores * (SCALE * LOG2E), mask, rows[None, :], columns[:, None], ML, MS, L, S, MASK,
+                               False)  # fmt: skip
+            weights = tl.exp2(scores - log[None, :])
+        if TEST:
+            weights = tl.where(columns[:, None] <= rows[None, :], weights, 0.0)
+        dv = dc_dot(weights.to(grads.dtype), grads, dv, PRECISION)
+        slopes = weights * (slopes - delta[None, :])
+        dk = dc_dot(slopes.to(queries.dtype), queries, dk, PRECISION)
+    return dk, dv
+
+
+@triton.jit
+def attention_keys(g, q, k, v, mask, result, deltas, logs,
+                   B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+                   E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
+                   GB: tl.constexpr, GH: tl.constexpr, GL: tl.constexpr, GV: tl.constexpr,
+                   QB: tl.constexpr, QH: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr,
+                   KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
+                   VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
+                   MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
+                   SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
+                   PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+    """Past the last query all that is read is 0, and so is what it adds."""
+    HEADS: tl.constexpr = H // GROUP
+    block, head, batch = dc_place(tl.program_id(0), B, HEADS, (S + BN - 1) // BN, False)
+    columns = block * BN + tl.arange(0, BN)
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    keys = dc_block(k + batch * KB + head * KH, columns, inner, KS, KE, S, E, S % BN == 0, E == PAD_E)
+    values = dc_block(v + batch * VB + head * VH, columns, outer, VS, VE, S, V, S % BN == 0, V == PAD_V)
+    dk = tl.full((BN, PAD_E), 0.0, tl.float32)
+    dv = tl.full((BN, PAD_V), 0.0, tl.float32)
+    ALL: tl.constexpr = L // BM * BM  # queries in whole blocks
+    if CAUSAL:
+        first = tl.minimum(block * BN // BM * BM, ALL)
+        below = tl.minimum((block * BN + BN + BM - 1) // BM * BM, ALL)
+    else:
+        first = 0
+        below = 0
+    for member in range(GROUP):
+        of = head * GROUP + member
+        g_of = g + batch * GB + of * GH
+        q_of = q + batch * QB + of * QH
+        m_of = mask + batch * MB + of * MH
+        d_of = deltas + (batch * H + of) * L
+        l_of = logs + (batch * H + of) * L
+        if CAUSAL:
+            dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, first, below, GL,
+                                      GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, True, False,
+                                      PRECISION)  # fmt: skip
+        dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, below, ALL, GL, GV, QL,
+                                  QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, False, False,
+                                  PRECISION)  # fmt: skip
+        if L % BM != 0:
+            dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, ALL, L, GL, GV, QL,
+                                      QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, CAUSAL, True,
+                                      PRECISION)  # fmt: skip
+    place = result + B * L * H * E + batch * (S * HEADS * E) + head * E
+    keep = (columns[:, None] < S) & (inner[None, :] < E)
+    dk = (dk * SCALE).to(result.dtype.element_ty)
+    tl.store(place + columns[:, None] * (HEADS * E) + inner[None, :], dk, mask=keep)
+    place = result + B * L * H * E + B * S * HEADS * E + batch * (S * HEADS * V) + head * V
+    keep = (columns[:, None] < S) & (outer[None, :] < V)
+    tl.store(place + columns[:, None] * (HEADS * V) + outer[None, :], dv.to(result.dtype.element_ty), mask=keep)

@@ -1,0 +1,160 @@
+"""Attention on a CUDA device: how `attention` and `attention_backward` are launched as Triton kernels.
+
+In: the operands' layouts and the attributes of a call (ops/attention.py). Out: `FORWARD`, `BACKWARD`: the launches of
+codegen/triton/kernels/attention.py with their constants, blocks, warps and stages; or the reason why they do not take
+a call, which then goes through products and a softmax (attention_composed.py). Operands may have any strides.
+Blocks are chosen from `BLOCKS`, which holds what was fastest on an H200 (`benchmarks/gpu/attention.py` measures it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from compiler_core.dtype import DType, bfloat16, bool_, float16, float32
+from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Kernels, Strided
+
+MAX_WIDTH = 256  # blocks of wider rows do not fit in the registers
+_TAKEN = (bfloat16, float16, float32)
+
+
+class Blocks(NamedTuple):
+    """rows: queries of a block. columns: keys. warps of a program; stages: blocks in flight."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+# function -> (bytes of an element, padded width) -> blocks
+BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
+    "attention_forward": {
+        (2, 64): Blocks(128, 64, 4, 3),
+        (2, 128): Blocks(128, 64, 8, 3),
+        (2, 256): Blocks(64, 32, 4, 2),
+        (4, 64): Blocks(64, 32, 4, 2),
+        (4, 128): Blocks(32, 32, 4, 2),
+        (4, 256): Blocks(16, 16, 4, 1),
+    },
+    "attention_queries": {
+        (2, 64): Blocks(128, 64, 8, 3),
+        (2, 128): Blocks(64, 64, 4, 2),
+        (2, 256): Blocks(64, 32, 8, 1),
+        (4, 64): Blocks(32, 32, 4, 2),
+        (4, 128): Blocks(32, 32, 4, 1),
+        (4, 256): Blocks(16, 16, 4, 1),
+    },
+    "attention_keys": {
+        (2, 64): Blocks(64, 128, 8, 3),
+        (2, 128): Blocks(32, 64, 4, 2),
+        (2, 256): Blocks(32, 64, 8, 1),
+        (4, 64): Blocks(32, 32, 4, 2),
+        (4, 128): Blocks(32, 32, 4, 1),
+        (4, 256): Blocks(16, 16, 4, 1),
+    },
+}
+
+
+def blocks_of(function: str, dtype: DType, plan: Plan) -> Blocks:
+    """The blocks of a launch; those of few queries or keys are no larger than these need."""
+    width = max(_padded(plan.width), _padded(plan.value_width), 64)
+    made = BLOCKS[function][dtype.itemsize, width]
+    rows, columns = min(made.rows, _padded(plan.queries)), min(made.columns, _padded(plan.keys))
+    return made._replace(rows=rows, columns=columns, warps=made.warps if rows >= 64 else min(made.warps, 4))
+
+
+def _padded(n: int) -> int:
+    """The next power of two, 16 or more: what a matrix unit takes."""
+    return max(1 << (n - 1).bit_length(), 16)
+
+
+# ---- constants
+
+
+def _strides(prefix: str, axes: str, strides: Sequence[int]) -> dict[str, int]:
+    return {prefix + axis: stride for axis, stride in zip(axes, strides, strict=True)}
+
+
+def _sizes(plan: Plan, operands: Sequence[Strided]) -> dict[str, int]:
+    """operands: q, k, v, perhaps a mask."""
+    q, k, v, *mask = operands
+    return {
+        "B": plan.batch, "H": plan.heads, "GROUP": plan.heads // plan.key_heads, "L": plan.queries, "S": plan.keys,
+        "E": plan.width, "V": plan.value_width, "PAD_E": _padded(plan.width), "PAD_V": _padded(plan.value_width),
+        **_strides("Q", "BHLE", q.strides), **_strides("K", "BHSE", k.strides), **_strides("V", "BHSE", v.strides),
+        **_strides("M", "BHLS", mask[0].strides if mask else (0, 0, 0, 0)),
+    }  # fmt: skip
+
+
+def _common(plan: Plan, operands: Sequence[Strided], attrs: Attrs) -> dict[str, int | float | str]:
+    mask = operands[3:]
+    return {
+        **_sizes(plan, operands),
+        "SCALE": float(attrs["scale"]),
+        "CAUSAL": plan.causal,
+        "MASK": 0 if not mask else 2 if mask[0].dtype is bool_ else 1,
+        "PRECISION": "ieee",
+    }
+
+
+def _launch(
+    function: str, arguments: Sequence[str], plan: Plan, dtype: DType, constants: dict[str, int | float | str]
+) -> KernelLaunch:
+    rows, columns, warps, stages = blocks_of(function, dtype, plan)
+    if function == "attention_keys":
+        programs = plan.batch * plan.key_heads * -(-plan.keys // columns)
+    else:
+        programs = plan.batch * plan.heads * -(-plan.queries // rows)
+    return KernelLaunch(
+        function, tuple(arguments), constants | {"BM": rows, "BN": columns}, programs, warps, stages
+    )
+
+
+# ---- the two routines
+
+
+def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
+    plan = Plan.of([x.meta for x in operands], attrs["causal"])
+    names = ("o0", "o1", "o2", "o3" if len(operands) > 3 else "o0", "out")
+    constants = _common(plan, operands, attrs) | {"STRICT": bool(attrs["strict"])}
+    return KernelPlan((_launch("attention_forward", names, plan, operands[0].dtype, constants),))
+
+
+def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
+    plan = Plan.of([x.meta for x in operands[3:]], attrs["causal"])
+    g, g_lse, packed, *rest = operands
+    batch, row, head, column = g.strides
+    common = _common(plan, rest, attrs) | _strides("G", "BHLV", (batch, head, row, column))
+    first = common | _strides("S", "BHL", g_lse.strides[-3:])
+    mask = "o6" if len(rest) > 3 else "o3"
+    scratch = (float32, plan.batch * plan.heads * plan.queries)
+    launches = (
+        _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype,
+                first),
+        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype, common),
+    )  # fmt: skip
+    return KernelPlan(launches, (scratch, scratch))
+
+
+def _refuses(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> str:
+    q, *rest = operands[first:]
+    plan = Plan.of([x.meta for x in (q, *rest)], attrs["causal"])
+    if q.dtype not in _TAKEN:
+        return f"kernels of attention are for 16-bit floats and f32, not {q.dtype.name}"
+    if max(plan.width, plan.value_width) > MAX_WIDTH:
+        return f"kernels of attention take heads up to {MAX_WIDTH} wide"
+    if first and not _is_dense(operands[2]):
+        return "the packed result of attention does not lie contiguously"
+    if any(max(layout.strides[2:], default=0) * max(plan.queries, plan.keys) >= 1 << 31 for layout in (q, *rest)):
+        return "a head of an operand of attention spans 2^31 elements or more"
+    return ""
+
+
+def _is_dense(packed: Strided) -> bool:
+    return packed.numel <= 1 or packed.strides == (1,)
+
+
+FORWARD = Kernels("attention", lambda operands, attrs: _refuses(operands, attrs, 0), _forward)
+BACKWARD = Kernels("attention", lambda operands, attrs: _refuses(operands, attrs, 3), _backward)

@@ -5,7 +5,8 @@ In: q f[B, H, L, E], k f[B, K, S, E], v f[B, K, S, V], H a multiple of K; perhap
 mask that is added takes a gradient; strict: see below. Out: one packed array f[*]: softmax(q k^T scale + mask) v as
 f[B, L, H, V], heads inside, where the next product wants them; the logarithm of each softmax's denominator, f[B, H, L].
 A query that sees nothing, or only scores of -inf, gives 0, as torch's attention on the CPU does; if strict, NaN, as a
-softmax that is written out, and so do its gradients.
+softmax that is written out, and so do its gradients. Of 16-bit floats, which are attended in f32, a logarithm is two
+numbers, a block of each, of which the sum counts (in f16 one beyond 65504 is NaN).
 
 `attention_backward` takes the cotangents of both parts, the packed result and the operands, computes the weights again
 from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed. Only what is
@@ -28,21 +29,21 @@ from compiler_core.dtype import DType, bool_, float32
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import attention_composed as composed
-from compiler_core.ops import attention_native, attention_numpy, prims
-from compiler_core.ops.attention_plan import DTYPES, Plan, check
-from compiler_core.ops.broadcasting import dtype_of
+from compiler_core.ops import attention_kernels, attention_native, attention_numpy, prims
+from compiler_core.ops.attention_plan import DTYPES, NARROW, Plan, check
+from compiler_core.ops.broadcasting import cast, dtype_of
 from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.packing import packed_shape, unpack
 from compiler_core.ops.registry import Array, Op, Sample, Value, meta_of, register
-from compiler_core.ops.routine import Native, Routine, register_routine
+from compiler_core.ops.routine import Kernels, Native, Routine, register_routine
 
 # ---- attention
 
 
 def _infer(*operands: TensorMeta, scale: float, causal: bool, learned: bool, strict: bool) -> TensorMeta:
     plan = check("attention", operands, causal)
-    return operands[0].with_shape(packed_shape((), plan.result))
+    return operands[0].with_shape(packed_shape((), plan.packed(operands[0].dtype)))
 
 
 def _eager(xp: Any, *operands: Array, scale: float, causal: bool, learned: bool, strict: bool) -> Array:
@@ -63,12 +64,13 @@ def _vjp(
     **_: Any,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     plan = composed.plan_of(q, k, v, causal)
-    g_out, g_lse = unpack(g, plan.result)
+    g_out, g_lse, *_ = unpack(g, plan.packed(dtype_of(q)))  # the second of two numbers is how the first was rounded
     operands = (g_out, g_lse, out, q, k, v, *mask)
     back = prims.attention_backward(*operands, scale=scale, causal=causal)
     grads = [composed.heads_in(part) for part in unpack(back, plan.gradients)]
     if mask and learned and dtype_of(mask[0]) is not bool_:
-        return (*grads, composed.slopes(*operands, scale=scale, causal=causal))
+        slopes = composed.slopes(*operands, scale=scale, causal=causal)
+        return (*grads, cast(slopes, dtype_of(mask[0])))
     return (*grads, *(None for _ in mask))
 
 
@@ -80,7 +82,7 @@ def _infer_backward(*operands: TensorMeta, scale: float, causal: bool) -> Tensor
         raise ShapeError("attention_backward: an operand is missing", got=str(len(operands)))
     g, g_lse, packed, *rest = operands
     plan = check("attention_backward", rest, causal)
-    shapes = (*plan.result, packed_shape((), plan.result))
+    shapes = (*plan.result, packed_shape((), plan.packed(rest[0].dtype)))
     for role, shape, meta in zip(("a cotangent", "a cotangent", "the packed result"), shapes, (g, g_lse, packed)):
         check_dtype("attention_backward", meta, (rest[0].dtype,), role)
         check_shape("attention_backward", shape, meta, role)
@@ -124,15 +126,20 @@ def _shapes(plan: Plan, kind: str) -> tuple[Shape, ...]:
     return shapes if kind == "none" else (*shapes, plan.scores)
 
 
-def _sample(plan: Plan, kind: str, first: bool) -> Sample:
+def _sample(plan: Plan, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES) -> Sample:
     """kind: "none", "added" or "test"; first: of the forward."""
     shapes, attrs = _shapes(plan, kind), dict[str, Any](scale=0.4, causal=plan.causal)
     if first:
         attrs |= {"learned": kind == "added", "strict": plan.queries == 290}
     else:
-        shapes = (*plan.result, packed_shape((), plan.result), *shapes)
+        shapes = (*plan.result, packed_shape((), plan.packed(dtypes[0])), *shapes)
     make = partial(_draw, shapes=shapes, keys=plan.keys, test=kind == "test")
-    return Sample(shapes, attrs, dtypes=(float32,) if math.prod(plan.scores) > 100 else (), make=make)
+    return Sample(shapes, attrs, dtypes=dtypes[:1] if math.prod(plan.scores) > 100 else dtypes, make=make)
+
+
+def _samples(first: bool) -> tuple[Sample, ...]:
+    wide = [_sample(plan, kind, first) for plan, kind in _CASES]
+    return (*wide, *(_sample(plan, kind, first, NARROW) for plan, kind in _CASES[:5]))
 
 
 _CASES: tuple[tuple[Plan, str], ...] = (
@@ -151,6 +158,8 @@ _CASES: tuple[tuple[Plan, str], ...] = (
 
 # ---- registration
 
+_WHY = "16-bit floats are attended by kernels of a GPU"
+
 
 def _flops(*metas: TensorMeta, scale: float, causal: bool, **_: Any) -> int:
     is_forward = metas[0].ndim == 4 and metas[2].ndim == 4
@@ -158,11 +167,11 @@ def _flops(*metas: TensorMeta, scale: float, causal: bool, **_: Any) -> int:
     return plan.flops if is_forward else 5 * plan.flops // 2
 
 
-def _routine(name: str, eager: Callable[..., Array], native: Native) -> Routine:
+def _routine(name: str, eager: Callable[..., Array], native: Native, kernels: Kernels) -> Routine:
     def define(out: Array, *operands: Array, **attrs: Any) -> None:
         out[...] = eager(np, *operands, **attrs)
 
-    return register_routine(Routine(name, define, native=native, flops=_flops))
+    return register_routine(Routine(name, define, _WHY, native, flops=_flops, kernels=kernels))
 
 
 ATTENTION = register(
@@ -171,9 +180,9 @@ ATTENTION = register(
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
-        lower=_routine("attention", _eager, attention_native.FORWARD),
-        samples=tuple(_sample(plan, kind, True) for plan, kind in _CASES),
-        dtypes=DTYPES,
+        lower=_routine("attention", _eager, attention_native.FORWARD, attention_kernels.FORWARD),
+        samples=_samples(True),
+        dtypes=(*DTYPES, *NARROW),
     )
 )
 ATTENTION_BACKWARD = register(
@@ -182,9 +191,9 @@ ATTENTION_BACKWARD = register(
         infer=_infer_backward,
         eager=_eager_backward,
         vjp=_vjp_backward,
-        lower=_routine("attention_backward", _eager_backward, attention_native.BACKWARD),
-        samples=tuple(_sample(plan, kind, False) for plan, kind in _CASES),
-        dtypes=DTYPES,
+        lower=_routine("attention_backward", _eager_backward, attention_native.BACKWARD, attention_kernels.BACKWARD),
+        samples=_samples(False),
+        dtypes=(*DTYPES, *NARROW),
     )
 )
 # the same, which take no `learned`

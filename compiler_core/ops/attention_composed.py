@@ -1,16 +1,17 @@
 """Attention and its backward written with other ops: for backends without the routine, and second derivatives.
 
 In: the operands of `attention` and `attention_backward` as values of any kind. Out: their packed results, and `slopes`:
-the gradient in the scores. All scores are held at once.
+the gradient in the scores. All scores are held at once, those of 16-bit floats in f32.
 """
 
 from __future__ import annotations
 
 import math
 
+from compiler_core.dtype import bool_
 from compiler_core.ops import prims
-from compiler_core.ops.attention_plan import Plan
-from compiler_core.ops.broadcasting import broadcast_to, dtype_of
+from compiler_core.ops.attention_plan import NARROW, Plan
+from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of
 from compiler_core.ops.composite_movement import below_diagonal
 from compiler_core.ops.matmul import transpose_last
 from compiler_core.ops.packing import unpack
@@ -65,8 +66,26 @@ def scores_of(plan: Plan, q: Value, k: Value, mask: tuple[Value, ...], scale: fl
     return prims.where(below_diagonal(plan.scores, 0), scores, hidden) if plan.causal else scores
 
 
-def forward(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, strict: bool) -> Value:
-    """The packed result of `attention`."""
+def _wide(values: tuple[Value, ...]) -> list[Value]:
+    """16-bit floats as f32."""
+    return [x if dtype_of(x) is bool_ else cast(x, dtype_of(x).compute) for x in values]
+
+
+def forward(*operands: Value, scale: float, causal: bool, strict: bool) -> Value:
+    """The packed result of `attention`. operands: q, k, v, perhaps a mask."""
+    dtype = dtype_of(operands[0])
+    out, logarithms = _forward(*_wide(operands), scale=scale, causal=causal, strict=strict)
+    upper = cast(logarithms, dtype)
+    if dtype not in NARROW:
+        return pack_flat(out, upper)
+    exact = cast(upper, dtype.compute)
+    rest = prims.where(prims.eq(exact, logarithms), prims.full_like(exact, 0), prims.sub(logarithms, exact))
+    return pack_flat(cast(out, dtype), upper, cast(rest, dtype))
+
+
+def _forward(
+    q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, strict: bool
+) -> tuple[Value, Value]:
     plan = plan_of(q, k, v, causal)
     scores = scores_of(plan, q, k, mask, scale)
     peak = prims.detach(prims.max(scores, (3,)))
@@ -76,14 +95,21 @@ def forward(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bo
     safe = prims.where(nothing, prims.full_like(peak, math.nan if strict else 1), total)
     weights = prims.div(weights, _along(safe, plan.scores))
     out = prims.matmul(weights, _repeated(plan, v))
-    return pack_flat(heads_in(out), prims.add(peak, prims.log(safe)))
+    return heads_in(out), prims.add(peak, prims.log(safe))
+
+
+def _unpacked(plan: Plan, packed: Value) -> tuple[Value, Value]:
+    """packed: of f32 or f64, perhaps of 16-bit floats once."""
+    parts = plan.result if packed.shape[0] == sum(map(math.prod, plan.result)) else (*plan.result, plan.result[1])
+    out, lse, *rest = unpack(packed, parts)
+    return out, prims.add(lse, rest[0]) if rest else lse
 
 
 def _weights_and_slopes(
     plan: Plan, g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, mask: tuple[Value, ...],
     scale: float,
 ) -> tuple[Value, Value]:  # fmt: skip
-    out, lse = unpack(packed, plan.result)
+    out, lse = _unpacked(plan, packed)
     nothing = prims.eq(lse, prims.full_like(lse, -math.inf))
     less = prims.where(nothing, prims.full_like(lse, 0), lse)
     weights = prims.exp(prims.sub(scores_of(plan, q, k, mask, scale), _along(less, plan.scores)))
@@ -96,17 +122,19 @@ def slopes(
     g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool
 ) -> Value:
     """The gradient in the scores, and so in a mask that is added: f[batch, heads, queries, keys]."""
-    return _weights_and_slopes(plan_of(q, k, v, causal), g, g_lse, packed, q, k, v, mask, scale)[1]
+    g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
+    return _weights_and_slopes(plan_of(q, k, v, causal), g, g_lse, packed, q, k, v, tuple(masks), scale)[1]
 
 
 def backward(
     g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool
 ) -> Value:
     """The packed result of `attention_backward`."""
-    plan = plan_of(q, k, v, causal)
-    weights, slope = _weights_and_slopes(plan, g, g_lse, packed, q, k, v, mask, scale)
+    plan, dtype = plan_of(q, k, v, causal), dtype_of(q)
+    g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
+    weights, slope = _weights_and_slopes(plan, g, g_lse, packed, q, k, v, tuple(masks), scale)
     slope = _scaled(slope, scale)
     dq = prims.matmul(slope, _repeated(plan, k))
     dk = _summed(plan, prims.matmul(transpose_last(slope), q))
     dv = _summed(plan, prims.matmul(transpose_last(weights), heads_in(g)))
-    return pack_flat(*map(heads_in, (dq, dk, dv)))
+    return pack_flat(*(cast(heads_in(x), dtype) for x in (dq, dk, dv)))

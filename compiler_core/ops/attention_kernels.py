@@ -110,9 +110,7 @@ def _launch(
         programs = plan.batch * plan.key_heads * -(-plan.keys // columns)
     else:
         programs = plan.batch * plan.heads * -(-plan.queries // rows)
-    return KernelLaunch(
-        function, tuple(arguments), constants | {"BM": rows, "BN": columns}, programs, warps, stages
-    )
+    return KernelLaunch(function, tuple(arguments), constants | {"BM": rows, "BN": columns}, programs, warps, stages)
 
 
 # ---- the two routines
@@ -127,7 +125,7 @@ def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
 
 def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     plan = Plan.of([x.meta for x in operands[3:]], attrs["causal"])
-    g, g_lse, packed, *rest = operands
+    g, g_lse, _, *rest = operands
     batch, row, head, column = g.strides
     common = _common(plan, rest, attrs) | _strides("G", "BHLV", (batch, head, row, column))
     first = common | _strides("S", "BHL", g_lse.strides[-3:])

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from compiler_core.dtype import bool_
+from compiler_core.dtype import DType, bool_
 from compiler_core.ops.attention_cpp import TEXT
-from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.attention_plan import DTYPES, Plan
 from compiler_core.ops.routine import Attrs, CArray, CCall, Native, Strided, no_symbols
 
 _LINE = 64  # bytes: the widest vector, and the unit of alignment
@@ -147,5 +147,11 @@ def _emit_backward(call: CCall) -> Iterator[str]:
 
 
 _HELPERS, _LIBM = ("exp",), ("exp", "log", "logf")
-FORWARD = Native(no_symbols, _emit_forward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_forward_scratch)
-BACKWARD = Native(no_symbols, _emit_backward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_backward_scratch)
+
+
+def _takes(dtype: DType, attrs: Attrs) -> bool:
+    return dtype in DTYPES
+
+
+FORWARD = Native(no_symbols, _emit_forward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_forward_scratch, takes=_takes)
+BACKWARD = Native(no_symbols, _emit_backward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_backward_scratch, takes=_takes)

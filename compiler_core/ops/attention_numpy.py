@@ -2,16 +2,18 @@
 
 In: arrays, sizes. Out: the packed results of `attention` and `attention_backward`. Queries are taken in blocks, so that
 no array of all queries by all keys exists where those are many; a causal block reads only the keys that it may see.
+16-bit floats are attended in f32, and rounded once; their logarithms are two numbers each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from compiler_core.ops.attention_plan import Plan
+from compiler_core.dtype import of
+from compiler_core.ops.attention_plan import NARROW, Plan
 from compiler_core.ops.registry import Array
 
 _BLOCK_NUMEL = 1 << 21  # scores held at a time
@@ -45,8 +47,28 @@ def _scores(
     return scores  # type: ignore[no-any-return]
 
 
-def forward(xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, scale: float, strict: bool) -> Array:
+def _wide(arrays: Iterable[Array]) -> list[Array]:
+    """16-bit floats as f32."""
+    return [a.astype(np.float32) if of(a) in NARROW else a for a in arrays]
+
+
+def forward(xp: Any, plan: Plan, *operands: Array, scale: float, strict: bool) -> Array:
     """The packed result of `attention`."""
+    dtype = operands[0].dtype
+    out, lse = _forward(xp, plan, *_wide(operands), scale=scale, strict=strict)
+    with np.errstate(all="ignore"):
+        upper = lse.astype(dtype)
+        parts = [out.astype(dtype), upper]
+        if of(operands[0]) in NARROW:
+            exact = upper.astype(lse.dtype)
+            parts.append(xp.where(exact == lse, lse.dtype.type(0), lse - exact).astype(dtype))
+    return xp.concatenate([part.reshape(-1) for part in parts])  # type: ignore[no-any-return]
+
+
+def _forward(
+    xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, scale: float, strict: bool
+) -> tuple[Array, Array]:
+    """What is attended, and the logarithms."""
     out = xp.empty(plan.result[0], q.dtype)
     lse = xp.empty(plan.result[1], q.dtype)
     with np.errstate(all="ignore"):
@@ -61,15 +83,21 @@ def forward(xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, sca
             out[:, rows] = found.swapaxes(1, 2)
             logarithms = peak + xp.log(total)
             lse[:, :, rows] = (xp.where(total == 0, np.nan, logarithms) if strict else logarithms)[..., 0]
-    return xp.concatenate([out.reshape(-1), lse.reshape(-1)])  # type: ignore[no-any-return]
+    return out, lse
 
 
-def backward(
-    xp: Any, plan: Plan, g: Array, g_lse: Array, packed: Array, q: Array, k: Array, v: Array, *mask: Array, scale: float
-) -> Array:
+def backward(xp: Any, plan: Plan, *operands: Array, scale: float) -> Array:
     """The packed result of `attention_backward`."""
+    grads = _backward(xp, plan, *_wide(operands), scale=scale)
+    with np.errstate(all="ignore"):
+        return xp.concatenate([x.reshape(-1).astype(operands[0].dtype) for x in grads])  # type: ignore[no-any-return]
+
+
+def _backward(
+    xp: Any, plan: Plan, g: Array, g_lse: Array, packed: Array, q: Array, k: Array, v: Array, *mask: Array, scale: float
+) -> tuple[Array, Array, Array]:
     zero, number = q.dtype.type(0), g.size
-    out, lse = packed[:number].reshape(plan.result[0]), packed[number:].reshape(plan.result[1])
+    out, lse = packed[:number].reshape(plan.result[0]), packed[number:].reshape(-1, *plan.result[1]).sum(0)
     dq = xp.empty(plan.gradients[0], q.dtype)
     dk, dv = xp.zeros(k.shape, q.dtype), xp.zeros(v.shape, q.dtype)
     with np.errstate(all="ignore"):
@@ -88,4 +116,4 @@ def backward(
             dk[:, :, :seen] += xp.matmul(slopes.swapaxes(-1, -2), scaled).sum(2)
             found = xp.matmul(slopes, k[:, :, None, :seen]).reshape(*plan.scores[:2], -1, plan.width)
             dq[:, rows] = found.swapaxes(1, 2) * q.dtype.type(scale)
-    return xp.concatenate([x.reshape(-1) for x in (dq, dk.swapaxes(1, 2), dv.swapaxes(1, 2))])  # type: ignore[no-any-return]
+    return dq, dk.swapaxes(1, 2), dv.swapaxes(1, 2)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_core.dtype import DType, bool_, float32, float64
+from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import check_dtype, check_shape
 
 DTYPES: tuple[DType, ...] = (float32, float64)
+NARROW: tuple[DType, ...] = (bfloat16, float16)  # attended in f32; what a program for a GPU has (graph/passes)
 MAX_WIDTH = 512  # of queries and of values: blocks of more would not fit in the cache
 
 
@@ -41,8 +42,13 @@ class Plan:
 
     @property
     def result(self) -> tuple[Shape, Shape]:
-        """The shapes of the parts of `attention`'s result: what is attended, and the logarithms of the sums."""
+        """The shapes of what `attention` finds: what is attended, and the logarithms of the sums."""
         return (self.batch, self.queries, self.heads, self.value_width), (self.batch, self.heads, self.queries)
+
+    def packed(self, dtype: DType) -> tuple[Shape, ...]:
+        """Those of the parts of its result: a logarithm is two numbers of 16 bits, of which the sum counts."""
+        out, logarithms = self.result
+        return (out, logarithms, logarithms) if dtype in NARROW else (out, logarithms)
 
     @property
     def gradients(self) -> tuple[Shape, Shape, Shape]:
@@ -67,7 +73,7 @@ def check(op: str, operands: Sequence[TensorMeta], causal: bool) -> Plan:
         raise ShapeError(f"{op}: operands do not fit", expected="q, k, v (batch, heads, positions, width), and a mask",
                          got=", ".join(map(str, operands)))  # fmt: skip
     q, k, v, *mask = operands
-    check_dtype(op, q, DTYPES, "q")
+    check_dtype(op, q, (*DTYPES, *NARROW), "q")
     for role, meta in (("k", k), ("v", v)):
         check_dtype(op, meta, (q.dtype,), role)
     plan = Plan.of(operands, causal)

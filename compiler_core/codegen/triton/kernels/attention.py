@@ -11,7 +11,7 @@ which). Out: the packed results of ops/attention.py.
     attention_keys       a program a block of keys of one head: gradients of keys and values, over the queries of all
                          heads that share them
 
-Scores are f32 in base 2. A row that sees nothing has logarithm -inf, in the backward 0, so that -inf less it stays -inf.
+Scores are f32 in base 2. A row that sees nothing has logarithm -inf, taken as 0 in the backward: -inf less 0 is -inf.
 16-bit floats hold a logarithm as two numbers, of which the sum counts. Sources: Dao 2023, "FlashAttention-2"
 (arXiv:2307.08691), section 3.1; the backward in two kernels, one a block of queries and one a block of keys, needs no
 atomic additions, at the price of two products more: of five, two are done twice.

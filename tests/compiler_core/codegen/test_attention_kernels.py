@@ -1,0 +1,214 @@
+"""Attention's Triton functions: run by the interpreter against float64, compiled for GPUs, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_core import dtype as dt
+from compiler_core.codegen.triton.handwritten import Handwritten, print_call
+from compiler_core.codegen.triton.load import HostArray, load
+from compiler_core.dtype import DType, bfloat16, float16, float32, float64
+from compiler_core.errors import LoweringError
+from compiler_core.ops import attention_kernels, attention_numpy
+from compiler_core.ops.attention import ATTENTION, ATTENTION_BACKWARD
+from compiler_core.ops.attention_kernels import BLOCKS, Blocks
+from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.routine import Routine, Strided
+
+pytestmark = pytest.mark.triton
+triton = pytest.importorskip("triton")
+
+Array = Any
+# name -> sizes, mask, dtype, attributes; blocks are as on the device, so that whole ones, cut ones and ones on the
+# diagonal all occur
+CASES: dict[str, tuple[Plan, str, DType, dict[str, Any]]] = {
+    "causal, whole blocks": (Plan(1, 1, 1, 256, 256, 64, 64, True), "none", bfloat16, {}),
+    "causal, groups of heads": (Plan(1, 4, 2, 150, 150, 32, 32, True), "none", float16, {}),
+    "causal, more keys": (Plan(1, 1, 1, 60, 150, 16, 24, True), "none", bfloat16, {}),
+    "causal, more queries": (Plan(1, 1, 1, 200, 70, 20, 16, True), "none", float32, {}),
+    "whole, widths of their own": (Plan(2, 1, 1, 33, 131, 17, 33, False), "none", float32, {}),
+    "a mask that is added": (Plan(1, 2, 1, 40, 140, 16, 8, False), "added", float32, {}),
+    "a mask that tests": (Plan(1, 2, 2, 70, 40, 16, 16, False), "test", float32, {}),
+    "a mask of keys, causal": (Plan(2, 1, 1, 50, 50, 16, 16, True), "keys", bfloat16, {}),
+    "strict": (Plan(1, 1, 1, 20, 20, 16, 16, False), "test", float32, {"strict": True}),
+    "a negative scale": (Plan(1, 1, 1, 20, 40, 16, 16, True), "none", float32, {"scale": -0.5}),
+    "wide": (Plan(1, 1, 1, 70, 40, 200, 130, False), "none", float16, {}),
+    "tiny": (Plan(1, 2, 1, 3, 2, 1, 2, True), "none", float32, {}),
+}
+TOLERANCE = {bfloat16: 3e-2, float16: 4e-3, float32: 3e-6}
+
+
+def strided(array: Array) -> Strided:
+    return Strided(dt.of(array), array.shape, tuple(stride // array.itemsize for stride in array.strides))
+
+
+def interpret(routine: Any, operands: Sequence[Array], out: Array, **attrs: Any) -> None:
+    """Run the kernels of one call on the host."""
+    made = print_call(routine, tuple(map(strided, operands)), dt.of(out), attrs)
+    functions = load(made.module, interpret=True)
+    scratch = [np.full(number, np.nan, dtype.numpy) for dtype, number in made.scratch]
+    arguments = [HostArray(array) for array in (*operands, out, *scratch)]
+    for launch in made.launches:
+        functions[launch.function][(launch.programs,)](*arguments)
+
+
+def operands_of(plan: Plan, kind: str, dtype: DType) -> list[Array]:
+    """q, k, v as parts of one product, as far as their shapes let them; a mask."""
+    rng = np.random.default_rng(plan.queries)
+    heads = (plan.heads, plan.key_heads, plan.key_heads)
+    sizes = [(plan.queries, plan.width), (plan.keys, plan.width), (plan.keys, plan.value_width)]
+    longest = max(rows for rows, _ in sizes)
+    product = rng.standard_normal((plan.batch, longest, sum(h * n for h, (_, n) in zip(heads, sizes))))
+    product, parts, at = product.astype(dtype.numpy), [], 0
+    for h, (rows, width) in zip(heads, sizes):
+        part = product[:, :rows, at : at + h * width].reshape(plan.batch, rows, h, width)
+        parts.append(part.swapaxes(1, 2))
+        at += h * width
+    if kind == "added":
+        parts.append(np.broadcast_to(rng.standard_normal(plan.scores[2:]).astype(dtype.numpy), plan.scores))
+    if kind == "test":
+        test = rng.random((1, *plan.scores[1:])) < 0.6
+        test[..., 1, :] = False
+        parts.append(np.broadcast_to(test, plan.scores))
+    if kind == "keys":
+        parts.append(np.broadcast_to(rng.random((plan.batch, 1, 1, plan.keys)) < 0.6, plan.scores))
+    return parts
+
+
+def assert_near(found: Array, expected: Array, tolerance: float) -> None:
+    """By the whole's size, as errors of blocks add up; places of NaN and infinities are the same."""
+    found, expected = found.astype(np.float64).reshape(-1), expected.reshape(-1)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    assert np.linalg.norm((found - expected)[finite]) <= tolerance * max(np.linalg.norm(expected[finite]), 1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernels_give_what_float64_gives(name: str) -> None:
+    plan, kind, dtype, attrs = CASES[name]
+    attrs = {"scale": plan.width**-0.5, "strict": False} | attrs
+    scale, strict = attrs["scale"], attrs["strict"]
+    operands = operands_of(plan, kind, dtype)
+    exact = [x if x.dtype == bool else x.astype(np.float64) for x in operands]
+    numbers = [math.prod(shape) for shape in plan.packed(dtype)]
+    packed = np.full(sum(numbers), np.nan, dtype.numpy)
+    interpret(ATTENTION.lower, operands, packed, causal=plan.causal, learned=False, scale=scale, strict=strict)
+    expected = attention_numpy.forward(np, plan, *exact, scale=scale, strict=strict)
+    out, *logarithms = np.split(packed.astype(np.float64), np.cumsum(numbers)[:-1])
+    assert_near(out, expected[: numbers[0]], TOLERANCE[dtype])
+    assert_near(sum(logarithms), expected[numbers[0] :], max(TOLERANCE[dtype] / 100, 1e-6))
+
+    rng = np.random.default_rng(1)
+    g, g_lse = (rng.standard_normal(shape).astype(dtype.numpy) for shape in plan.result)
+    sizes = [math.prod(shape) for shape in plan.gradients]
+    found = np.full(sum(sizes), np.nan, dtype.numpy)
+    interpret(ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands], found, causal=plan.causal, scale=scale)
+    cotangents = [x.astype(np.float64) for x in (g, g_lse)]
+    expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, scale=scale)
+    for part, whole in zip(np.split(found, np.cumsum(sizes)[:-1]), np.split(expected, np.cumsum(sizes)[:-1])):
+        assert_near(part, whole, TOLERANCE[dtype])
+
+
+# ---- compiled
+
+
+def contiguous(dtype: DType, *shape: int) -> Strided:
+    return Strided(dtype, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
+
+
+def printed(function: str, dtype: DType, width: int) -> Handwritten:
+    """The call that launches `function`, of a size that its blocks divide; causal."""
+    plan = Plan(1, 2, 2, 512, 512, width, width, True)
+    heads = contiguous(dtype, 1, 2, 512, width)
+    attrs: dict[str, Any] = {"causal": True, "scale": 0.125}
+    if function == "attention_forward":
+        return print_call(ATTENTION.lower, (heads,) * 3, dtype, attrs | {"strict": False, "learned": False})
+    g, g_lse = (contiguous(dtype, *shape) for shape in plan.result)
+    packed = contiguous(dtype, sum(map(math.prod, plan.packed(dtype))))
+    return print_call(ATTENTION_BACKWARD.lower, (g, g_lse, packed, heads, heads, heads), dtype, attrs)
+
+
+def tool(name: str, *arguments: str) -> str:
+    """What a program of CUDA's that Triton brings along says."""
+    path = getattr(triton.knobs.nvidia, name).path
+    return subprocess.run([path, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def check_compiled(function: str, dtype: DType, width: int, capability: int, folder: Path) -> None:
+    """Within the limits of a multiprocessor, next to nothing spilled, and the matrix unit's own instructions."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    made = printed(function, dtype, width)
+    (launch,) = (launch for launch in made.launches if launch.function.startswith(function))
+    source = ASTSource(
+        load(made.module, interpret=False)[launch.function],
+        signature=dict(launch.signature),
+        constexprs={},
+        attrs={(place,): [["tt.divisibility", 16]] for place in range(len(launch.signature))},
+    )
+    options = {"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": launch.contracts}
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    assert compiled.metadata.shared <= (227 if capability == 90 else 163) * 1024
+    (folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
+    usage = tool("cuobjdump", "-res-usage", str(folder / "kernel.cubin"))
+    (stack,) = re.findall(r"STACK:(\d+)", usage)
+    assert int(stack) <= 64, usage
+    if dtype is not float32:
+        code = tool("cuobjdump", "-sass", str(folder / "kernel.cubin"))
+        assert ("HGMMA" if capability == 90 else "HMMA") in code
+
+
+def test_the_forward_compiles_for_hopper(tmp_path: Path) -> None:
+    check_compiled("attention_forward", bfloat16, 64, 90, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    ("function", "dtype", "width"),
+    [(f, bfloat16 if n == 2 else float32, width) for f, table in BLOCKS.items() for n, width in table],
+)
+def test_every_choice_of_blocks_compiles(
+    function: str, dtype: DType, width: int, capability: int, tmp_path: Path
+) -> None:
+    check_compiled(function, dtype, width, capability, tmp_path)
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "why"),
+    [(float64, 16, "16-bit floats and f32, not float64"), (bfloat16, 512, "heads up to 256 wide")],
+)
+def test_what_the_kernels_do_not_take_is_refused_with_the_reason(dtype: DType, width: int, why: str) -> None:
+    with pytest.raises(LoweringError, match=why):
+        printed("attention_forward", dtype, width)
+
+
+def test_a_routine_without_kernels_says_so() -> None:
+    assert isinstance(ATTENTION.lower, Routine)
+    with pytest.raises(LoweringError, match="attention has no kernels"):
+        print_call(replace(ATTENTION.lower, kernels=None), (), float32, {})
+
+
+def test_blocks_are_no_larger_than_the_sizes_need() -> None:
+    few = Plan(1, 1, 1, 5, 40, 64, 64, False)
+    assert attention_kernels.blocks_of("attention_forward", bfloat16, few) == Blocks(16, 64, 4, 3)
+
+
+def test_equal_launches_have_equal_names() -> None:
+    one, other = (printed("attention_forward", bfloat16, 32) for _ in range(2))
+    assert one.module.source == other.module.source
+    assert one.launches[0].function != printed("attention_forward", float16, 32).launches[0].function

@@ -197,7 +197,7 @@ class Routine:
     define(out, *operands, **attrs): writes `out`; arrays lie as accepted. The definition of all other forms.
     native: its C call; None: native code calls `define` back, and `why` says why. accepts, accepts_result(layout):
     whether an operand, or the result, may lie so. reads_result(attrs): whether what stands in the result matters.
-    flops(*operand metas, **attrs): floating-point operations. On a CUDA device, kernels: its Triton functions; cuda: the
+    flops(*operand metas, **attrs): floating-point operations. On a CUDA device, kernels: its Triton functions; cuda: a
     library call where they do not take a call; where neither does, `define` is called back, with arrays of that device.
     """
 

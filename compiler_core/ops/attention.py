@@ -64,7 +64,7 @@ def _vjp(
     **_: Any,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     plan = composed.plan_of(q, k, v, causal)
-    g_out, g_lse, *_ = unpack(g, plan.packed(dtype_of(q)))  # the second of two numbers is how the first was rounded
+    g_out, g_lse = unpack(g, plan.packed(dtype_of(q)))[:2]  # the second of two numbers is how the first was rounded
     operands = (g_out, g_lse, out, q, k, v, *mask)
     back = prims.attention_backward(*operands, scale=scale, causal=causal)
     grads = [composed.heads_in(part) for part in unpack(back, plan.gradients)]

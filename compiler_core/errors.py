@@ -76,6 +76,14 @@ class DeviceError(DistCompileError, RuntimeError):
     """A device that does not exist on this machine, or that is not supported yet."""
 
 
+class DeviceTypeError(DeviceError, TypeError):
+    """NumPy was handed a tensor of a device: its data is not in the host's memory."""
+
+
+class CudaMemoryError(DeviceError, MemoryError):
+    """A CUDA device has not the memory that was asked for. torch's name of it is cuda.OutOfMemoryError."""
+
+
 class NoDataError(DeviceError, NotImplementedError):
     """The data of a tensor of device "meta" was asked for: it has none."""
 

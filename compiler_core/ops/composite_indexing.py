@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
+from compiler_core.device import array_module, is_array
 from compiler_core.errors import DTypeError, GraphBreak, IndexError_, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
@@ -127,9 +128,9 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
         elif hasattr(e, "dtype") and hasattr(e, "shape") and dtype_of(e) is dt.bool_:
             if isinstance(e, MetaValue):
                 raise no_data("indexing by a bool mask")
-            if not isinstance(e, np.ndarray):
+            if not is_array(e):
                 raise GraphBreak("indexing by a bool mask needs its data", remedy="use where or masked_fill")
-            result.extend(np.nonzero(e) if e.ndim else [bool(e)])
+            result.extend(array_module(e).nonzero(e) if e.ndim else [bool(e)])
         else:
             result.append(e)
     return tuple(result)

@@ -101,7 +101,7 @@ def _as_first(x: Array) -> Array:
 
 
 def _as_last(x: Array) -> Array:
-    return np.ascontiguousarray(np.transpose(x, to_last(x.ndim)))
+    return np.transpose(x, to_last(x.ndim)).copy(order="C")
 
 
 def _eager(xp: Any, x: Array, weight: Array, **attrs: Any) -> Array:
@@ -113,7 +113,9 @@ def _eager_input(xp: Any, g: Array, weight: Array, **attrs: Any) -> Array:
 
 
 def _eager_weight(xp: Any, x: Array, g: Array, **attrs: Any) -> Array:
-    return np.ascontiguousarray(run_eager(first.CONVOLUTION_WEIGHT, (_as_first(x), _as_first(g)), attrs))
+    return xp.ascontiguousarray(  # type: ignore[no-any-return]
+        run_eager(first.CONVOLUTION_WEIGHT, (_as_first(x), _as_first(g)), attrs)
+    )
 
 
 # ---- as routines

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.dtype import DType, complex64, complex128, float32, float64, of
 from compiler_core.errors import LinAlgError, ShapeError
 from compiler_core.meta import Shape, TensorMeta
@@ -51,7 +53,7 @@ def linalg_op(
 
     def checked(xp: Any, *arrays: Array, **attrs: Any) -> Array:
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), nullcontext() if xp is np else cuda.raising_linalg():
                 return eager(xp, *arrays, **attrs)
         except np.linalg.LinAlgError as error:
             raise LinAlgError(f"{name}: {error}") from error

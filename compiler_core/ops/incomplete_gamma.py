@@ -93,6 +93,7 @@ def _register(name: str, eager: Any) -> Op:
             lower=call_back(name, eager, why="its number of steps depends on the data"),
             samples=tuple(Sample((shape, shape), low=0.1, high=9.0) for shape in ((3, 4), (), (2, 1, 5))),
             dtypes=FLOATING,
+            host="its number of steps depends on the data",
         )
     )
 

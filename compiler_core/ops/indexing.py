@@ -105,11 +105,22 @@ def _infer_rows(op: str, dtypes: tuple[DType, ...]) -> Any:
     return infer
 
 
+def _added_at(xp: Any, base: Array, places: Any, src: Array) -> Array:
+    """`base` with `src` added at index arrays; the 16-bit floats are summed in f32."""
+    if xp is not np and base.dtype.kind == "c":  # CuPy adds real numbers alone
+        real, imag = (_added_at(xp, b, places, s) for b, s in ((base.real, src.real), (base.imag, src.imag)))
+        return (real + 1j * imag).astype(base.dtype)
+    wide = of(base.dtype).compute.numpy
+    if xp is not np and wide.kind in "iu" and wide.itemsize < 4:
+        wide = np.dtype(np.int32)  # its sums wrap alike
+    out = xp.array(base, dtype=wide)
+    xp.add.at(out, places, src.astype(out.dtype, copy=False))
+    return out.astype(base.dtype, copy=False)  # type: ignore[no-any-return]
+
+
 def _eager_index_add(xp: Any, base: Array, idx: Array, src: Array) -> Array:
     check_in_range("index_add", idx, base.shape[0])
-    out = xp.array(base, dtype=of(base.dtype).compute.numpy)
-    xp.add.at(out, idx, src.astype(out.dtype, copy=False))
-    return out.astype(base.dtype, copy=False)  # type: ignore[no-any-return]
+    return _added_at(xp, base, idx, src)
 
 
 def _eager_index_copy(xp: Any, base: Array, idx: Array, src: Array) -> Array:
@@ -244,9 +255,7 @@ def _infer_scatter(op: str, dtypes: tuple[DType, ...]) -> Any:
 
 def _eager_scatter_add(xp: Any, base: Array, idx: Array, src: Array, dim: int) -> Array:
     check_in_range("scatter_add", idx, base.shape[dim])
-    out = xp.array(base, dtype=of(base.dtype).compute.numpy)
-    xp.add.at(out, _places(xp, idx, dim), src.astype(out.dtype, copy=False))
-    return out.astype(base.dtype, copy=False)  # type: ignore[no-any-return]
+    return _added_at(xp, base, _places(xp, idx, dim), src)
 
 
 def _eager_scatter(xp: Any, base: Array, idx: Array, src: Array, dim: int) -> Array:

@@ -88,11 +88,12 @@ def _eager_accumulate(function: str) -> Any:
     return eager
 
 
-def _eager_extremum(function: str, of_nothing: bool) -> Any:
+def _eager_extremum(function: str, of_truths: str) -> Any:
     @quietly
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
-        initial = {"initial": of_nothing} if x.dtype == np.bool_ else {}
-        return xp.asarray(getattr(xp, function)(x, axis=dims, **initial))  # type: ignore[no-any-return]
+        if x.dtype == np.bool_:  # which has one over nothing too
+            return xp.asarray(getattr(xp, of_truths)(x, axis=dims))  # type: ignore[no-any-return]
+        return xp.asarray(getattr(xp, function)(x, axis=dims))  # type: ignore[no-any-return]
 
     return eager
 
@@ -158,7 +159,7 @@ def _place(name: str) -> Op:
 
 SUM = _reduction("sum", _infer_sum("sum"), _eager_accumulate("sum"), _vjp_sum, _samples(), NUMERIC)
 PROD = _reduction("prod", _infer_sum("prod"), _eager_accumulate("prod"), _vjp_prod, _samples(0.5, 1.5), NUMERIC)
-MAX = _reduction("max", _infer_extremum("max"), _eager_extremum("max", False), _vjp_extremum, _samples(), ORDERED)
-MIN = _reduction("min", _infer_extremum("min"), _eager_extremum("min", True), _vjp_extremum, _samples(), ORDERED)
+MAX = _reduction("max", _infer_extremum("max"), _eager_extremum("max", "any"), _vjp_extremum, _samples(), ORDERED)
+MIN = _reduction("min", _infer_extremum("min"), _eager_extremum("min", "all"), _vjp_extremum, _samples(), ORDERED)
 ARGMAX = _place("argmax")
 ARGMIN = _place("argmin")

@@ -20,11 +20,13 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.dtype import DType, of
 from compiler_core.errors import GraphError, OpDefinitionError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.meta_value import MetaValue, infer_value
+from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.rules import LowerRule
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
@@ -87,6 +89,7 @@ class Op:
     work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
     only_for_autograd: an identity once gradients are made.
+    host: why the CPU computes it for tensors of CUDA devices too; empty: CuPy does.
     remakes_out: who changed its result in place may ask for gradients: torch's rule does not read the result.
     """
 
@@ -105,6 +108,7 @@ class Op:
     nests: bool = False
     only_for_autograd: bool = False
     remakes_out: bool = False
+    host: str = ""
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -152,7 +156,7 @@ def use_trace(trace: Trace | None) -> Iterator[None]:
 
 _CACHE_LIMIT = 1 << 16  # entries of each cache below; programs seldom have a thousand shapes
 _metas: dict[tuple[Any, Any], TensorMeta] = {}
-_checked: set[tuple[Any, ...]] = set()
+_checked: dict[tuple[Any, ...], bool] = {}  # what was checked -> whether an operand is on a CUDA device
 
 
 def meta_of(value: Value) -> TensorMeta:
@@ -196,24 +200,27 @@ def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:
     """Run `op` on arrays after checking them with `infer` (once for each combination of metas and attributes)."""
     key: tuple[Any, ...]
     if len(arrays) == 1:
-        key = (op, arrays[0].shape, arrays[0].dtype, *attrs.items())
+        array = arrays[0]
+        key = (op, type(array), array.shape, array.dtype, *attrs.items())
     else:
-        key = (op, *[(a.shape, a.dtype) for a in arrays], *attrs.items())
-    if key not in _checked:
+        key = (op, *[(type(a), a.shape, a.dtype) for a in arrays], *attrs.items())
+    on_device = _checked.get(key)
+    if on_device is None:
         operands: Sequence[Any] = arrays
         if any(type(a) is MetaValue for a in operands):
             return infer_value(op, operands, attrs)  # type: ignore[return-value]
         _check(op, arrays, attrs)
         if len(_checked) >= _CACHE_LIMIT:
             _checked.clear()
-        _checked.add(key)
-    return op.eager(np, *arrays, **attrs)
+        on_device = _checked[key] = any(map(cuda.is_array, arrays))
+    return run_on_device(op, arrays, attrs) if on_device else op.eager(np, *arrays, **attrs)
 
 
 def _check(op: Op, arrays: Sequence[Array], attrs: Attrs) -> None:
     """Raises GraphError for a value that is no array, and what `infer` raises."""
+    value: Any
     for value in arrays:
-        if not isinstance(value, (np.ndarray, np.generic)):
+        if not (isinstance(value, (np.ndarray, np.generic)) or cuda.is_array(value)):
             raise GraphError(
                 f"a tensor made while tracing ({value!r}) was used after the trace ended",
                 remedy="return it from the compiled function instead of keeping it in a global or an attribute",

@@ -30,8 +30,8 @@ def _running(dtype: np.dtype[Any]) -> Any:
     return np.dtype(np.complex128) if dtype.kind == "c" else np.dtype(np.float64) if narrow else dtype
 
 
-def _turned(x: Array, dim: int, reverse: bool) -> Array:
-    return np.flip(x, dim) if reverse else x
+def _turned(xp: Any, x: Array, dim: int, reverse: bool) -> Array:
+    return xp.flip(x, dim) if reverse else x
 
 
 # ---- sums
@@ -45,8 +45,8 @@ def _infer_cumsum(x: TensorMeta, dim: int, reverse: bool) -> TensorMeta:
 
 def _eager_cumsum(xp: Any, x: Array, dim: int, reverse: bool) -> Array:
     with np.errstate(all="ignore"):
-        total = xp.cumsum(_turned(x.astype(_running(x.dtype), copy=False), dim, reverse), axis=dim)
-        result: Array = _turned(total, dim, reverse).astype(x.dtype, copy=False)
+        total = xp.cumsum(_turned(xp, x.astype(_running(x.dtype), copy=False), dim, reverse), axis=dim)
+        result: Array = _turned(xp, total, dim, reverse).astype(x.dtype, copy=False)
     return result
 
 
@@ -86,12 +86,12 @@ def _infer_linear_scan(a: TensorMeta, b: TensorMeta, dim: int, reverse: bool) ->
 
 def _eager_linear_scan(xp: Any, a: Array, b: Array, dim: int, reverse: bool) -> Array:
     wide = _running(b.dtype)
-    factors, terms = (np.moveaxis(_turned(v, dim, reverse), dim, 0).astype(wide, copy=False) for v in (a, b))
-    result = np.empty_like(terms)
+    factors, terms = (xp.moveaxis(_turned(xp, v, dim, reverse), dim, 0).astype(wide, copy=False) for v in (a, b))
+    result = xp.empty_like(terms)
     with np.errstate(all="ignore"):
         for i in range(len(terms)):
             result[i] = factors[i] * result[i - 1] + terms[i] if i else terms[i]
-        turned: Array = _turned(np.moveaxis(result, 0, dim), dim, reverse).astype(b.dtype)
+        turned: Array = _turned(xp, xp.moveaxis(result, 0, dim), dim, reverse).astype(b.dtype)
     return turned
 
 
@@ -146,14 +146,25 @@ def _infer_places(name: str) -> Any:
     return infer
 
 
+def _accumulated(xp: Any, function: str, x: Array) -> Array:
+    """The running maximum or minimum along dim 0; where there is none in one go, over 2, 4, 8, ... elements."""
+    if xp is np:
+        return getattr(np, function).accumulate(x, axis=0)  # type: ignore[no-any-return]
+    step = 1
+    while step < len(x):
+        x = xp.concatenate([x[:step], getattr(xp, function)(x[step:], x[:-step])], axis=0)
+        step *= 2
+    return x
+
+
 def _eager_places(largest: bool) -> Any:
     def eager(xp: Any, x: Array, dim: int) -> Array:
-        line = np.moveaxis(x if x.dtype.kind in "biuf" else x.astype(np.float32), dim, 0)
+        line = xp.moveaxis(x if x.dtype.kind in "biuf" else x.astype(np.float32), dim, 0)
         with np.errstate(invalid="ignore"):
-            best = (np.maximum if largest else np.minimum).accumulate(line, axis=0)
+            best = _accumulated(xp, "maximum" if largest else "minimum", line)
             here = (line == best) | (line != line)
-        places = np.arange(len(line)).reshape((-1,) + (1,) * (line.ndim - 1))
-        result: Array = np.moveaxis(np.maximum.accumulate(np.where(here, places, 0), axis=0), 0, dim)
+        places = xp.arange(len(line)).reshape((-1,) + (1,) * (line.ndim - 1))
+        result: Array = xp.moveaxis(_accumulated(xp, "maximum", xp.where(here, places, 0)), 0, dim)
         return result.astype(np.int64, copy=False)
 
     return eager

@@ -1,6 +1,7 @@
 """Cells: where a Tensor's value lives, and how a write through one handle is seen through all others.
 
-In: array values (or graph nodes, while tracing). Out: `Cell` (a storage) and `ViewCell` (a window on another cell).
+In: array values (or graph nodes, while tracing). Out: `Cell` (a storage; `DeviceCell` on a CUDA device) and `ViewCell`
+(a window on another cell).
 Invariants: a value is never changed, only replaced, and every replacement raises the root's `version`; a ViewCell
 caches what it derived together with the version it saw, so a stale view derives itself again; a write to a ViewCell
 goes to its root through `view_scatter`. A value that is still on its way is guarded by a fence (`fence.py`). Cells know
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.errors import GraphError
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace, use_trace
@@ -98,10 +100,29 @@ class Cell:
     @property
     def is_external(self) -> bool:
         """Whether the cell was made outside of any trace: it holds an array (or stands for one), not a node."""
-        return isinstance(self.value, (np.ndarray, MetaValue))
+        return is_outside(self.value)
 
 
 Cell.value = vars(Cell)["raw"]  # GuardedCell (fence.py) makes `value` a property that waits, and leaves `raw` as it is
+
+
+class DeviceCell(Cell):
+    """A storage on a CUDA device: of a class of its own, so that whoever checks a Cell's class has checked the device.
+
+    Made for arrays alone: what a trace makes are nodes, in plain Cells.
+    """
+
+    __slots__ = ()
+
+
+def is_outside(value: Value) -> bool:
+    """Whether a cell's value is an array (or stands for one), not a node of a trace."""
+    return isinstance(value, (np.ndarray, MetaValue)) or cuda.is_array(value)
+
+
+def cell_of(value: Value) -> Cell:
+    """A storage for `value`, of the class of its device."""
+    return DeviceCell(value) if cuda.is_array(value) else Cell(value)
 
 
 class ViewCell(Cell):
@@ -180,7 +201,7 @@ def read(cell: Cell, handle: Tensor | None = None) -> Value:
     if trace is not None and cell.is_external:
         return cell_trace(trace).read_cell(cell, handle)
     value = cell.current()
-    if trace is None and not isinstance(value, (np.ndarray, MetaValue)):
+    if trace is None and type(value) is not np.ndarray and not is_outside(value):
         raise GraphError(
             f"a tensor made while tracing ({value!r}) was used after the trace ended",
             remedy="return it from the compiled function instead of keeping it in a global or an attribute",

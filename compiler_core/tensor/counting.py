@@ -13,9 +13,11 @@ import numpy as np
 from compiler_core.errors import ShapeError
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.placement import beside
 from compiler_core.tensor.tensor import Tensor
 
 
+@beside
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
@@ -55,6 +57,7 @@ def _edges(column: Array, bins: Any, span: Sequence[float] | None) -> Array:
     return np.linspace(low, high, bins + 1, dtype=column.dtype)
 
 
+@beside
 def histogram(
     input: Tensor,
     bins: Any,
@@ -72,6 +75,7 @@ def histogram(
     return Histogram(from_numpy(counts.astype(column.dtype)), from_numpy(edges))
 
 
+@beside
 def histogramdd(
     input: Tensor,
     bins: Any,

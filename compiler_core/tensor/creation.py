@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.device import Device, check_device
+from compiler_core.device import Device, check_device, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value, current_trace
-from compiler_core.tensor.cell import Cell, cell_trace
+from compiler_core.tensor.cell import cell_of, cell_trace
 from compiler_core.tensor.placement import creation_names, placed
 from compiler_core.tensor.tensor import Size, Tensor
 
@@ -33,11 +33,13 @@ DeviceLike: TypeAlias = Device | str | None
 
 def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -> Tensor:
     """A fresh leaf that holds `value`; under a trace an array becomes a constant of the graph."""
-    check_device(device)
+    place = cpu if device is None else check_device(device)
     trace = current_trace()
     if trace is not None and isinstance(value, np.ndarray):
         value = cell_trace(trace).constant(value)
-    return Tensor(Cell(value), requires_grad)
+    if place.type == "cuda":
+        value = place.put(value) if trace is None else value
+    return Tensor(cell_of(value), requires_grad)
 
 
 def sizes(size: tuple[Any, ...]) -> Shape:

@@ -19,6 +19,7 @@ from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.again import deferred_outputs, run_again
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.placement import grad_beside
 from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OutputNode
 
 if TYPE_CHECKING:
@@ -209,6 +210,8 @@ class Backward:
             return
         hooks = leaf._hooks
         if grad is not HANDLED:
+            if type(grad) is not type(leaf._cell.raw):
+                grad = grad_beside(leaf, grad)
             if hooks is not None and hooks.grad:
                 grad = self._run_hooks(hooks.grad, grad)
             if self.capture:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, GraphBreak
+from compiler_core.errors import DeviceError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.refusals import need_mask
@@ -30,7 +30,7 @@ _get = own_view(F.getitem)
 
 def get_item(self: Tensor, index: Any) -> Tensor:
     """`self[index]`."""
-    return _get(self, _prepared(_as_torch_reads(index)))  # type: ignore[no-any-return]
+    return _get(self, _prepared(_as_torch_reads(index), self))  # type: ignore[no-any-return]
 
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
@@ -51,12 +51,12 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
     if _is_mask(index) and _is_one(operand):
         self._assign(_masked(self._snapshot(), index, operand))
     else:
-        self._assign(F.setitem(self._snapshot(), _prepared(index), operand))
+        self._assign(F.setitem(self._snapshot(), _prepared(index, self), operand))
 
 
 def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """A copy with `values` put (or added) at `self[indices]`."""
-    return F.setitem(self, _prepared(tuple(indices)), _operand(values, self), accumulate=accumulate)  # type: ignore[no-any-return]
+    return F.setitem(self, _prepared(tuple(indices), self), _operand(values, self), accumulate=accumulate)  # type: ignore[no-any-return]
 
 
 def masked_select(self: Tensor, mask: Tensor) -> Tensor:
@@ -137,22 +137,25 @@ def _operand(value: Any, like: Tensor) -> Any:
     """A value to write: a Tensor or number as it is, NumPy data and lists as a Tensor."""
     from compiler_core.tensor.creation import as_tensor
 
-    return (
-        value
-        if hasattr(value, "_cell") or isinstance(value, (bool, int, float))
-        else as_tensor(value, dtype=like.dtype)
-    )
+    if hasattr(value, "_cell") or isinstance(value, (bool, int, float)):
+        return value
+    return as_tensor(value, dtype=like.dtype, device=like.device)
 
 
-def _prepared(index: Any) -> Any:
-    """The index with its Tensors as arrays, unless they are traced."""
+def _prepared(index: Any, indexed: Tensor) -> Any:
+    """The index with its Tensors as arrays, unless they are traced. Those of the CPU go where `indexed` is."""
     if isinstance(index, tuple):
-        return tuple(map(_prepared, index))
+        return tuple([_prepared(entry, indexed) for entry in index])
     if isinstance(index, list) and any(hasattr(entry, "_cell") for entry in index):
-        return [_prepared(entry) for entry in index]
+        return [_prepared(entry, indexed) for entry in index]
     if not hasattr(index, "_cell"):
         return index
     if current_trace() is None:
+        if index.is_cuda and index.device is not indexed.device:
+            raise DeviceError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({indexed.device})",
+                got=str(index.device),
+            )
         return index._read()
     if _is_mask(index):
         raise GraphBreak(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler_core.errors import AutogradError, DTypeError, ShapeError
+from compiler_core.errors import AutogradError, DeviceTypeError, DTypeError, ShapeError
 from compiler_core.graph.ir import Constant
 from compiler_core.ops.registry import Array
 
@@ -27,6 +27,11 @@ def _numpy(self: Tensor, *, force: bool = False) -> Array:
     """
     if self.requires_grad and not force:
         raise AutogradError("numpy() on a tensor that requires a gradient", remedy="use tensor.detach().numpy()")
+    if not force and self.device.type == "cuda":
+        raise DeviceTypeError(
+            f"can't convert {self.device} device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
     array = self._array("numpy()").view()
     array.flags.writeable = False
     return array

@@ -2,13 +2,14 @@
 
 In: `FloatTensor(2, 3)`, `FloatTensor([1.0])`, `isinstance(x, FloatTensor)`, `x.type(FloatTensor)`, `x.type()`. Out:
 Tensors of that dtype, on the CPU; a class of its own there is not: every Tensor has the one class. Those of GPUs
-(`gpu_type`) are names only: no Tensor is an instance, and making one raises TypeError.
+(`gpu_type`) make Tensors on the current CUDA device; where there is none, making one raises TypeError.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.device import check_device
 from compiler_core.dtype import DType
@@ -81,7 +82,7 @@ class TensorType(type):
         return tensor(first, dtype=cls.dtype, device="cpu")
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and not instance.is_cuda
 
 
 class GPUTensorType(TensorType):
@@ -90,12 +91,14 @@ class GPUTensorType(TensorType):
     is_cuda = True
 
     def __call__(cls, *data: Any, device: Any = None) -> Tensor:
-        raise DTypeError(
-            f"type torch.cuda.{cls.__name__} not available: there is no GPU here", remedy="stay on the CPU"
-        )
+        if cuda.why_not():
+            raise DTypeError(
+                f"type torch.cuda.{cls.__name__} not available: there is no GPU here", remedy="stay on the CPU"
+            )
+        return super().__call__(*data).to(check_device("cuda" if device is None else device))
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return False
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.is_cuda
 
 
 def _made(metaclass: type[TensorType], name: str, module: str) -> TensorType:

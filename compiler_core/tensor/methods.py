@@ -17,14 +17,13 @@ from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.memory_format import strided
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell, note_copy
+from compiler_core.tensor.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.indexing import index_put, masked_select
 from compiler_core.tensor.own_views import own_view
-from compiler_core.tensor.placement import on_meta
+from compiler_core.tensor.placement import moved
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     trace = current_trace()
     if trace is not None:
         note_copy(trace, value)
-    cell = Cell(value if trace is not None else value.copy())
+    cell = Cell(value) if trace is not None else cell_of(value.copy())
     return type(same)._from_cell(cell, same._node)  # type: ignore[no-any-return]
 
 
@@ -149,32 +148,31 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     for arg in args:
         if isinstance(arg, DType):
             dtype = arg
-        elif isinstance(arg, (str, Device)):
+        elif isinstance(arg, (str, Device)) or type(arg) is int:
             devices.append(arg)
         elif hasattr(arg, "_cell"):
             dtype = arg.dtype
+            devices.append(arg.device)
+    before = self
     for device in devices:
         self = _moved(self, device)
     if dtype is not None and dtype is not self.dtype:
         return prims.cast(self, dtype)  # type: ignore[no-any-return]
-    return _clone(self) if copy else self
+    return _clone(self) if copy and self is before else self
 
 
 def _moved(self: Tensor, device: Any) -> Tensor:
     """This tensor on `device`, where it is if None. Raises NoDataError from meta to the CPU."""
-    place = self.device if device is None else check_device(device)
-    if place is self.device:
-        return self
-    if self.is_meta:
-        raise no_data("moving a tensor from device meta to the CPU")
-    return on_meta(self)
+    return self if device is None else moved(self, check_device(device))
 
 
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Tensor | str:
     """This tensor in `dtype` (a dtype, torch.FloatTensor, or its name); without one, the name of its type."""
     from compiler_core.tensor.legacy_types import dtype_of_type, type_name
 
-    return type_name(self.dtype) if dtype is None else _to(self, dtype_of_type(dtype))
+    if dtype is None:
+        return type_name(self.dtype).replace("torch.", "torch.cuda." if self.is_cuda else "torch.")
+    return _to(self, dtype_of_type(dtype))
 
 
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
@@ -195,16 +193,23 @@ def _chalf(self: Tensor, memory_format: object = None) -> Tensor:
     raise DTypeError("there is no complex32 (chalf): NumPy has none", expected="complex64 or complex128")
 
 
-def _cpu(self: Tensor) -> Tensor:
-    """This tensor: it is on the CPU already. Raises NoDataError for one of device meta."""
+def _cpu(self: Tensor, memory_format: object = None) -> Tensor:
+    """This tensor on the CPU: itself if it is there. Raises NoDataError for one of device meta."""
     return _moved(self, "cpu")
 
 
-def _cuda(self: Tensor, device: object = None, non_blocking: bool = False) -> Tensor:
-    """Not supported yet. Raises DeviceError."""
-    raise DeviceError(
-        "there is no CUDA device here", expected="cpu", remedy="stay on the CPU; GPUs are not supported yet"
-    )
+def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: object = None) -> Tensor:
+    """This tensor on a CUDA device, the current one if not said. Raises DeviceError where there is none, and why."""
+    place = Device("cuda" if device is None else device)
+    if place.type != "cuda":
+        raise DeviceError("Invalid device, must be cuda device", got=str(place))
+    return _moved(self, place)
+
+
+def _get_device(self: Tensor) -> int:
+    """The number of its CUDA device; -1 on the CPU."""
+    index = self.device.index
+    return -1 if index is None else index
 
 
 # ---- more of torch's names
@@ -300,8 +305,10 @@ def _clamp_max(self: Tensor, max: Any) -> Tensor:
     return F.clamp(self, max=max)  # type: ignore[no-any-return]
 
 
-def _pin_memory(self: Tensor) -> Tensor:
-    """This tensor: there is nothing to pin it for."""
+def _pin_memory(self: Tensor, device: object = None) -> Tensor:
+    """This tensor: copies to a device pin what they need themselves. Raises DeviceError for one of a device."""
+    if self.device.type == "cuda":
+        raise DeviceError("only dense CPU tensors can be pinned", got=f"a tensor on {self.device}")
     return self
 
 
@@ -362,7 +369,8 @@ class Methods:
     element_size, stride, is_contiguous = _element_size, _stride, _is_contiguous
     data_ptr, untyped_storage = _late("storage", "data_ptr"), _late("storage", "untyped_storage")
     itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
-    is_cuda, is_sparse = property(_never), property(_never)
+    is_cuda, is_sparse = property(lambda self: self.device.type == "cuda"), property(_never)
+    is_cpu, get_device = property(lambda self: self.device.type == "cpu"), _get_device
     layout = property(lambda self: strided)
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as

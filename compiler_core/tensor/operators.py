@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from compiler_core.device import is_array
 from compiler_core.dtype import of
 from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, cell_of
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.inplace import in_place
 from compiler_core.tensor.tape import OpNode
@@ -66,6 +67,8 @@ def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> B
                 before = silence()
                 try:
                     out = ufunc(a, b)
+                except (TypeError, ValueError):  # arrays of two devices: the general way says so
+                    return general(self, other)
                 finally:
                     restore(before)
                 return _result(self, other, out, primitive)
@@ -80,7 +83,7 @@ def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> B
 
 def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
     """The Tensor of the array `out` that `op` made of Tensors a and b, recorded."""
-    cell = Cell(out if type(out) is np.ndarray else np.asarray(out))
+    cell = Cell(out) if type(out) is np.ndarray else cell_of(out if is_array(out) else np.asarray(out))
     result = a._from_cell(cell)
     if thread_mode.enabled:
         edge, other = a._edge(), b._edge()

@@ -1,8 +1,10 @@
-"""Where new tensors go: the default device, `with torch.device(...)`, and making tensors on device "meta".
+"""Where tensors are and go: the default device, `with torch.device(...)`, moving them, making them on any device.
 
 In: a function that makes tensors, and what the caller said of a device. Out: the same function's result: of the CPU as
-it is; on "meta" by the shape rules alone, for it then runs under a trace whose every op gives a MetaValue
-(ops/meta_value.py), so nothing is allocated and nothing drawn. A device that is not here raises DeviceError.
+it is; of a CUDA device made on the CPU (so that draws have its bits) and moved, numbers repeated as one number; on
+"meta" by the shape rules alone, for it then runs under a trace whose every op gives a MetaValue (ops/meta_value.py), so
+nothing is allocated and nothing drawn. A device that is not here raises DeviceError.
+Moving is recorded: the gradient goes back to where the tensor was.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from compiler_core.device import Device, check_device, cpu, default_device
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.device import Device, check_device, cpu, default_device, device_of, is_array, meta
 from compiler_core.dtype import of, uint64
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import DeviceError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.meta_value import MetaValue, infer_value, no_data
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, use_trace
+from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of, use_trace
+from compiler_core.tensor.grad_mode import thread_mode
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -60,10 +66,24 @@ def chosen(device: Any) -> Device:
     return check_device(default_device() if device is None else device)
 
 
+def place_of(value: Value) -> Device:
+    """The device of a cell's value: an array's, meta, or, of a node, that which the trace says."""
+    if isinstance(value, np.ndarray):
+        return cpu
+    if isinstance(value, MetaValue):
+        return meta
+    if cuda.is_array(value):
+        return device_of(value)
+    trace: Any = current_trace()
+    return trace.place_of(value) if hasattr(trace, "place_of") else cpu
+
+
 def run_on(place: Device, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """function(*args, **kwargs), which makes tensors, on this device."""
     if place is cpu:
         return function(*args, **kwargs)
+    if place.type == "cuda":
+        return _made_on(place, function, args, kwargs)
     if current_trace() not in (None, _META_TRACE):
         raise GraphBreak(
             "a tensor of device meta is made in a compiled function",
@@ -72,6 +92,15 @@ def run_on(place: Device, function: Callable[..., Any], /, *args: Any, **kwargs:
         )
     with use_trace(_META_TRACE):
         return function(*args, **kwargs)
+
+
+def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A fresh leaf on a CUDA device: made on the CPU, moved there."""
+    requires_grad = kwargs.pop("requires_grad", False)
+    if "device" in kwargs:
+        kwargs["device"] = cpu
+    made = moved(function(*args, **kwargs), place)
+    return made.requires_grad_() if requires_grad else made
 
 
 def placed(function: F) -> F:
@@ -127,16 +156,89 @@ def on_meta(tensor: Tensor) -> Tensor:
     return result
 
 
+def moved(tensor: Tensor, place: Device) -> Tensor:
+    """`tensor` on this device: itself if it is there. Recorded. Raises NoDataError from meta elsewhere."""
+    before = tensor.device
+    if place is before:
+        return tensor
+    if tensor.is_meta:
+        raise no_data(f"moving a tensor from device meta to {place}")
+    if place is meta:
+        return on_meta(tensor)
+    trace: Any = current_trace()
+    if trace is not None:
+        return _moved_traced(trace, tensor, place)
+    from compiler_core.tensor.tape import FunctionNode, OutputNode
+    from compiler_core.tensor.tensor import Tensor
+
+    result = Tensor._wrap(place.put(tensor._own_array(f"moving it to {place}")))
+    edge = tensor._edge() if thread_mode.enabled else None
+    if edge is not None:
+
+        def backward(grads: Any) -> Any:
+            return [moved(grads[0], before) if isinstance(grads[0], Tensor) else before.put(grads[0])]
+
+        node = FunctionNode("ToCopy", (edge,), 1, backward, raw=False)
+        result._node = OutputNode(node, 0, meta_of(result))
+    return result
+
+
+def _moved_traced(trace: Any, tensor: Tensor, place: Device) -> Tensor:
+    """Under a trace: the trace says whether its graph can do that."""
+    if not hasattr(trace, "move"):
+        raise GraphBreak(f"a tensor is moved to {place} where it cannot be traced", where=user_location())
+    return trace.move(tensor, place)  # type: ignore[no-any-return]
+
+
+def on_device_of(tensor: Tensor, result: Tensor) -> Tensor:
+    """`result` on the device of `tensor`."""
+    return moved(result, tensor.device)
+
+
+def beside(function: F) -> F:
+    """`function`, computed on the host, with its results on the device of its first operand."""
+
+    @functools.wraps(function)
+    def computed(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return _all_moved(function(input, *args, **kwargs), input.device)
+
+    return computed  # type: ignore[return-value]
+
+
+def _all_moved(result: Any, place: Device) -> Any:
+    if place.type != "cuda":
+        return result
+    if isinstance(result, tuple):
+        parts = [_all_moved(part, place) for part in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
+    return moved(result, place)
+
+
+def grad_beside(leaf: Tensor, grad: Any) -> Any:
+    """`grad` on the device of the leaf that it is of: gradients that are constants are made on the CPU."""
+    from compiler_core.tensor.tensor import Tensor
+
+    if isinstance(grad, Tensor):
+        return moved(grad, leaf.device)
+    return leaf.device.put(grad) if is_array(grad) and not leaf.is_meta else grad
+
+
 def check_together(values: tuple[Any, ...]) -> None:
-    """Raise DeviceError where a Tensor of the CPU stands beside one of device meta, as torch does; a number may."""
-    from compiler_core.errors import DeviceError
+    """Raise DeviceError for Tensors of two devices, as torch does; a number (of one element, or repeated) may stand.
+
+    A number is a Tensor whose strides are all 0: 0-d, or 0-d expanded.
+    """
     from compiler_core.tensor.tensor import Tensor
 
     tensors = [v for v in values if isinstance(v, Tensor)]
-    if any(t.is_meta for t in tensors) and any(not t.is_meta and any(t._cell.strides()) for t in tensors):
+    places = dict.fromkeys(t.device for t in tensors if t.device is not cpu or any(t._cell.strides()))
+    if len(places) > 1:
+        names = " and ".join(map(str, places))
         raise DeviceError(
-            "Expected all tensors to be on the same device, but found at least two devices, meta and cpu!",
+            f"Expected all tensors to be on the same device, but found at least two devices, {names}!",
             got=", ".join(f"{t.device}{list(t.shape)}" for t in tensors),
+            where=user_location(),
+            remedy="move them with .to(device)",
         )
 
 
@@ -147,5 +249,5 @@ def as_placed(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
     place = default_device() if device is None else device
     if isinstance(data, Tensor):
-        return as_tensor(data, dtype) if device is None and place is cpu else as_tensor(data, dtype).to(place)
+        return as_tensor(data, dtype) if device is None else as_tensor(data, dtype).to(place)
     return run_on(check_device(place), as_tensor, data, dtype)

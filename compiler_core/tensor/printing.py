@@ -80,7 +80,8 @@ def _meta_suffixes(tensor: Tensor) -> list[str]:
 
 
 def _suffixes(tensor: Tensor, array: Array) -> list[str]:
-    dtype, result = dt.of(array), []
+    dtype, place = dt.of(array), tensor.device
+    result = [f"device='{place}'"] if place.type == "cuda" else []
     if array.size == 0 and array.ndim != 1:
         result.append(f"size={tuple(array.shape)}")
     literals = (dt.get_default_dtype(), dt.of_number(complex), dt.int64, dt.bool_)

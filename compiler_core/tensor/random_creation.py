@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
+from compiler_core.device import default_device
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
@@ -143,11 +144,12 @@ def normal(
         raise DomainError("normal expects std >= 0", got=str(std))
     shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
     dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
-    return leaf(normal_value(shape, dtype, generator)) * std + mean  # type: ignore[no-any-return]
+    place = given[0].device if given else default_device()
+    return leaf(normal_value(shape, dtype, generator), device=place) * std + mean  # type: ignore[no-any-return]
 
 
 def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability `input`, else 0, in input's dtype."""
     meta = meta_of(input)
-    draw = leaf(uniform_value(meta.shape, meta.dtype, generator))
+    draw = leaf(uniform_value(meta.shape, meta.dtype, generator), device=input.device)
     return prims.cast(prims.lt(draw, input.detach()), meta.dtype)  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import meta_of
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, cell_of
 from compiler_core.tensor.engine import Backward
 from compiler_core.tensor.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode, tape_position
@@ -59,7 +59,7 @@ def frozen(tensor: Tensor) -> Callable[[], Tensor]:
 
     def thaw() -> Tensor:
         if not isinstance(edge, Tensor):
-            return Tensor._from_cell(Cell(value), edge)
+            return Tensor._from_cell(cell_of(value), edge)
         if tensor._version != version:
             raise RecomputationError(
                 "an argument of a checkpointed function was changed in place before the backward",

@@ -15,6 +15,7 @@ from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import composite_logic, composite_statistics
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.creation import arange, from_numpy
+from compiler_core.tensor.placement import beside
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
@@ -23,6 +24,7 @@ from compiler_core.tensor.torch_names import public
 chosen, searchsorted = public(composite_logic.where), public(composite_statistics.searchsorted)
 
 
+@beside
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The places of the elements that are not zero: i64[K, ndim], or one i64[K] a dim."""
     array = input._array("nonzero")
@@ -44,6 +46,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
     return chosen(condition, input, other, out=out)
 
 
+@beside
 def unique(
     input: Tensor,
     sorted: bool = True,
@@ -60,6 +63,7 @@ def unique(
     return results[0] if len(results) == 1 else tuple(results)
 
 
+@beside
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs in a vector of whole numbers, or the sum of their weights."""
     array = input._array("bincount")
@@ -70,6 +74,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return from_numpy(counts.astype(wanted, copy=False))
 
 
+@beside
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

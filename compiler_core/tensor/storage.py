@@ -15,6 +15,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from compiler_core import cuda
+from compiler_core.device import cpu
 from compiler_core.errors import DeviceError, ShapeError
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, bind, use_trace
@@ -31,7 +33,7 @@ def data_ptr(input: Tensor) -> int:
     """
     if isinstance(input._cell.root.raw, MetaValue):
         return 0
-    array = input._array("data_ptr()")
+    array = input._own_array("data_ptr()")
     if not array.size:
         return 0
     _own(input._cell.root)
@@ -55,8 +57,8 @@ def _taken_anew(cell: Cell) -> Array:
     return cell.value  # type: ignore[no-any-return]
 
 
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
+def _address(array: Any) -> int:
+    return int(array.data.ptr if cuda.is_array(array) else array.__array_interface__["data"][0])
 
 
 class UntypedStorage:
@@ -112,5 +114,5 @@ def untyped_storage(input: Tensor) -> UntypedStorage:
     root = input._cell.root
     if isinstance(root.raw, MetaValue):
         return UntypedStorage()
-    input._array("untyped_storage()")
-    return UntypedStorage(_own(root).reshape(-1).view(np.uint8))
+    input._own_array("untyped_storage()")
+    return UntypedStorage(cpu.put(_own(root)).reshape(-1).view(np.uint8))

@@ -21,7 +21,7 @@ from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, cell_of
 from compiler_core.tensor.journal import note_entry
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class OpNode(GradNode):
         if isinstance(edge, Tensor) and edge._cell is saved:
             return edge
         return Tensor._from_cell(
-            saved if isinstance(saved, Cell) else Cell(value), edge if isinstance(edge, GradNode) else None
+            saved if isinstance(saved, Cell) else cell_of(value), edge if isinstance(edge, GradNode) else None
         )
 
     def release(self) -> None:

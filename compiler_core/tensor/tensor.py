@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.device import Device, cpu, meta
+from compiler_core.device import Device, check_device, cpu
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
@@ -37,7 +37,7 @@ from compiler_core.ops.registry import (
 )
 from compiler_core.ops.whole import Composite
 from compiler_core.tensor import hooks, views, writing
-from compiler_core.tensor.cell import Cell, ViewCell, read
+from compiler_core.tensor.cell import Cell, ViewCell, cell_of, read
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.hooks import LeafHooks
@@ -48,7 +48,7 @@ from compiler_core.tensor.journal import note_change, note_outside
 from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
-from compiler_core.tensor.placement import check_together
+from compiler_core.tensor.placement import check_together, place_of
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.size import Size
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, WholeNode, is_traced
@@ -117,7 +117,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
     @staticmethod
     def _wrap(value: Value) -> Tensor:
         """A handle on a new cell that holds `value`."""
-        return Tensor._from_cell(Cell(value))
+        return Tensor._from_cell(Cell(value) if type(value) is np.ndarray else cell_of(value))
 
     # ---- the value
 
@@ -126,7 +126,15 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         return read(self._cell, self)
 
     def _array(self, what: str) -> Array:
-        """The array. Raises GraphBreak if it is traced; `what` says who needs it."""
+        """The array, on the host: that of a device is copied there.
+
+        Raises GraphBreak if it is traced; `what` says who needs it.
+        """
+        value = self._own_array(what)
+        return value if type(value) is np.ndarray else cpu.put(value)
+
+    def _own_array(self, what: str) -> Array:
+        """The array where it is. Raises GraphBreak if it is traced; `what` says who needs it."""
         if current_trace() is not None:
             raise GraphBreak(
                 f"{what} needs the data of a traced tensor",
@@ -156,7 +164,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
     @property
     def device(self) -> Device:
         """Where the data lives."""
-        return meta if type(self._cell.raw) is MetaValue else cpu
+        raw = self._cell.raw
+        return cpu if type(raw) is np.ndarray else place_of(raw)
 
     @property
     def is_meta(self) -> bool:
@@ -332,11 +341,11 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             tensor: Tensor = values[0]
             return tensor.detach()
         out: Any = run_eager(op, [v._cell.current() if isinstance(v, Tensor) else v for v in values], attrs)
-        if type(out) is MetaValue:
+        if type(out) is not np.ndarray:
             check_together(values)
         if op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell):
             return _view(op, values, attrs, out)
-        cell = Cell(out)
+        cell = Cell(out) if type(out) is np.ndarray else cell_of(out)
         result = Tensor._from_cell(cell)
         if thread_mode.enabled and out.dtype.kind not in "biu":
             edges = [v._edge() if isinstance(v, Tensor) else None for v in values]
@@ -384,7 +393,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         """A leaf with its own cell. Raises AutogradError for a non-leaf, as torch."""
         if not self.is_leaf:
             raise AutogradError("only leaf tensors can be deep-copied", remedy="detach() it, or clone()")
-        value = self._read() if self.is_meta else self._array("deepcopy()").copy()
+        value = self._read() if self.is_meta else self._own_array("deepcopy()").copy()
         new = self._rebuild_as(type(self), value, self._requires_grad)
         memo[id(self)] = new
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -392,14 +401,15 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         return new
 
     @staticmethod
-    def _rebuild_as(kind: type[Tensor], array: Array, requires_grad: bool) -> Tensor:
+    def _rebuild_as(kind: type[Tensor], array: Array, requires_grad: bool, place: Device = cpu) -> Tensor:
         new = _new(kind)
-        Tensor.__init__(new, Cell(array), requires_grad)
+        Tensor.__init__(new, cell_of(array if place is cpu else check_device(place).put(array)), requires_grad)
         return new
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (type(self), self._read() if self.is_meta else self._array("pickling"), self._requires_grad)
-        return Tensor._rebuild_as, state, (self.__dict__ or None)
+        value = self._read() if self.is_meta else self._array("pickling")
+        place = () if self.device.type != "cuda" else (self.device,)
+        return Tensor._rebuild_as, (type(self), value, self._requires_grad, *place), (self.__dict__ or None)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -17,10 +17,10 @@ from compiler_core.ops.custom_gradient import COPIED, HISTORY, OVERWRITTEN
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell, read
+from compiler_core.tensor.cell import Cell, ViewCell, cell_of, read
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.journal import note_change
-from compiler_core.tensor.placement import on_meta
+from compiler_core.tensor.placement import on_device_of, on_meta
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import TRACED, FunctionNode, GradNode, OutputNode
 
@@ -48,7 +48,7 @@ def check_in_place(self: Tensor) -> None:
 def snapshot(self: Tensor) -> Tensor:
     """The present value and history under a cell of its own: what an in-place method computes with."""
     edge = self._edge()
-    return type(self)._from_cell(Cell(self._read()), edge if isinstance(edge, GradNode) else None)
+    return type(self)._from_cell(cell_of(self._read()), edge if isinstance(edge, GradNode) else None)
 
 
 def assign(self: Tensor, result: Tensor) -> None:
@@ -95,8 +95,8 @@ def _put(self: Tensor, result: Tensor, recorded: bool) -> None:
 
 
 def _fit(self: Tensor, result: Tensor) -> Tensor:
-    if self.is_meta or result.is_meta:
-        result = _fit_meta(self, result)
+    if type(result._cell.raw) is not type(self._cell.raw):
+        result = _fit_device(self, result)
     mine, other = meta_of(self), meta_of(result)
     if mine.shape != other.shape:
         raise ShapeError(
@@ -113,11 +113,13 @@ def _fit(self: Tensor, result: Tensor) -> Tensor:
     return prims.cast(result, mine.dtype)  # type: ignore[no-any-return]
 
 
-def _fit_meta(self: Tensor, result: Tensor) -> Tensor:
-    """What is written to a meta tensor has no data either. Raises NoDataError for a meta result in another tensor."""
-    if not self.is_meta:
+def _fit_device(self: Tensor, result: Tensor) -> Tensor:
+    """What is written goes to the device of what is written to. Raises NoDataError for a meta result elsewhere."""
+    if self.is_meta:
+        return result if result.is_meta else on_meta(result)
+    if result.is_meta:
         raise no_data("copying a tensor of device meta to the CPU")
-    return result if result.is_meta else on_meta(result)
+    return on_device_of(self, result)
 
 
 def _rebase(self: Tensor, result: Tensor) -> None:

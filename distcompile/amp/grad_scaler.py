@@ -25,6 +25,12 @@ class ScalerError(DistCompileError, RuntimeError, AssertionError):
     """A scaler whose methods are called out of order, or with constants that make no sense. Torch raises either."""
 
 
+def _is_finite(gradient: Tensor) -> bool:
+    if gradient.is_cuda:
+        return bool(gradient.detach().isfinite().all())
+    return bool(np.isfinite(gradient.detach().float().numpy()).all())
+
+
 class GradScaler:
     """The scale, and when it grows (after growth_interval steps without infinities) or shrinks (after one with)."""
 
@@ -82,7 +88,7 @@ class GradScaler:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if any(gradient.dtype is float16 for gradient in gradients):
             raise ArgumentError("Attempting to unscale FP16 gradients.")
-        finite = [bool(np.isfinite(gradient.detach().float().numpy()).all()) for gradient in gradients]
+        finite = [_is_finite(gradient) for gradient in gradients]
         with no_grad():
             for gradient in gradients:
                 gradient.mul_(1.0 / self._scale)

@@ -1,6 +1,8 @@
-"""torch.cuda's questions, answered: there is no GPU here yet. Scripts that ask first run on the CPU.
+"""torch.cuda: devices, streams, events, memory, seeds. Where there is no GPU it says so, and scripts run on the CPU.
 
-In: nothing. Out: "no", 0, nothing; NoGPUError from what torch refuses without a GPU too.
+In: devices. Out: see devices.py, streams.py, memory.py. Without a GPU: "no", 0, nothing; NoGPUError from what torch
+refuses too. Draws have the CPU's bits on every device and come from one generator, `default_generator`: seeds and
+states of a GPU's generator are those of that.
 """
 
 from __future__ import annotations
@@ -9,133 +11,172 @@ import importlib
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from distcompile.errors import NoGPUError
+from compiler_core import cuda as _core
+from compiler_core.tensor import random as _random
+from distcompile.cuda.devices import (
+    DeviceProperties,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_arch_list,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_bf16_supported,
+    is_initialized,
+    no_gpu,
+    set_device,
+    synchronize,
+)
+from distcompile.cuda.memory import (
+    OutOfMemoryError,
+    empty_cache,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from distcompile.cuda.streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+__all__ = [
+    "DeviceProperties", "Event", "ExternalStream", "OutOfMemoryError", "Stream", "StreamContext",
+    "can_device_access_peer", "current_device", "current_stream", "default_stream", "device", "device_count",
+    "device_of", "empty_cache", "get_arch_list", "get_device_capability", "get_device_name", "get_device_properties",
+    "init", "is_available", "is_bf16_supported", "is_initialized", "max_memory_allocated", "max_memory_cached",
+    "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats",
+    "memory_summary", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_peak_memory_stats", "set_device", "set_per_process_memory_fraction", "set_stream", "stream", "synchronize",
+]  # fmt: skip
 
 
-def is_available() -> bool:
-    """Whether a GPU can be used: not yet."""
-    return False
-
-
-def device_count() -> int:
-    """The number of GPUs that can be used."""
-    return 0
+# ---- draws
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the GPUs' generators: there are none."""
+    """Seed the draws on GPUs, which are the default generator's; nothing where there is no GPU."""
+    if is_available():
+        _random.manual_seed(seed)
 
 
-def manual_seed_all(seed: int) -> None:
-    """Seed the GPUs' generators: there are none."""
-
-
-def empty_cache() -> None:
-    """Give back what a GPU's allocator keeps: nothing."""
-
-
-def is_initialized() -> bool:
-    """Whether a GPU is in use."""
-    return False
-
-
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether GPUs compute in bfloat16: there are none."""
-    return False
-
-
-def memory_allocated(device: object = None) -> int:
-    """Bytes in use on a GPU: 0."""
-    return 0
-
-
-max_memory_allocated = memory_reserved = max_memory_reserved = memory_cached = max_memory_cached = memory_allocated
-
-
-def memory_stats(device: object = None) -> dict[str, Any]:
-    """What a GPU's allocator counts: nothing."""
-    return {}
-
-
-def get_arch_list() -> list[str]:
-    """The architectures that GPU code was compiled for: none."""
-    return []
-
-
-def get_rng_state_all() -> list[Any]:
-    """The states of all GPUs' generators: none."""
-    return []
-
-
-def set_rng_state_all(new_states: Iterable[Any]) -> None:
-    """Set the states of all GPUs' generators. Raises NoGPUError for a state of one."""
-    for _ in new_states:
-        raise _no_gpu("set_rng_state_all")
+manual_seed_all = manual_seed
 
 
 def seed() -> None:
-    """Seed the GPUs' generators: there are none."""
+    """Seed the draws on GPUs by chance; nothing where there is no GPU."""
+    if is_available():
+        _random.seed()
 
 
 seed_all = seed
+
+
+def initial_seed() -> int:
+    """The seed of the draws on GPUs. Raises NoGPUError."""
+    _need("initial_seed")
+    return _random.initial_seed()
+
+
+def get_rng_state(device: Any = "cuda") -> Any:
+    """The state of the generator. Raises NoGPUError."""
+    _need("get_rng_state")
+    return _random.get_rng_state()
+
+
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+    """Set the state of the generator. Raises NoGPUError."""
+    _need("set_rng_state")
+    _random.set_rng_state(new_state)
+
+
+def get_rng_state_all() -> list[Any]:
+    """The states of all GPUs' generators: the same for each."""
+    return [_random.get_rng_state() for _ in range(device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[Any]) -> None:
+    """Set the states of all GPUs' generators. Raises NoGPUError for a state of one that is not there."""
+    for state in new_states:
+        _need("set_rng_state_all")
+        _random.set_rng_state(state)
+
+
+def _need(name: str) -> None:
+    if _core.why_not():
+        raise no_gpu(name)
+
+
+def ipc_collect() -> None:
+    """Nothing: tensors are sent to other processes as copies. Raises NoGPUError."""
+    _need("ipc_collect")
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream records a CUDA graph. Raises NoGPUError."""
+    _need("is_current_stream_capturing")
+    return bool(current_stream()._stream.is_capturing())
+
+
+# ---- what is not there
 
 
 class _OfGPU:
     """Something of a GPU: a class for annotations and isinstance. Making one raises NoGPUError."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        raise _no_gpu(cls.__name__)
+        raise _not_yet(cls.__name__)
 
 
-Stream, ExternalStream, Event, CUDAGraph, MemPool = (
-    type(name, (_OfGPU,), {"__doc__": _OfGPU.__doc__, "__module__": __name__})
-    for name in ("Stream", "ExternalStream", "Event", "CUDAGraph", "MemPool")
+CUDAGraph, MemPool = (
+    type(name, (_OfGPU,), {"__doc__": _OfGPU.__doc__, "__module__": __name__}) for name in ("CUDAGraph", "MemPool")
 )
 
 
-class StreamContext:
-    """A block whose work goes to a stream: there is none, so None is the only one."""
+def _not_yet(name: str) -> Exception:
+    from distcompile.errors import NoGPUError
 
-    def __init__(self, stream: None = None) -> None:
-        if stream is not None:
-            raise _no_gpu("StreamContext")
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
+    if _core.why_not():
+        return no_gpu(name)
+    return NoGPUError(f"cuda.{name} is not offered", remedy="run without it: compile() launches a program in one call")
 
 
-def stream(stream: None) -> StreamContext:
-    """A block whose work goes to `stream`. Raises NoGPUError for one of a GPU."""
-    return StreamContext(stream)
-
-
-def _no_gpu(name: str) -> NoGPUError:
-    return NoGPUError(f"cuda.{name} needs a GPU, and there is none here", remedy="ask cuda.is_available()")
-
-
-_NEED_A_GPU = """
-synchronize current_device set_device get_device_name get_device_capability get_device_properties current_stream
-default_stream set_stream get_rng_state set_rng_state ipc_collect mem_get_info init initial_seed
-can_device_access_peer reset_peak_memory_stats reset_max_memory_allocated memory_summary memory_snapshot
-set_per_process_memory_fraction is_current_stream_capturing graph make_graphed_callables
-"""
+_NOT_YET = ("graph", "make_graphed_callables", "memory_snapshot")
 
 
 def _refusing(name: str) -> Any:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise _no_gpu(name)
+        raise _not_yet(name)
 
     refuse.__name__, refuse.__doc__ = name, "Raises NoGPUError."
     return refuse
 
 
 def __getattr__(name: str) -> Any:
-    if name == "amp":
-        return importlib.import_module("distcompile.cuda.amp")
-    if name in _NEED_A_GPU.split():
+    if name in ("amp", "nvtx"):
+        return importlib.import_module(f"distcompile.cuda.{name}")
+    if name in _NOT_YET:
         return _refusing(name)
     from compiler_core.tensor.legacy_types import TYPES, gpu_type
 

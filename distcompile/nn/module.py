@@ -138,8 +138,8 @@ class Module(Stateful):
         return self.to("cpu")
 
     def cuda(self, device: DeviceLike = None) -> Self:
-        """Raises NotSupportedError: GPUs come later."""
-        raise NotSupportedError("nn.Module.cuda() is not offered", remedy="leave the model on the CPU")
+        """`to` a CUDA device, the current one if not said. Raises DeviceError where there is none, and why."""
+        return self._apply(lambda t: t.cuda(device))
 
     def share_memory(self) -> Self:
         """Raises NotSupportedError: ranks are processes of their own here, and share nothing."""
@@ -207,7 +207,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType
             dtype = arg
         elif isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, (str, Device)):
+        elif isinstance(arg, (str, Device)) or type(arg) is int:
             device = arg
         elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
             raise RegistrationTypeError(f"to() received an invalid argument of type {type_name(arg)}")

@@ -1,7 +1,8 @@
 """Optimizers whose update looks at a whole parameter at once (norms, products of matrices): Adafactor, Muon.
 
 In: gradients in `.grad`. Out: new values in the parameters' and the state's cells.
-The arithmetic is NumPy's, one parameter after the other, in float32 for 16-bit parameters. A gradient that is still on
+The arithmetic is NumPy's, one parameter after the other, in float32 for 16-bit parameters; those of a device, and their
+gradients, are copied to the host for it, where the state stays. A gradient that is still on
 its way is waited for. Subclasses define `update`.
 """
 
@@ -38,11 +39,11 @@ class ArrayOptimizer(Optimizer):
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
-                stored = parameter._read()
+                stored = parameter._array("step()")
                 compute = of(stored.dtype).compute.numpy
-                gradient = parameter._grad._read().astype(compute, copy=False)
+                gradient = parameter._grad._array("step()").astype(compute, copy=False)
                 new = self.update(group, stored.astype(compute, copy=False), gradient, self.state[parameter])
-                parameter._cell.write(np.asarray(new, stored.dtype))
+                parameter._cell.write(parameter.device.put(np.asarray(new, stored.dtype)))
         return loss
 
 
@@ -59,5 +60,5 @@ def read(state: dict[str, Any], name: str, like: Array, shape: tuple[int, ...]) 
     """The state's tensor `name` in like's dtype; zeros of `shape` if it is not there yet."""
     if name not in state:
         return np.zeros(shape, like.dtype)
-    value: Array = state[name]._read().astype(like.dtype, copy=False)
+    value: Array = state[name]._array("step()").astype(like.dtype, copy=False)
     return value

@@ -72,13 +72,13 @@ class LBFGS(Optimizer):
     def _gradient(self) -> Array:
         """All gradients as one vector; zeros where there is none."""
         parts = [
-            np.zeros(p.numel(), p.dtype.numpy) if p.grad is None else p.grad._read().reshape(-1)
+            np.zeros(p.numel(), p.dtype.numpy) if p.grad is None else p.grad._array("step()").reshape(-1)
             for p in self.param_groups[0]["params"]
         ]
         return np.concatenate(parts)
 
     def _values(self) -> list[Array]:
-        return [p._read() for p in self.param_groups[0]["params"]]
+        return [p._array("step()") for p in self.param_groups[0]["params"]]
 
     def _move(self, values: list[Array], t: float, direction: Array) -> None:
         """Parameters ← values + t·direction."""
@@ -86,7 +86,7 @@ class LBFGS(Optimizer):
         for parameter, value in zip(self.param_groups[0]["params"], values, strict=True):
             end = start + value.size
             change = direction[start:end].reshape(value.shape) * direction.dtype.type(t)
-            parameter._cell.write(np.asarray(value + change, value.dtype))
+            parameter._cell.write(parameter.device.put(np.asarray(value + change, value.dtype)))
             start = end
 
 
@@ -97,13 +97,13 @@ class _Run:
         self.optimizer, self.closure, self.state = optimizer, closure, state
         self.group = optimizer.param_groups[0]
         self.evaluations = 1
-        self.changes = [tensor._read() for tensor in state.get("old_dirs") or ()]  # of the gradient
-        self.moves = [tensor._read() for tensor in state.get("old_stps") or ()]
+        self.changes = [tensor._array("step()") for tensor in state.get("old_dirs") or ()]  # of the gradient
+        self.moves = [tensor._array("step()") for tensor in state.get("old_stps") or ()]
         self.inverse = [float(number) for number in state.get("ro") or ()]  # 1/(change·move)
         self.scale = float(state.get("H_diag", 1.0))
         self.t = float(state.get("t") or 0.0)
-        self.direction = state["d"]._read() if state.get("d") is not None else None
-        self.last_gradient = state["prev_flat_grad"]._read() if state.get("d") is not None else None
+        self.direction = state["d"]._array("step()") if state.get("d") is not None else None
+        self.last_gradient = state["prev_flat_grad"]._array("step()") if state.get("d") is not None else None
         self.last_loss = float(state.get("prev_loss") or 0.0)
 
     def iterate(self, loss: float, gradient: Array) -> None:

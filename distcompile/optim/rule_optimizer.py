@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
+from compiler_core.cuda import is_array as is_cuda_array
 from compiler_core.dtype import DType, of
 from compiler_core.errors import BackendError
 from compiler_core.log import warn_once
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 class RuleOptimizer(Optimizer):
     """Base of SGD, Adam and their kin: subclasses say the rule of a group and the number of a step.
 
-    torch's `foreach` and `capturable` are taken and make no difference.
+    torch's `foreach` and `capturable` are taken and make no difference. Parameters on a CUDA device are updated there,
+    op by op.
     """
 
     counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
@@ -125,7 +127,8 @@ class RuleOptimizer(Optimizer):
         for name in names:
             if state.get(name) is None:
                 value = self.initial(name, group)
-                state[name] = Tensor._wrap(np.full(parameter.shape, value, parameter.dtype.numpy))
+                filled = np.full(parameter.shape, value, parameter.dtype.numpy)
+                state[name] = Tensor._wrap(parameter.device.put(filled))
 
     def _count(self, step: int) -> Array:
         if step not in self._counts:
@@ -143,7 +146,8 @@ class RuleOptimizer(Optimizer):
         if later:
             self._defer(later, scalars, compiled=compiled)
             updates = [update for update in updates if update.fence is None]
-        if not updates or (compiled and self._run_compiled(updates, scalars)):
+        on_host = not any(is_cuda_array(update.cells[0].raw) for update in updates)
+        if not updates or (compiled and on_host and self._run_compiled(updates, scalars)):
             return
         results = [run_eager_update(update, scalars) for update in updates]
         for update, outputs in zip(updates, results, strict=True):

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import IO, Any, TypeAlias
 
+from compiler_core import cuda
 from compiler_core.device import Device, check_device
 from distcompile.errors import ArgumentError, CheckpointError, WeightsOnlyError
 from distcompile.torch_format.legacy import load_legacy
@@ -103,16 +104,18 @@ def _locator(where: MapLocation) -> Callable[[Storage, str], Storage]:
 
 
 def _by_name(storage: Storage, location: str) -> Storage:
-    if location.partition(":")[0] not in ("cpu", "meta"):
+    kind, _, number = location.partition(":")
+    if kind not in ("cpu", "meta", "cuda") or (kind == "cuda" and int(number or 0) >= cuda.device_count()):
         raise CheckpointError(
             f"Attempting to deserialize object on {location}, which is not here",
+            got=cuda.why_not() if kind == "cuda" else "",
             remedy="load(..., map_location='cpu')",
         )
     return _put(storage, location)
 
 
 def _put(storage: Storage, location: str) -> Storage:
-    return storage.to_meta() if location == "meta" else storage
+    return storage.to_meta() if location == "meta" else storage.on(check_device(location))
 
 
 def opened(f: Any) -> tuple[IO[bytes], str | None, bool]:

@@ -26,12 +26,14 @@ def load_legacy(file: IO[bytes], located: Located, full: bool, encoding: str) ->
     """The object in such a file. Raises CheckpointError for another file."""
     unpickler: Any = FullUnpickler if full else WeightsUnpickler
     storages: dict[str, Storage] = {}
+    placed: dict[str, Storage] = {}  # the same where they shall be
 
     def storage_of(kind: StorageType, key: str, location: str, count: int) -> Storage:
         if key not in storages:
             nbytes = count * (kind.dtype.itemsize if kind.dtype else 1)
             storages[key] = Storage(np.zeros(nbytes, np.uint8), nbytes, kind.dtype)
-        return located(storages[key], location)
+            placed[key] = located(storages[key], location)
+        return placed[key]
 
     def read() -> Any:
         return unpickler(file, storage_of, encoding).load()
@@ -46,6 +48,7 @@ def load_legacy(file: IO[bytes], located: Located, full: bool, encoding: str) ->
     found = read()
     for key in read():
         _fill(file, storages[str(key)])
+        placed[str(key)].refresh()
     return found
 
 
@@ -56,4 +59,3 @@ def _fill(file: IO[bytes], storage: Storage) -> None:
     if storage.data is None or len(data) != storage.nbytes_:
         raise CheckpointError("a damaged file: a storage is short", expected=str(storage.nbytes_), got=str(len(data)))
     storage.data[:] = np.frombuffer(data, np.uint8)
-    storage.refresh()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from compiler_core.device import Device
+from compiler_core.device import Device, cpu, device_of
 from compiler_core.dtype import DType, of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell, ViewCell
@@ -40,15 +40,15 @@ class Name:
 
 
 class StorageRef:
-    """Where a pickle refers to a storage. nbytes: all of it, of numbers of `dtype`."""
+    """Where a pickle refers to a storage. location: the device that it was on."""
 
-    def __init__(self, key: str, array: Array) -> None:
-        self.key, self.array, self.dtype = key, array, of(array.dtype)
+    def __init__(self, key: str, array: Array, location: str) -> None:
+        self.key, self.array, self.dtype, self.location = key, array, of(array.dtype), location
 
     def persistent_id(self) -> tuple[Any, ...]:
         name = _STORAGE_NAMES.get(self.dtype)
         kind = Name("torch", name) if name else Name("torch.storage", "UntypedStorage")
-        return "storage", kind, self.key, "cpu", self.array.size if name else self.array.nbytes
+        return "storage", kind, self.key, self.location, self.array.size if name else self.array.nbytes
 
 
 class TorchPickler(pickle._Pickler):
@@ -119,7 +119,7 @@ class TorchPickler(pickle._Pickler):
 
     def _place(self, tensor: Tensor) -> tuple[StorageRef, int, tuple[int, ...]]:
         """(storage, offset, strides): in the storage of its root, or, of what is no plain view, in its own."""
-        cell, array = tensor._cell, tensor._array("save")
+        cell, array = tensor._cell, tensor._own_array("save")
         root = cell.root
         if _shows_root(cell):
             return self._ref(root, root.current()), cell.offset(), tuple(cell.strides())
@@ -130,8 +130,8 @@ class TorchPickler(pickle._Pickler):
         if place not in self._refs:
             self._kept.append(owner)
             key = str(len(self.storages))
-            self.storages[key] = np.ascontiguousarray(array).reshape(-1)
-            self._refs[place] = StorageRef(key, self.storages[key])
+            self.storages[key] = np.ascontiguousarray(cpu.put(array)).reshape(-1)
+            self._refs[place] = StorageRef(key, self.storages[key], str(device_of(array)))
         return self._refs[place]
 
 

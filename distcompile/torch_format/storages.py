@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.device import Device, check_device
+from compiler_core.device import Device, check_device, cpu
 from compiler_core.dtype import DType
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import MetaValue
@@ -35,23 +35,34 @@ class StorageType:
 
 
 class Storage:
-    """data: u8[nbytes], or None on device meta. swapped: whether the bytes of a number stand the other way round."""
+    """data: u8[nbytes], or None on device meta. swapped: whether the bytes of a number stand the other way round.
 
-    def __init__(self, data: Array | None, nbytes: int, dtype: DType | None, swapped: bool = False) -> None:
+    place: the device that its tensors are made on.
+    """
+
+    def __init__(
+        self, data: Array | None, nbytes: int, dtype: DType | None, swapped: bool = False, place: Device = cpu
+    ) -> None:
         self.data, self.nbytes_, self.dtype, self.swapped = data, nbytes, dtype, swapped
+        self.place = place
         self.bases: dict[DType, Tensor] = {}
 
     @property
     def device(self) -> Device:
-        return Device("meta" if self.data is None else "cpu")
+        return Device("meta") if self.data is None else self.place
 
     def cpu(self) -> Storage:
-        return self
+        return self.on(cpu)
 
     def cuda(self, device: Any = None) -> Storage:
-        """Raises DeviceError: there is no GPU."""
-        check_device("cuda")
-        return self
+        """One whose tensors are on a CUDA device. Raises DeviceError where there is none."""
+        return self.on(check_device("cuda" if device is None else device))
+
+    def on(self, place: Device) -> Storage:
+        """One whose tensors are on this device."""
+        if place is self.place:
+            return self
+        return Storage(self.data, self.nbytes_, self.dtype, self.swapped, place)
 
     def to_meta(self) -> Storage:
         return Storage(None, self.nbytes_, self.dtype)
@@ -67,8 +78,10 @@ class Storage:
 
     def refresh(self) -> None:
         """Say that the bytes came in after tensors were made of them."""
-        for base in self.bases.values():
+        for dtype, base in self.bases.items():
             base._cell.touch()
+            if self.place is not cpu:
+                base._cell.raw = self.place.put(self.elements(dtype).reshape(base.shape))
 
 
 def tensor_of(storage: Storage, dtype: DType, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
@@ -78,12 +91,12 @@ def tensor_of(storage: Storage, dtype: DType, offset: int, size: Sequence[int], 
     if storage.data is None:
         return Tensor._wrap(MetaValue(shape, dtype))
     if count == 0:
-        return Tensor._wrap(np.empty(shape, dtype.numpy))
+        return Tensor._wrap(storage.place.put(np.empty(shape, dtype.numpy)))
     is_whole = count == storage.nbytes_ // dtype.itemsize and offset == 0 and strides == contiguous_strides(shape)
     base = storage.bases.get(dtype)
     if base is None:
         flat = storage.elements(dtype)
-        base = storage.bases[dtype] = Tensor._wrap(flat.reshape(shape) if is_whole else flat)
+        base = storage.bases[dtype] = Tensor._wrap(storage.place.put(flat.reshape(shape) if is_whole else flat))
     if is_whole and tuple(base.shape) == shape:
         return base.detach()
     return as_strided(base, shape, strides, int(offset)).detach()

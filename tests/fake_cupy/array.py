@@ -18,13 +18,32 @@ _IMPLICIT = "Implicit conversion to a NumPy array is not allowed. Please use `.g
 
 
 class State:
-    """Of one stand-in: the current device, the bytes in use on each, and the limit."""
+    """Of one stand-in: the current device, the bytes in use and held on each, the limit, and who allocates."""
 
     def __init__(self, devices: int) -> None:
         self.devices, self.current = devices, 0
         self.used = [0] * devices
-        self.peak = [0] * devices
+        self.held = [0] * devices
         self.limit = 1 << 40  # bytes
+        self.allocate: Any = self.malloc
+
+    def malloc(self, nbytes: int) -> Block:
+        """As the default pool's: memory of the current device, counted until nobody has it."""
+        return Block(self, max(nbytes, 1) + 511 & ~511)
+
+
+class Block:
+    """A piece of memory."""
+
+    def __init__(self, state: State, nbytes: int) -> None:
+        device = state.current
+        if state.used[device] + nbytes > state.limit:
+            from tests.fake_cupy.module import OutOfMemoryError
+
+            raise OutOfMemoryError(nbytes, state.used[device], state.limit)
+        state.used[device] += nbytes
+        state.held[device] = max(state.held[device], state.used[device])
+        weakref.finalize(self, _free, state, device, nbytes)
 
 
 class Memory:
@@ -65,7 +84,7 @@ def host_of(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
     if isinstance(value, (list, tuple)):
-        return type(value)(map(host_of, value))
+        return type(value)(*map(host_of, value)) if hasattr(value, "_fields") else type(value)(map(host_of, value))
     return value
 
 
@@ -80,7 +99,7 @@ class ndarray:
     """See the module's text."""
 
     __array_priority__ = 100
-    __slots__ = ("__weakref__", "_device", "_host", "_owner", "_state")
+    __slots__ = ("__weakref__", "_block", "_device", "_host", "_owner", "_state")
 
     def __init__(self, host: Any, state: Any, device: Any, owner: Any = None) -> None:
         if isinstance(host, tuple):  # as CuPy's: shape, dtype, memptr, strides
@@ -88,20 +107,14 @@ class ndarray:
         self._host, self._state, self._device = host, state, device
         self._owner = owner  # whoever's bytes are counted
         if owner is None:
-            nbytes = max(host.nbytes, 1) + 511 & ~511
-            if state.used[device] + nbytes > state.limit:
-                from tests.fake_cupy.module import OutOfMemoryError
-
-                raise OutOfMemoryError(nbytes, state.used[device], state.limit)
-            state.used[device] += nbytes
-            state.peak[device] = max(state.peak[device], state.used[device])
-            weakref.finalize(self, _free, state, device, nbytes)
+            self._block = state.allocate(host.nbytes)
 
     def _new(self, host: Any) -> ndarray:
         """A result: a view of this memory, or memory of its own."""
         host = np.asarray(host)
+        owner = self if self._owner is None else self._owner
         is_view = host.base is not None and host.size and np.may_share_memory(host, self._host)
-        return ndarray(host, self._state, self._device, (self._owner or self) if is_view else None)
+        return ndarray(host, self._state, self._device, owner if is_view else None)
 
     # ---- what it is
 

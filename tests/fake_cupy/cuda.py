@@ -152,7 +152,10 @@ def install(state: State, module: Any) -> types.ModuleType:
             return 0 if self._state is None else self._state.used[self._state.current]
 
         def total_bytes(self) -> int:
-            return 0 if self._state is None else self._state.peak[self._state.current]
+            return 0 if self._state is None else self._state.held[self._state.current]
+
+        def malloc(self, size: int) -> Any:
+            return state.malloc(size)
 
         def free_bytes(self) -> int:
             return self.total_bytes() - self.used_bytes()
@@ -162,7 +165,7 @@ def install(state: State, module: Any) -> types.ModuleType:
 
         def free_all_blocks(self, stream: Any = None) -> None:
             if self._state is not None:
-                self._state.peak[self._state.current] = self._state.used[self._state.current]
+                self._state.held[self._state.current] = self._state.used[self._state.current]
 
         def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
             assert self._state is not None
@@ -201,6 +204,7 @@ def install(state: State, module: Any) -> types.ModuleType:
     memory: Any = types.ModuleType("cupy.cuda.memory")
     memory.OutOfMemoryError = OutOfMemoryError
     cuda.pool, cuda.pinned_pool = MemoryPool(state), MemoryPool(None)
+    cuda.set_allocator = lambda allocator=None: setattr(state, "allocate", allocator or state.malloc)
     cuda.alloc_pinned_memory = lambda nbytes: memoryview(np.zeros(nbytes, np.uint8))
     vars(cuda).update(
         Device=Device, Stream=Stream, Event=Event, MemoryPool=MemoryPool, get_current_stream=get_current_stream,

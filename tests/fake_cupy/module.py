@@ -208,6 +208,15 @@ def install(devices: int = 2) -> types.ModuleType:
     for part in ("linalg", "fft"):
         setattr(module, part, types.ModuleType(f"cupy.{part}"))
     module.linalg.LinAlgError = np.linalg.LinAlgError
+    tricks = np.lib.stride_tricks
+    module.lib = types.SimpleNamespace(
+        stride_tricks=types.SimpleNamespace(
+            as_strided=lambda x, shape=None, strides=None: x._new(tricks.as_strided(x._host, shape, strides)),
+            sliding_window_view=lambda x, window_shape, axis=None, *, subok=False, writeable=False: x._new(
+                tricks.sliding_window_view(x._host, window_shape, axis)
+            ),
+        )
+    )
     for line in _TEXT:
         name, _, parameters = line.partition("(")
         owner, _, short = name.rpartition(".")

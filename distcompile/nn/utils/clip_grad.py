@@ -28,9 +28,17 @@ from distcompile.errors import GradientNormError
 Tensors = Tensor | Iterable[Tensor]
 
 
+def _all(tensors: Tensors) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
 def _gradients(parameters: Tensors) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+    return [tensor.grad for tensor in _all(parameters) if tensor.grad is not None]
+
+
+def _by_operations(tensors: Iterable[Tensor]) -> bool:
+    """Whether it is done by tensor operations: in a graph, and on a device, where nobody waits for the norm then."""
+    return current_trace() is not None or any(tensor.is_cuda for tensor in tensors)
 
 
 def _norm(array: Array, p: float) -> float:
@@ -81,9 +89,10 @@ def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
     """f[]: the norm of all tensors taken as one vector. Raises GradientNormError for a non-finite one, if asked to."""
-    if current_trace() is not None:
-        return _traced_norm([tensors] if isinstance(tensors, Tensor) else list(tensors), norm_type, error_if_nonfinite)
-    arrays = [tensor._read() for tensor in ([tensors] if isinstance(tensors, Tensor) else tensors)]
+    given = _all(tensors)
+    if _by_operations(given):
+        return _traced_norm(given, norm_type, error_if_nonfinite)
+    arrays = [tensor._read() for tensor in given]
     total = _total(arrays, float(norm_type), error_if_nonfinite)
     dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
     return Tensor._wrap(np.array(total, dtype))
@@ -93,11 +102,12 @@ def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor | float, foreach: bool | None = None
 ) -> None:
     """Scale the gradients by max_norm/total_norm where that is below 1."""
-    if current_trace() is not None:
-        scale = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)  # type: ignore[union-attr]
+    if _by_operations(_gradients(parameters := _all(parameters))):
+        scale: Any = max_norm / (total_norm + 1e-6)
+        scale = scale.clamp(max=1.0) if isinstance(scale, Tensor) else min(scale, 1.0)
         with no_grad():
             for grad in _gradients(parameters):
-                grad.mul_(scale.to(grad.dtype))
+                grad.mul_(scale.to(grad) if isinstance(scale, Tensor) else scale)
         return
     coefficient = float(max_norm) / (float(total_norm) + 1e-6)
     if coefficient >= 1:
@@ -118,7 +128,7 @@ def clip_grad_norm_(
 
     Raises: GradientNormError for a non-finite norm, if `error_if_nonfinite`.
     """
-    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    tensors = _all(parameters)
     gradients = _gradients(tensors)
     if any(fence_of(gradient._cell) is not None for gradient in gradients):
         warn_once(
@@ -133,7 +143,7 @@ def clip_grad_norm_(
 
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every element of the gradients to [-clip_value, clip_value]."""
-    if current_trace() is not None:
+    if _by_operations(_gradients(parameters := _all(parameters))):
         with no_grad():
             for grad in _gradients(parameters):
                 grad.clamp_(-clip_value, clip_value)

@@ -78,7 +78,9 @@ class PackedSequence(_Packed):
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes this one, i64[N]; None of None."""
-    return None if permutation is None else tensor(np.argsort(np.asarray(permutation.tolist(), np.int64)))
+    if permutation is None:
+        return None
+    return tensor(np.argsort(np.asarray(permutation.tolist(), np.int64)), device=permutation.device)
 
 
 def _numbers(lengths: Tensor | Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -108,8 +110,9 @@ def pack_padded_sequence(
     rows = [source[:count] * steps + t if batch_first else t * batch + source[:count]
             for t, count in enumerate(batch_sizes)]  # fmt: skip
     flat = input.reshape(-1, *input.shape[2:])
-    data = C.index_select(flat, 0, tensor(np.concatenate(rows)))
-    return PackedSequence(data, tensor(batch_sizes), None if enforce_sorted else tensor(order))
+    data = C.index_select(flat, 0, tensor(np.concatenate(rows), device=input.device))
+    kept = None if enforce_sorted else tensor(order, device=input.device)
+    return PackedSequence(data, tensor(batch_sizes, device="cpu"), kept)
 
 
 def pad_packed_sequence(
@@ -136,7 +139,7 @@ def pad_packed_sequence(
         place, lengths = place[:, back], lengths[back]
     data = sequence.data
     rows = C.cat([data, data.new_full((1, *data.shape[1:]), padding_value)], 0)
-    return rows[tensor(place.T if batch_first else place)], tensor(lengths)
+    return rows[tensor(place.T if batch_first else place, device="cpu")], tensor(lengths, device="cpu")
 
 
 def pad_sequence(

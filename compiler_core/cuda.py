@@ -1,0 +1,261 @@
+"""CUDA through CuPy: whether it is there and if not why, its arrays' devices, copies to and from them.
+
+In: nothing but CuPy, imported when a CUDA device is first asked for, never before. Out: `module()`, `device_count()`,
+`put` and `fetch` (copies between host and device), `current()` and `on(number)` (the current device of this thread),
+`allocating(...)`, which turns CuPy's out-of-memory error into ours. `use(module)` puts another module in CuPy's place.
+Invariant: nothing moves between host and device but by `put` and `fetch`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NoReturn
+
+import numpy as np
+
+from compiler_core.errors import CudaMemoryError, DeviceError
+
+Array = Any  # NumPy's or CuPy's
+REMEDY = "pip install 'distcompile[cuda]', on a machine with an NVIDIA GPU; or stay on the CPU"
+
+
+class _Found:
+    """What was found of CUDA in this process. why: why it cannot be used; None: not looked for yet, "": it can."""
+
+    module: Any = None
+    why: str | None = None
+    count = 0
+    memory: Any = None
+
+
+_found = _Found()
+array_types: list[type] = []  # CuPy's ndarray, once it is loaded
+
+
+def _look() -> _Found:
+    """Load CuPy and ask the driver, once."""
+    if _found.why is not None:
+        return _found
+    try:
+        module = importlib.import_module("cupy")
+    except Exception as error:  # noqa: BLE001 (not installed, or it does not fit the driver's libraries)
+        _found.why = f"CuPy cannot be imported: {error}"
+        return _found
+    _take(module)
+    return _found
+
+
+def _take(module: Any) -> None:
+    try:
+        count = module.cuda.runtime.getDeviceCount()
+    except Exception as error:  # noqa: BLE001 (CUDARuntimeError, of a module that may not have loaded)
+        _found.why = f"CUDA says: {error}"
+        return
+    _found.why = "" if count else "CUDA finds no device"
+    _found.module, _found.count = module, count
+    array_types[:] = [module.ndarray]
+    _found.memory = _Memory(module)
+    module.cuda.set_allocator(_found.memory.allocate)
+
+
+@contextmanager
+def use(module: Any) -> Iterator[Any]:
+    """In this block `module` stands in CuPy's place, in all threads: for tests. Tensors made in it end with it."""
+    before = (_found.module, _found.why, _found.count, _found.memory, list(array_types))
+    try:
+        _found.module, _found.why, _found.count = None, None, 0
+        _take(module)
+        yield module
+    finally:
+        _found.module, _found.why, _found.count, _found.memory, array_types[:] = before
+
+
+def why_not() -> str:
+    """Why no CUDA device can be used; empty if one can."""
+    return _look().why or ""
+
+
+def device_count() -> int:
+    """How many CUDA devices can be used."""
+    return _look().count
+
+
+def is_loaded() -> bool:
+    """Whether CuPy has been loaded: nothing is on a device otherwise."""
+    return _found.count > 0
+
+
+def module() -> Any:
+    """CuPy. Raises DeviceError, which says what is missing."""
+    found = _look()
+    if found.why:
+        raise DeviceError("there is no device 'cuda' here", got=found.why, expected="cpu, or meta", remedy=REMEDY)
+    return found.module
+
+
+def check_number(number: int | None) -> int:
+    """The number of a device, the current one if None. Raises DeviceError for one that is not there."""
+    module()
+    if number is None:
+        return current()
+    if not 0 <= number < _found.count:
+        devices = "cuda:0" if _found.count == 1 else f"cuda:0 to cuda:{_found.count - 1}"
+        raise DeviceError(f"CUDA error: invalid device ordinal: cuda:{number}", expected=devices)
+    return number
+
+
+def current() -> int:
+    """The number of the current device of this thread."""
+    return int(module().cuda.runtime.getDevice())
+
+
+def on(number: int) -> AbstractContextManager[Any]:
+    """A block in which this is the current device; costs nothing if it is already."""
+    return nullcontext() if current() == number else module().cuda.Device(number)
+
+
+def is_array(value: object) -> bool:
+    """Whether this is an array on a CUDA device."""
+    return bool(array_types) and isinstance(value, array_types[0])
+
+
+# ---- copies
+
+
+def put(array: Array, number: int) -> Array:
+    """A host array's (or another device's) copy on device `number`. What repeats (strides 0) is copied once."""
+    cupy = module()
+    with on(number), allocating(number):
+        if not isinstance(array, np.ndarray):
+            return cupy.asarray(array) if is_array(array) and array.device.id == number else _across(cupy, array)
+        repeated = tuple(stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape))
+        if any(repeated) and array.size:
+            core = array[tuple(slice(1) if again else slice(None) for again in repeated)]
+            return cupy.broadcast_to(cupy.asarray(np.ascontiguousarray(core).reshape(core.shape)), array.shape)
+        return cupy.asarray(array, order="C")
+
+
+def _across(cupy: Any, array: Array) -> Array:
+    """An array of another device, or a NumPy scalar, here."""
+    if not is_array(array):
+        return cupy.asarray(array)
+    with cupy.cuda.Device(array.device.id):
+        dense = cupy.ascontiguousarray(array)
+        cupy.cuda.get_current_stream().synchronize()
+    out = cupy.empty(dense.shape, dense.dtype)
+    if dense.size:
+        out.data.copy_from_device_async(dense.data, dense.nbytes)
+        cupy.cuda.get_current_stream().synchronize()
+    return out
+
+
+def fetch(array: Array) -> Array:
+    """A device array's copy on the host."""
+    with on(array.device.id):
+        return array.get()
+
+
+def stream_of(number: int) -> Any:
+    """The current stream of a device."""
+    with on(number):
+        return module().cuda.get_current_stream()
+
+
+def raising_linalg() -> AbstractContextManager[Any]:
+    """A block in which CuPy's linear algebra raises LinAlgError where NumPy's does; by itself it gives NaN."""
+    if sys.modules.get("cupy") is not module():
+        return nullcontext()  # a stand-in
+    return importlib.import_module("cupyx").errstate(linalg="raise")  # type: ignore[no-any-return]
+
+
+# ---- memory
+
+
+class _Memory:
+    """CuPy's pool with the most that was in use, of each device. Bytes."""
+
+    def __init__(self, module: Any) -> None:
+        self.pool = module.get_default_memory_pool()
+        self._device = module.cuda.runtime.getDevice
+        self.most: dict[int, int] = {}
+        self.most_held: dict[int, int] = {}
+
+    def allocate(self, nbytes: int) -> Any:
+        """CuPy's allocator."""
+        made = self.pool.malloc(nbytes)
+        used, number = self.pool.used_bytes(), self._device()
+        if used > self.most.get(number, 0):
+            self.most[number] = used
+            held = self.pool.total_bytes()
+            if held > self.most_held.get(number, 0):
+                self.most_held[number] = held
+        return made
+
+
+def memory_of(number: int) -> tuple[int, int, int, int]:
+    """Bytes on a device: in use, most in use, held by the pool, most held."""
+    memory = _look().memory
+    with on(number):
+        used, held = memory.pool.used_bytes(), memory.pool.total_bytes()
+    return used, max(used, memory.most.get(number, 0)), held, max(held, memory.most_held.get(number, 0))
+
+
+def reset_peak(number: int) -> None:
+    """The most in use on a device is what is in use now."""
+    memory = _look().memory
+    with on(number):
+        memory.most[number], memory.most_held[number] = memory.pool.used_bytes(), memory.pool.total_bytes()
+
+
+@contextmanager
+def allocating(number: int) -> Iterator[None]:
+    """In this block CuPy's out-of-memory error becomes CudaMemoryError, which says what is held and by whom."""
+    try:
+        yield
+    except MemoryError as error:
+        raise_out_of_memory(error, number)
+
+
+def raise_out_of_memory(error: MemoryError, number: int) -> NoReturn:
+    """Raise CudaMemoryError of device `number`: how much is in use, and the largest tensors that gc finds."""
+    pool = module().get_default_memory_pool()
+    with on(number):
+        used, total = pool.used_bytes(), pool.total_bytes()
+        free, there = module().cuda.runtime.memGetInfo()
+    held = "\n    ".join(largest_tensors(number))
+    raise CudaMemoryError(
+        f"CUDA out of memory on cuda:{number}: {error}",
+        got=f"{_mib(used)} in tensors, {_mib(total)} held by the pool, {_mib(free)} of {_mib(there)} free"
+        + (f"; the largest tensors:\n    {held}" if held else ""),
+        remedy="smaller batches, gradient checkpointing, del of what is not needed, cuda.empty_cache()",
+    ) from error
+
+
+def largest_tensors(number: int, count: int = 8) -> list[str]:
+    """Lines on the largest tensors on device `number`: bytes, shape, dtype, and where they are referred to."""
+    found: dict[int, Any] = {}
+    for thing in gc.get_objects():
+        cell = getattr(thing, "_cell", None) if hasattr(type(thing), "_cell") else None
+        raw: Any = getattr(cell, "raw", None)
+        if is_array(raw) and raw.device.id == number:
+            found.setdefault(raw.data.ptr, thing)
+    ranked = sorted(found.values(), key=lambda tensor: -tensor._cell.raw.nbytes)[:count]
+    return [f"{_mib(t._cell.raw.nbytes)}  {t.dtype!r}{list(t.shape)}  {_holder(t)}" for t in ranked]
+
+
+def _holder(tensor: Any) -> str:
+    """The name under which something refers to a tensor, as far as gc tells."""
+    for referrer in gc.get_referrers(tensor):
+        if isinstance(referrer, dict):
+            name = next((key for key, value in referrer.items() if value is tensor), None)
+            if isinstance(name, str) and not name.startswith("__"):
+                return f"{type(tensor).__name__} {name!r}"
+    return type(tensor).__name__
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"

@@ -1,0 +1,76 @@
+"""Running an op on a CUDA device: every operand brought there, the op's eager rule run with CuPy.
+
+In: an op and arrays of which at least one is CuPy's. Out: an array on that device. NumPy operands are constants that
+composites made (full, iota), keys of draws, and 0-d tensors of the CPU, which may stand beside those of a device as in
+torch; a CPU tensor with dims was refused before (tensor/placement.py). One that repeats a number is handed to a
+pointwise kernel as that number. Arrays of two devices are a DeviceError.
+Ops that CuPy has no routine for (`Op.host`) are computed on the CPU, with one warning an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core import cuda, log
+from compiler_core.errors import DeviceError
+from compiler_core.location import user_location
+from compiler_core.ops.rules import Pointwise
+
+Array = Any
+
+
+def run_on_device(op: Any, arrays: Sequence[Array], attrs: dict[str, Any]) -> Array:
+    """op(*arrays, **attrs) on the device of those that are on one."""
+    number = _number_of(op, arrays)
+    if op.host:
+        return cuda.put(_on_host(op, arrays, attrs), number)
+    with cuda.on(number), cuda.allocating(number):
+        cupy = cuda.module()
+        if op.random:  # the key is read by Python: it stays on the host
+            return cupy.asarray(op.eager(cupy, *arrays, **attrs))
+        result = op.eager(cupy, *_brought(op, arrays, number), **attrs)
+        return result if cuda.is_array(result) else cupy.asarray(result)
+
+
+def _number_of(op: Any, arrays: Sequence[Array]) -> int:
+    """The device of the operands. Raises DeviceError where there are two."""
+    numbers: dict[int, None] = dict.fromkeys(a.device.id for a in arrays if cuda.is_array(a))
+    if len(numbers) > 1:
+        names = " and ".join(f"cuda:{n}" for n in numbers)
+        raise DeviceError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {names}!",
+            got=", ".join(f"{_place(a)}{list(a.shape)}" for a in arrays),
+            where=user_location(),
+            remedy="move them with .to(device)",
+        )
+    return next(iter(numbers))
+
+
+def _place(array: Array) -> str:
+    return f"cuda:{array.device.id}" if cuda.is_array(array) else "cpu"
+
+
+def _brought(op: Any, arrays: Sequence[Array], number: int) -> list[Array]:
+    """The operands on the device, numbers repeated as scalars where the op works element by element."""
+    scalars = isinstance(op.lower, Pointwise)
+    return [a if cuda.is_array(a) else _scalar(a) if scalars and _repeats(a) else cuda.put(a, number) for a in arrays]
+
+
+def _repeats(array: Array) -> bool:
+    """Whether a host array is one number, repeated or not, in the shape that a device operand has as well."""
+    return not any(array.strides) and bool(array.size)
+
+
+def _scalar(array: Array) -> Any:
+    return array[(0,) * array.ndim]
+
+
+def _on_host(op: Any, arrays: Sequence[Array], attrs: dict[str, Any]) -> Array:
+    log.warn_once(
+        f"{op.name} on host",
+        f"{op.name} of a CUDA tensor is computed on the CPU: {op.host}",
+    )
+    return op.eager(np, *[cuda.fetch(a) if cuda.is_array(a) else a for a in arrays], **attrs)

@@ -1,0 +1,96 @@
+"""The memory of CUDA devices: how much is in use, and how much was at most. Bytes.
+
+In: devices. Out: numbers, of CuPy's pool, from which everything of ours comes; 0 where there is no GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler_core import cuda as core
+from compiler_core.errors import CudaMemoryError
+from distcompile.cuda.devices import number
+
+OutOfMemoryError = CudaMemoryError
+
+
+def _pool(device: Any) -> tuple[int, int, int, int]:
+    """(in use, most in use, held, most held)."""
+    return core.memory_of(number(device, "memory")) if core.is_loaded() else (0, 0, 0, 0)
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes in use."""
+    return _pool(device)[0]
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes in use since the start, or `reset_peak_memory_stats`."""
+    return _pool(device)[1]
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that the pool holds, in use or not."""
+    return _pool(device)[2]
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes that the pool held."""
+    return _pool(device)[3]
+
+
+memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """The most in use is what is in use now."""
+    core.reset_peak(number(device, "reset_peak_memory_stats"))
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_stats = reset_peak_memory_stats
+
+
+def empty_cache() -> None:
+    """Give back what the pool holds and nobody uses."""
+    if core.is_loaded():
+        core.module().get_default_memory_pool().free_all_blocks()
+        core.module().get_default_pinned_memory_pool().free_all_blocks()
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) of the device, as CUDA sees it."""
+    with core.on(number(device, "mem_get_info")):
+        free, total = core.module().cuda.runtime.memGetInfo()
+    return int(free), int(total)
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """The numbers above under torch's keys."""
+    if not core.is_loaded():
+        return {}
+    used, most, held, most_held = _pool(device)
+    return {
+        "allocated_bytes.all.current": used,
+        "allocated_bytes.all.peak": most,
+        "reserved_bytes.all.current": held,
+        "reserved_bytes.all.peak": most_held,
+    }
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """The numbers above, and the largest tensors, for people."""
+    place = number(device, "memory_summary")
+    used, most, held, most_held = _pool(place)
+    free, total = mem_get_info(place)
+    rows = [("in tensors", used), ("in tensors, at most", most), ("held by the pool", held),
+            ("held, at most", most_held), ("free on the device", free), ("of", total)]  # fmt: skip
+    lines = [f"memory of cuda:{place}", *(f"  {name:<20}{nbytes / 2**20:>12.1f} MiB" for name, nbytes in rows)]
+    largest = [] if abbreviated else core.largest_tensors(place)
+    return "\n".join([*lines, *(["  the largest tensors:"] if largest else []), *(f"    {row}" for row in largest)])
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """The pool takes no more than this share of the device's memory."""
+    place = number(device, "set_per_process_memory_fraction")
+    with core.on(place):
+        core.module().get_default_memory_pool().set_limit(size=int(fraction * mem_get_info(place)[1]))

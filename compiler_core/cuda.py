@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn
 
@@ -248,13 +248,24 @@ def largest_tensors(number: int, count: int = 8) -> list[str]:
 
 
 def _holder(tensor: Any) -> str:
-    """The name under which something refers to a tensor, as far as gc tells."""
-    for referrer in gc.get_referrers(tensor):
-        if isinstance(referrer, dict):
-            name = next((key for key, value in referrer.items() if value is tensor), None)
-            if isinstance(name, str) and not name.startswith("__"):
-                return f"{type(tensor).__name__} {name!r}"
-    return type(tensor).__name__
+    """The name under which something refers to a tensor, as far as gc and the frames that are running tell."""
+    kind = type(tensor).__name__
+    referrers = (referrer for referrer in gc.get_referrers(tensor) if isinstance(referrer, dict))
+    for names in (*referrers, *_locals()):
+        name = next((key for key, value in names.items() if value is tensor), None)
+        if isinstance(name, str) and not name.startswith("__"):
+            return f"{kind} {name!r}"
+    return kind
+
+
+def _locals() -> Iterator[Mapping[str, Any]]:
+    """The local variables of the user's functions that are running, in all threads."""
+    for innermost in sys._current_frames().values():
+        frame: Any = innermost
+        while frame is not None:
+            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("compiler_core", "distcompile"):
+                yield frame.f_locals
+            frame = frame.f_back
 
 
 def _mib(nbytes: int) -> str:

@@ -90,7 +90,7 @@ def test_draws_have_the_cpus_bits() -> None:
 
 def model() -> nn.Module:
     return nn.Sequential(
-        nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 8), nn.BatchNorm1d(8),
+        nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 8, bias=False), nn.BatchNorm1d(8),
         nn.ReLU(), nn.Linear(8, 5),
     )  # fmt: skip
 

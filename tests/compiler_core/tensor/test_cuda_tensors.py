@@ -1,4 +1,4 @@
-"""Tensors on a CUDA device: where they are, how they move, what may stand together; on a stand-in, with torch's words."""
+"""Tensors on a CUDA device: where they are, how they move, what may stand together; on a stand-in."""
 
 from __future__ import annotations
 

@@ -1,0 +1,247 @@
+"""What ranks with a real GPU each do with NCCL; `python nccl_programs.py CASE...` under an MPI launcher.
+
+Rank 0 prints a line a case: `ok` or `FAIL`, its name, what was seen. Exit code 1 if one failed. Each case has a group
+of its own, so that one which breaks its communicator leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from collectives import Stamp, connect
+from collectives.call import Task
+from collectives.errors import (
+    CollectiveError,
+    CollectiveMismatchError,
+    CollectiveTimeoutError,
+    RankFailedError,
+    SharedDeviceError,
+)
+from collectives.nccl.communicator import NcclCommunicator
+from distcompile.engine_build import build_engine
+
+LIMIT_S = 20.0
+MIB = 1 << 20
+
+
+def cupy() -> Any:
+    from importlib import import_module
+
+    return import_module("cupy")
+
+
+def values(rank: int, n: int, dtype: str) -> Any:
+    return ((np.arange(n) * (rank + 1) + rank) % 5 + 1).astype(np.dtype(dtype))
+
+
+def right(c: NcclCommunicator) -> str:
+    """Every kind and dtype gives what it gives in host memory."""
+    cp, w, r, last, n = cupy(), c.world_size, c.rank, c.world_size - 1, 0
+    for dtype in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "uint32", "uint64"):
+        for op in ("sum", "avg", "max", "min", "prod"):
+            if op == "avg" and "int" in dtype:
+                continue
+            host = values(r, 1001, dtype)
+            array = cp.asarray(host)
+            c.all_reduce(array, op)  # type: ignore[arg-type]
+            c.all_reduce(host, op)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(array.get(), host, err_msg=f"{dtype} {op}")
+            n += 1
+    for place in (np.asarray, cp.asarray):
+        source = values(r, 6 * w, "int16")
+        made = {k: place(np.zeros(6 * w, np.int16)) for k in ("gathered", "exchanged", "rows")}
+        part, kept = place(np.zeros(6, np.int16)), place(np.zeros(6))
+        c.all_gather(made["gathered"], place(source[:6].copy()))
+        c.all_to_all_async(made["exchanged"], place(source)).wait()
+        c.scatter_async(part, place(source) if r == last else None, root=last).wait()
+        c.gather_async(made["rows"] if r == 0 else None, part, root=0).wait()
+        sent = [(r + peer) % 3 + 1 for peer in range(w)]
+        uneven = place(np.zeros(sum(sent), np.int64))
+        c.all_to_all_async(uneven, place(values(r, sum(sent), "int64")), splits=(sent, sent)).wait()
+        spread, total = place(values(r, 5, "float64")), place(values(r, 7, "float32"))
+        c.broadcast(spread, root=last)
+        c.reduce_scatter(kept, place(values(r, 6 * w, "float64")), "max")
+        c.reduce_async(total, "sum", root=last).wait()
+        arrays = [*made.values(), part, uneven, spread, kept, total]
+        if place is np.asarray:
+            expected = arrays
+    for mine, theirs in zip(expected, arrays):
+        np.testing.assert_array_equal(mine, theirs.get())
+    for wire in ("bfloat16", "float16"):
+        host = (np.linspace(0.1, 3, 4099, dtype=np.float32)) * (r + 1)
+        array = cp.asarray(host)
+        c.all_reduce(array, wire=wire)  # type: ignore[arg-type]
+        c.all_reduce(host, wire=wire)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(array.get(), host, err_msg=wire)
+    pair = cp.full(3, r + 10.0)
+    got = cp.zeros(3)
+    receive = c.receive_async(got, (r + 1) % w)
+    c.send_async(pair, (r + 1) % w).wait()
+    receive.wait()
+    c.barrier()
+    assert got.get().tolist() == [(r + 1) % w + 10.0] * 3
+    library = c.engine.library  # type: ignore[union-attr]
+    return f"{n} reductions, 9 other kinds, 2 wires, messages; NCCL {library.version()}"
+
+
+def speed(c: NcclCommunicator) -> str:
+    """Times of an all-reduce by size: on the GPU, and what the host spends on it."""
+    cp, lines = cupy(), []
+    stream = cp.cuda.get_current_stream()
+    for nbytes in (1 << 10, 1 << 16, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB):
+        array, repeats = cp.zeros(nbytes // 4, cp.float32), 20 if nbytes <= 16 * MIB else 6
+        for _ in range(3):
+            c.all_reduce(array)
+        c.barrier()
+        first, last = cp.cuda.Event(), cp.cuda.Event()
+        gate = c.open_gate((1,), 1)
+        gate.wait()
+        first.record(stream)
+        began_s = time.perf_counter()
+        works = [c.all_reduce_async(array, gate=gate, stamp=Stamp(1, 1, k)) for k in range(repeats)]
+        works[-1].wait()
+        host_us = (time.perf_counter() - began_s) / repeats * 1e6
+        last.record(stream)
+        last.synchronize()
+        each_us = cp.cuda.get_elapsed_time(first, last) / repeats * 1e3
+        began_s = time.perf_counter()
+        for _ in range(repeats):
+            c.all_reduce(array)
+        roll_us = (time.perf_counter() - began_s) / repeats * 1e6
+        rate = 2 * (c.world_size - 1) / c.world_size * nbytes / each_us * 1e-3
+        lines.append(
+            f"{nbytes / 1024:>9.0f} KiB {each_us:9.1f} us {rate:7.1f} GB/s; host a launch: {host_us:6.1f} us behind a "
+            f"gate, {roll_us:6.1f} us with a roll call"
+        )
+    return "\n    " + "\n    ".join(lines)
+
+
+def streams(c: NcclCommunicator) -> str:
+    """The host does not wait; what computes before and after is in order; times are the host's."""
+    cp = cupy()
+    c.all_reduce(cp.zeros(1))
+    matrix = cp.ones((8192, 8192), cp.float32)
+    product = cp.empty_like(matrix)
+    cp.matmul(matrix, matrix, out=product)
+    cp.cuda.Device().synchronize()
+    array = cp.zeros(MIB, cp.float32)
+    c.barrier()
+    gate = c.open_gate((1,), 1)
+    gate.wait()
+    began_s = time.perf_counter()
+    for _ in range(20):
+        cp.matmul(matrix, matrix, out=product)
+    array += product[0, 0]
+    work = c.all_reduce_async(array, gate=gate)
+    launched_s = time.perf_counter()
+    for _ in range(10):  # beside the collective
+        cp.matmul(matrix, matrix, out=product)
+    work.wait()
+    array *= 2
+    host_s = time.perf_counter() - began_s
+    total = float(array[7])
+    gpu_s = time.perf_counter() - began_s
+    times = work.times
+    assert total == 2.0 * 8192 * c.world_size, total
+    assert host_s < gpu_s / 3, (host_s, gpu_s)
+    assert launched_s < times.started_s < times.ended_s < began_s + gpu_s + 1e-3, (began_s, gpu_s, times)
+    ms = [round((t - began_s) * 1e3, 2) for t in (times.launched_s, times.started_s, times.ended_s)]
+    return f"host {host_s * 1e3:.2f} ms of {gpu_s * 1e3:.2f} ms; launched, started, ended at {ms} ms"
+
+
+def raised(function: Callable[[], Any]) -> tuple[CollectiveError, float]:
+    """The error that `function` ends with, and after how many seconds."""
+    began_s = time.perf_counter()
+    try:
+        function()
+    except CollectiveError as error:
+        return error, time.perf_counter() - began_s
+    raise AssertionError("no error was raised")
+
+
+def mismatch(c: NcclCommunicator) -> str:
+    """Ranks with other sizes: named on all, at once."""
+    cp = cupy()
+    error, after_s = raised(lambda: c.all_reduce(cp.ones(2 + c.rank)))
+    assert isinstance(error, (CollectiveMismatchError, RankFailedError)), error
+    return f"{type(error).__name__} after {after_s * 1e3:.0f} ms: {error.got or error.what}"
+
+
+def missing(c: NcclCommunicator) -> str:
+    """A rank does not come: the others are told which."""
+    cp = cupy()
+    c.all_reduce(cp.ones(2))
+    if c.rank:
+        time.sleep(1.5)
+        return ""
+    error, after_s = raised(lambda: c.all_reduce(cp.ones(2), timeout_s=1.0))
+    assert isinstance(error, CollectiveTimeoutError), error
+    assert "[1]" in error.got, error.got
+    return f"{type(error).__name__} after {after_s:.2f} s: {error.got}"
+
+
+def stuck(c: NcclCommunicator) -> str:
+    """A rank launches fewer collectives than were agreed on: the kernel that waits on the GPU is aborted."""
+    cp = cupy()
+    c.all_reduce(cp.ones(2))
+    c.timeout_s = 1.0
+    gate = c.open_gate((1,), 1)
+    gate.wait()
+    if c.rank:
+        time.sleep(2.5)
+        error, after_s = raised(lambda: c.all_reduce(cp.ones(2)))
+        return ""
+    array = cp.ones(4 * MIB)
+    work = c.launch(Task(c._all_reduce_call(array, "sum", "")[0], array, array, "bucket 0 of 1", gate=gate))
+    error, after_s = raised(lambda: work.synchronize())  # type: ignore[attr-defined]
+    assert isinstance(error, CollectiveTimeoutError), error
+    assert after_s < 4, after_s
+    assert float((cp.ones(3) * 2).sum()) == 6  # the device goes on
+    return f"{type(error).__name__} after {after_s:.2f} s: {error.what}"
+
+
+def shared(c: NcclCommunicator) -> str:
+    """Both ranks on one GPU."""
+    cp = cupy()
+    with cp.cuda.Device(0):
+        array = cp.ones(2)
+        error, after_s = raised(lambda: c.all_reduce(array))
+    assert isinstance(error, (SharedDeviceError, RankFailedError)), error
+    return f"{type(error).__name__} after {after_s * 1e3:.0f} ms: {error.what}; {error.got}"
+
+
+CASES = {f.__name__: f for f in (right, streams, mismatch, missing, stuck, shared, speed)}
+
+
+def main(names: list[str]) -> int:
+    """Run these cases on all ranks."""
+    world = connect("nccl", timeout_s=LIMIT_S, build=build_engine)
+    local = int(os.environ.get("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", world.rank)))
+    cupy().cuda.Device(local).use()
+    failed = False
+    for name in names:
+        group = world.subgroup(range(world.world_size))
+        assert isinstance(group, NcclCommunicator)
+        try:
+            state, said = "ok", CASES[name](group)
+        except Exception:  # noqa: BLE001 - told below
+            state, said = "FAIL", traceback.format_exc()[-1500:]
+        everyones = world.all_gather_object((state, said))
+        for rank, (how, text) in enumerate(everyones):
+            if world.rank == 0 and (rank == 0 or how != "ok"):
+                print(f"{how:>4} {name} (rank {rank}): {text}", flush=True)
+        failed |= any(how != "ok" for how, _ in everyones)
+    world.barrier()
+    sys.stdout.flush()
+    os._exit(int(failed))  # groups that were broken on purpose are not closed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:] or list(CASES)))

@@ -21,7 +21,7 @@ import numpy as np
 from collectives import checks
 from collectives.call import NO_STAMP, Array, Call, Kind, ReduceOp, Stamp, Task, Wire
 from collectives.errors import CollectiveArgumentError, CollectiveError, CollectiveMismatchError
-from collectives.work import DEFAULT_TIMEOUT_S, Gate, Work
+from collectives.work import DEFAULT_TIMEOUT_S, Gate, Mark, Work
 from collectives.work_events import WorkEvents
 
 T = TypeVar("T")
@@ -93,6 +93,10 @@ class Communicator(ABC):
 
     def give_up(self, error: CollectiveError) -> None:
         """This rank cannot go on, because of `error`: have the ranks that need it learn so, if there is a way."""
+        return None
+
+    def mark(self, array: Array) -> Mark | None:
+        """The point that the work of `array`'s GPU has been enqueued to; None for an array in host memory."""
         return None
 
     def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:

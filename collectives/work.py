@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError
 from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
@@ -39,6 +40,27 @@ class WorkTimes:
     released_s: float = math.nan
 
 
+class TimesOfWork(Protocol):
+    """As `WorkTimes`."""
+
+    @property
+    def launched_s(self) -> float: ...
+    @property
+    def started_s(self) -> float: ...
+    @property
+    def ended_s(self) -> float: ...
+    @property
+    def released_s(self) -> float: ...
+
+
+class Mark(Protocol):
+    """A point in the work of a GPU."""
+
+    @property
+    def time_s(self) -> float:
+        """When it got there, in seconds of perf_counter; NaN: not yet."""
+
+
 class Work(ABC):
     """One collective in flight on one rank.
 
@@ -56,6 +78,10 @@ class Work(ABC):
     @abstractmethod
     def times(self) -> WorkTimes:
         """When it was launched, released, started, ended."""
+
+    def late_times(self) -> TimesOfWork:
+        """Its times, once it was waited for. What is on a GPU may go on: then they are read from it when asked for."""
+        return self.times
 
     @property
     @abstractmethod

@@ -8,12 +8,26 @@ single-precision milliseconds, so the reference is renewed when it gets old.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
 from collectives.nccl.cuda import Event, Runtime, Stream
 
 RENEW_S = 30.0  # elapsed times are then good to 4 us
+
+
+class EventMark:
+    """An event, as a time."""
+
+    __slots__ = ("clock", "event")
+
+    def __init__(self, clock: Clock, event: Event) -> None:
+        self.clock, self.event = clock, event
+
+    @property
+    def time_s(self) -> float:
+        return self.clock.time_s(self.event)
 
 
 class Clock:
@@ -26,7 +40,9 @@ class Clock:
         self.reference_s = 0.0
 
     def time_s(self, event: Event) -> float:
-        """When `event`, which is done, happened."""
+        """When `event` happened; NaN if it has not yet."""
+        if not self.cuda.is_done(event):
+            return math.nan
         with self.lock:
             if self.reference is None or time.perf_counter() - self.reference_s > RENEW_S:
                 self._renew()

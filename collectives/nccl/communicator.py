@@ -18,12 +18,13 @@ from collectives.call import NO_STAMP, Array, Stamp, Task
 from collectives.communicator import Communicator
 from collectives.errors import CollectiveArgumentError, CollectiveError
 from collectives.nccl import library as nccl
+from collectives.nccl.clock import EventMark
 from collectives.nccl.cuda import Cuda, DeviceArray, Runtime
 from collectives.nccl.engine import NcclEngine
 from collectives.nccl.permit import TalliedGate, Tally
 from collectives.nccl.staged import StagedReceive
 from collectives.nccl.work import NcclWork
-from collectives.work import Gate, Work
+from collectives.work import Gate, Mark, Work
 from collectives.work_events import WorkEvents
 
 T = TypeVar("T")
@@ -120,6 +121,11 @@ class NcclCommunicator(Communicator):
     def events(self, groups: Sequence[Sequence[Work]]) -> WorkEvents:
         on_device = any(isinstance(work, NcclWork) for group in groups for work in group)
         return WorkEvents(groups) if on_device else self.host.events(groups)
+
+    def mark(self, array: Array) -> Mark | None:
+        if self.engine is None or is_on_host(array):
+            return None
+        return EventMark(self.engine.clock, self.engine.mark())
 
     def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:
         return self.host.allocate(numel, dtype)

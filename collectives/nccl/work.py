@@ -17,12 +17,41 @@ from typing import TYPE_CHECKING
 
 from collectives.call import Task
 from collectives.errors import CollectiveError
+from collectives.nccl.clock import Clock
 from collectives.nccl.cuda import Event
 from collectives.nccl.permit import Permit
-from collectives.work import Rows, Work, WorkTimes
+from collectives.work import Rows, TimesOfWork, Work, WorkTimes
 
 if TYPE_CHECKING:
     from collectives.nccl.engine import NcclEngine
+
+
+class DeviceTimes:
+    """The times of a collective on a GPU, read when they are asked for; NaN before it is done.
+
+    released_s: when what made its arrays was done: nothing could have started before.
+    """
+
+    __slots__ = ("_events", "clock", "launched_s")
+
+    def __init__(self, clock: Clock, launched_s: float, events: tuple[Event | None, ...]) -> None:
+        self.clock, self.launched_s, self._events = clock, launched_s, events
+
+    def _time_s(self, place: int) -> float:
+        event = self._events[place]
+        return math.nan if event is None else self.clock.time_s(event)
+
+    @property
+    def released_s(self) -> float:
+        return self._time_s(0)
+
+    @property
+    def started_s(self) -> float:
+        return self._time_s(1)
+
+    @property
+    def ended_s(self) -> float:
+        return self._time_s(2)
 
 
 class NcclWork(Work):
@@ -52,6 +81,11 @@ class NcclWork(Work):
         if self.began is None or self.ended is None or self.error is not None or not self.is_done():
             return WorkTimes(self.launched_s, math.nan, math.nan, self.released_s)
         return WorkTimes(self.launched_s, clock.time_s(self.began), clock.time_s(self.ended), self.released_s)
+
+    def late_times(self) -> TimesOfWork:
+        if self.skipped or self.error is not None:
+            return self.times
+        return DeviceTimes(self.engine.clock, self.launched_s, (self.after, self.began, self.ended))
 
     @property
     def phase(self) -> str:

@@ -33,7 +33,7 @@ class BufferSync:
         self.names = tuple(buffers)
         self.seen: list[Stamp | None] = list(_stamps(buffers)) if are_equal else [None] * len(buffers)
         self.travelling: frozenset[str] = frozenset()
-        self.message: Message | None = None
+        self.messages: dict[type, Message] = {}  # by where the arrays are: the type of array
 
     def run(self, buffers: Mapping[str, Tensor], *, root: int = 0) -> None:
         """Collective. Must be given the same names on every rank."""
@@ -43,7 +43,7 @@ class BufferSync:
             written = self._written(buffers, stamps)
             word = TRAVELLING * bool(written) | AT_HOME * (not written <= self.travelling)
         gate = self.communicator.open_gate((word,), 0, label="changed buffers")
-        draft = self._draft(buffers, root) if word == TRAVELLING else None  # while the gate is on its way
+        drafts = self._drafts(buffers, root) if word == TRAVELLING else None  # while the gate is on its way
         rows = gate.wait()
         said = 0
         for (theirs,) in rows:
@@ -52,8 +52,9 @@ class BufferSync:
             return
         if said & AT_HOME:
             everyones = self.communicator.all_gather_object(self._written(buffers, stamps))
-            self.travelling, draft = self.travelling.union(*everyones), None
-        self._send(draft or self._draft(buffers, root), root)
+            self.travelling, drafts = self.travelling.union(*everyones), None
+        for draft in self._drafts(buffers, root) if drafts is None else drafts:
+            self._send(draft, root)
         self.names, self.seen = tuple(buffers), list(_stamps(buffers))
 
     def _written(self, buffers: Mapping[str, Tensor], stamps: Sequence[Stamp]) -> frozenset[str]:
@@ -61,17 +62,25 @@ class BufferSync:
         before = dict(zip(self.names, self.seen))
         return frozenset(name for name, stamp in zip(buffers, stamps) if before.get(name) != stamp)
 
-    def _draft(self, buffers: Mapping[str, Tensor], root: int) -> Draft:
-        """The message: on the root as it is to be sent, elsewhere where it is to arrive."""
-        tensors = [tensor for name, tensor in buffers.items() if name in self.travelling]
-        arrays = [tensor._cell.current() for tensor in tensors]
-        if self.message is None or not self.message.fits(arrays):
-            self.message = Message(arrays)
-        packed = np.empty(self.message.nbytes, np.uint8)
+    def _drafts(self, buffers: Mapping[str, Tensor], root: int) -> list[Draft]:
+        """The message: on the root as it is to be sent, elsewhere where it is to arrive. A second one for a GPU's."""
+        found: dict[type, list[tuple[Cell, Array]]] = {}
+        for name, tensor in buffers.items():
+            if name in self.travelling:
+                array = tensor._cell.current()
+                found.setdefault(type(array), []).append((tensor._cell, array))
+        return [self._draft(kind, found[kind], root) for kind in sorted(found, key=lambda kind: kind is not np.ndarray)]
+
+    def _draft(self, kind: type, members: Sequence[tuple[Cell, Array]], root: int) -> Draft:
+        arrays = [array for _, array in members]
+        message = self.messages.get(kind)
+        if message is None or not message.fits(arrays):
+            message = self.messages[kind] = Message(arrays)
+        packed = np.empty_like(arrays[0], shape=(message.nbytes,), dtype=np.uint8)
         if self.communicator.rank == root:
-            self.message.pack(packed, arrays)
+            message.pack(packed, arrays)
             return Draft(packed, [], [])
-        return Draft(packed, [tensor._cell for tensor in tensors], self.message.places(packed))
+        return Draft(packed, [cell for cell, _ in members], message.places(packed))
 
     def _send(self, draft: Draft, root: int) -> None:
         self.communicator.broadcast(draft.packed, root=root, label="buffers")

@@ -10,20 +10,45 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from collectives import Communicator
 from compiler_core import dtype as dtypes
 from compiler_core import log
+from compiler_core.device import Device, cpu
+from compiler_core.errors import DeviceError
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import Bucket
 
 
-class BucketBuffer:
-    """One flat array and its views, in slot order."""
+def allocate(bucket: Bucket, communicator: Communicator, device: Device) -> Array:
+    """A flat array of zeros for `bucket`, a view of its memory's owner. Raises DeviceError."""
+    dtype = dtypes.by_name(bucket.dtype).numpy
+    if device.type == "cpu":
+        return communicator.allocate(bucket.numel, dtype)
+    made: Array = device.xp.zeros(bucket.numel * dtype.itemsize, "uint8").view(dtype)  # a pool's memory is well aligned
+    here = device_number(made)
+    if here != device.index:
+        raise DeviceError(
+            "the module of DistributedDataParallel is not on this process's current device",
+            expected=f"cuda:{here}",
+            got=str(device),
+            remedy="torch.cuda.set_device(local_rank) first, and module.cuda()",
+        )
+    return made
 
-    def __init__(self, bucket: Bucket, communicator: Communicator) -> None:
-        self.flat = communicator.allocate(bucket.numel, dtypes.by_name(bucket.dtype).numpy)
+
+def device_number(array: Any) -> int:
+    """The number of the GPU that an array is on."""
+    return int(array.device.id)
+
+
+class BucketBuffer:
+    """One flat array on `device` and its views, in slot order."""
+
+    def __init__(self, bucket: Bucket, communicator: Communicator, device: Device = cpu) -> None:
+        self.flat = allocate(bucket, communicator, device)
         self.views: list[Array] = [
             self.flat[slot.offset : slot.offset + slot.numel].reshape(slot.shape) for slot in bucket.slots
         ]
@@ -65,7 +90,7 @@ class BufferPool:
             return shown
         if free:
             return free[0]
-        buffer = BucketBuffer(self.bucket, self.communicator)
+        buffer = BucketBuffer(self.bucket, self.communicator, self.parameters[0].device)
         self.buffers = [*self.buffers[-1:], buffer]  # older ones belong to whoever holds them
         log.emit("memory", f"{self.label}: new buffer of {self.bucket.nbytes} bytes")
         return buffer

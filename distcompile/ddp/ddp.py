@@ -34,11 +34,11 @@ from distcompile.ddp.eager import keep_for_backward, own
 from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
-from distcompile.ddp.model_state import Census, broadcast_tensors, check_same_model
+from distcompile.ddp.model_state import Census, broadcast_tensors, check_devices, check_same_model
 from distcompile.ddp.modes import NoSync, announced, switch, trained_as_announced
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
-from distcompile.errors import ArgumentError
+from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.nn.module import Module
 
 if TYPE_CHECKING:
@@ -137,6 +137,11 @@ class DistributedDataParallel(Module):
         group = self.process_group
         log.set_rank(group.rank)
         parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
+        device = check_devices(group, parameters)
+        if device.type != "cpu" and settings.bucket_plan == "auto":
+            raise NotSupportedError(
+                'bucket_plan="auto" measures MPI, not the GPUs', remedy="leave bucket_plan out, or give bucket_cap_mb"
+            )
         agree(
             group, [Subject("settings of DistributedDataParallel", (str(settings),))], label="DistributedDataParallel"
         )

@@ -4,8 +4,8 @@ In: the bucket buffers of this pass, and the news that a bucket is ready. Out: r
 Invariants: buckets are launched in the plan's launch order on every rank, whatever became ready first; each carries its
 stamp (plan, round, bucket), so that buckets of different steps are never paired; none moves unless the gate at the
 start of the pass found all ranks at the same plan, round and forward; every wait has the communicator's time limit.
-Gradients carry the factor 1/world_size already, so buckets are summed. Nothing here reads an array: a GPU's buckets are
-works and events of another communicator.
+Gradients carry the factor 1/world_size already, so buckets are summed. Nothing here reads an array. On a GPU a bucket
+starts after the kernels that fill it, `wait` has the stream wait and not the host, and the times are those of events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from collectives import Communicator, Gate, Stamp
+from collectives import Communicator, Gate, Stamp, Work
 from collectives.call import Task
 from collectives.work import WorkTimes
 from compiler_core.tensor.tensor import Tensor
@@ -77,6 +77,7 @@ class Flight:
         self.communicator, self.layout, self.buffers = communicator, layout, buffers
         self.step, self.gate, self.hook = step, gate, hook
         self.began_s = time.perf_counter()
+        self.began = communicator.mark(buffers[0].flat)  # on a GPU, the host's times say little
         self.ended_s = math.nan  # when the backward ended: what the main thread waits for from then on is exposed
         self.ready_s: dict[int, float] = {}
         self.works: list[BucketWork] = []
@@ -117,10 +118,20 @@ class Flight:
         if math.isnan(self.ended_s):
             self.ended_s = time.perf_counter()
         now_s, waits = self.ended_s, []
+        ended = None if self.began is None else self.communicator.mark(self.buffers[0].flat)
         for work in self.works:
             work.wait()
             waits.append((now_s, now_s := time.perf_counter()))
-        times = [work.times for work in self.works]
+        times = [work.late_times() if isinstance(work, Work) else work.times for work in self.works]
+        marks = None if self.began is None or ended is None else (self.began, ended)
         return FlightRecord(
-            flown.plan, self.began_s, self.ended_s, self.ready_s, times, waits, self.layout.order, graphs=flown.graphs
+            flown.plan,
+            self.began_s,
+            self.ended_s,
+            self.ready_s,
+            times,
+            waits,
+            self.layout.order,
+            graphs=flown.graphs,
+            marks=marks,
         )

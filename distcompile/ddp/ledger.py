@@ -13,8 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from collectives import Communicator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
@@ -56,7 +54,7 @@ class Ledger:
 
 
 def _digest(parameter: Tensor) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(parameter._cell.current()).tobytes()).digest()
+    return hashlib.sha256(parameter._cell.current().tobytes()).digest()  # in C order
 
 
 def reduced_twice(name: str) -> LedgerError:

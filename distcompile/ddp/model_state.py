@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from collectives import Communicator
 from compiler_core.capture.module_protocol import unwrapped
+from compiler_core.device import Device
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree_on_model
 from distcompile.ddp.errors import LedgerError
 from distcompile.ddp.ledger import shorten
+from distcompile.errors import ArgumentError
 from distcompile.nn.module import Module
 
 OWN_MODULES = "distcompile.nn."
@@ -46,9 +46,31 @@ def check_same_model(communicator: Communicator, module: Module) -> None:
     agree_on_model(communicator, configuration(module))
 
 
+def check_devices(communicator: Communicator, tensors: Mapping[str, Tensor]) -> Device:
+    """The one device of a module. Raises ArgumentError for several, and for one that the group cannot reach."""
+    found: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        if tensor.requires_grad or not found:
+            found.setdefault(str(tensor.device), name)
+    if len(found) > 1:
+        raise ArgumentError(
+            "DistributedDataParallel takes modules whose trained parameters are on one device",
+            got="; ".join(f"{name!r} on {device}" for device, name in found.items()),
+            remedy="module.to(device) before DistributedDataParallel(module)",
+        )
+    device = next(iter(tensors.values())).device if not found else Device(next(iter(found)))
+    if device.type == "cuda" and not communicator.takes_device_arrays():
+        raise ArgumentError(
+            f"the module is on {device}, and the process group has no transport for tensors there",
+            got=f"backend {communicator.transport!r}",
+            remedy='init_process_group("nccl"), or without a backend',
+        )
+    return device
+
+
 def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor], *, root: int = 0) -> None:
     """Give every rank rank `root`'s values."""
-    copies = {name: np.array(tensor._cell.current(), order="C") for name, tensor in tensors.items()}
+    copies = {name: tensor._cell.current().copy(order="C") for name, tensor in tensors.items()}
     works = [communicator.broadcast_async(array, root=root, label=name) for name, array in copies.items()]
     for work, (name, array) in zip(works, copies.items()):
         work.wait()

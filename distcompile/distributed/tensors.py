@@ -1,7 +1,9 @@
 """torch.distributed's collectives on Tensors. In-place forms give a Tensor a new value.
 
-In: Tensors of the same shapes and dtypes on all ranks of `group` (None: the default group). Out: None, when it is done;
-or, with async_op=True, a Work. `src` and `dst` are global ranks, `group_src` and `group_dst` ranks in the group.
+In: Tensors of the same shapes and dtypes on all ranks of `group` (None: the default group), on the CPU or on a GPU.
+Out: None, when it is done; or, with async_op=True, a Work. On a GPU "done" is meant as in torch: what the current
+stream is given from then on comes after the collective; the host does not wait for it.
+`src` and `dst` are global ranks, `group_src` and `group_dst` ranks in the group.
 Ranks that call different collectives, or with other sizes or dtypes, get CollectiveMismatchError on all of them.
 A rank that is not in the group (`GroupMember.NON_GROUP_MEMBER`) gets a warning and None.
 """
@@ -112,7 +114,7 @@ def all_gather(
         return outsider("all_gather")
     check_list("tensor_list", tensor_list, group, like=tensor)
     source = copied(tensor)
-    rows = np.empty((len(tensor_list), *source.shape), source.dtype)
+    rows = np.empty_like(source, shape=(len(tensor_list), *source.shape))
     work = group_or_default(group).all_gather_async(rows, source)
     return finish(TensorWork(work, list(zip(tensor_list, rows))), async_op)
 
@@ -134,7 +136,7 @@ def gather(
     if found.rank != root:
         return finish(TensorWork(found.gather_async(None, source, root=root), []), async_op)
     check_list("gather_list", listed, group, like=tensor)
-    rows = np.empty((len(listed), *source.shape), source.dtype)
+    rows = np.empty_like(source, shape=(len(listed), *source.shape))
     return finish(TensorWork(found.gather_async(rows, source, root=root), list(zip(listed, rows))), async_op)
 
 
@@ -225,7 +227,7 @@ def all_to_all(
     check_list("output_tensor_list", output_tensor_list, group)
     source = np.concatenate([value_of(tensor).reshape(-1) for tensor in input_tensor_list])
     sent, received = ([math.prod(t.shape) for t in tensors] for tensors in (input_tensor_list, output_tensor_list))
-    target = np.empty(sum(received), value_of(output_tensor_list[0]).dtype)
+    target = np.empty_like(source, shape=(sum(received),), dtype=value_of(output_tensor_list[0]).dtype)
     work = group_or_default(group).all_to_all_async(target, source, splits=(sent, received))
     parts = [target[start:stop] for start, stop in pairwise(accumulate(received, initial=0))]
     results = [(t, part.reshape(tuple(t.shape))) for t, part in zip(output_tensor_list, parts)]

@@ -111,7 +111,7 @@ def outsider(name: str) -> TensorWork | None:
 
 def copied(tensor: Tensor) -> Array:
     """The tensor's value in memory of its own: values are immutable, collectives write."""
-    return np.array(value_of(tensor), order="C")
+    return value_of(tensor).copy(order="C")
 
 
 def value_of(tensor: Tensor) -> Array:
@@ -119,7 +119,7 @@ def value_of(tensor: Tensor) -> Array:
     if not isinstance(tensor, Tensor):
         raise TensorListError("a collective takes Tensors", got=type(tensor).__name__)
     array = tensor._array("a collective")
-    return array if array.flags.c_contiguous else np.array(array, order="C")
+    return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def blank(tensor: Tensor) -> Array:

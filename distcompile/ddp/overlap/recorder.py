@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from collectives.work import Mark, TimesOfWork, WorkTimes
 from compiler_core.config import config
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
@@ -24,21 +25,11 @@ RECORDED_STEPS = 32
 RECORDED_SPANS = 2048
 
 
-class TimesOfWork(Protocol):
-    """What a collective's `Work.times` tells."""
-
-    @property
-    def launched_s(self) -> float: ...
-    @property
-    def started_s(self) -> float: ...
-    @property
-    def ended_s(self) -> float: ...
-
-
 class FlightRecord(NamedTuple):
     """The raw times of one synchronised backward; lists are indexed by launch order.
 
     ready_s: bucket -> when it was complete. waits: when the main thread began and ended its wait for each bucket.
+    marks: of a backward on a GPU, where it began and ended; the works' times are then to be read later.
     order: the bucket launched at each place; empty: as planned. spread: whether waits were apart (overlap="step").
     graphs: bucket -> the compiled graph whose segment completed it; empty: not known.
     """
@@ -52,6 +43,23 @@ class FlightRecord(NamedTuple):
     order: Sequence[int] = ()
     spread: bool = False
     graphs: Sequence[str] = ()
+    marks: tuple[Mark, Mark] | None = None
+
+    def on_host_clock(self) -> FlightRecord | None:
+        """The same, of a GPU's work as the GPU did it; None if that is not done yet.
+
+        The stream waits for the buckets in launch order, once the backward's own kernels are done.
+        """
+        if self.marks is None:
+            return self
+        began_s, ended_s = (mark.time_s for mark in self.marks)
+        times = [WorkTimes(w.launched_s, w.started_s, w.ended_s, w.released_s) for w in self.works]
+        if any(math.isnan(t) for t in (began_s, ended_s, *(w.ended_s for w in times))):
+            return None
+        waits, now_s = [], ended_s
+        for work in times:
+            waits.append((now_s, now_s := max(now_s, work.ended_s)))
+        return self._replace(began_s=began_s, ended_s=ended_s, works=times, waits=waits)
 
 
 class Recorder:
@@ -81,7 +89,8 @@ class Recorder:
 
     def steps(self) -> list[StepTimes]:
         """The last steps that had the buckets of the last one, the oldest first."""
-        flights, spans = list(self._flights), self.spans()
+        spans, done = self.spans(), [(number, record.on_host_clock()) for number, record in list(self._flights)]
+        flights = [(number, record) for number, record in done if record is not None]
         last = flights[-1][1].plan.buckets if flights else ()
         start = len(flights)
         while start and flights[start - 1][1].plan.buckets == last:
@@ -103,13 +112,13 @@ def step_times(rank: int, number: int, record: FlightRecord, spans: Sequence[Spa
     )
     done_s = max((ended for _, ended in record.waits), default=record.ended_s)
     waits = tuple(wait for wait in record.waits if wait[1] > wait[0]) if record.spread else None
-    ends = segment_ends(spans, record.began_s, record.ended_s)
+    ends = segment_ends(spans, record.began_s, record.ended_s) if record.marks is None else ()  # spans are the host's
     return StepTimes(rank, record.began_s, record.ended_s, max(done_s, record.ended_s), rows, number, waits, ends)
 
 
 def _row(record: FlightRecord, k: int, times: TimesOfWork, wait: Interval) -> BucketTimes:
     bucket = record.plan.buckets[k]
-    released_s = getattr(times, "released_s", math.nan)  # of a bucket released by a signal from inside an artefact
+    released_s = times.released_s  # of a bucket released by a signal from inside an artefact, or by a GPU's event
     return BucketTimes(
         bucket=k,
         segment=bucket.segment,

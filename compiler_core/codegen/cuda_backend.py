@@ -63,8 +63,8 @@ class CudaBackend:
         self.capability = device_capability() if capability is None else capability
 
     def lay_out(self, graph: Graph) -> Graph:
-        """Attention as products and a softmax, and the backward of pooling as loops: their routines are C++."""
-        attention = AttentionComposed().apply(graph)
+        """Attention that kernels do not take as products and a softmax, and the backward of pooling as loops."""
+        attention = AttentionComposed(kernels=True).apply(graph)
         made = PoolingComposed().apply(attention)
         return made if made is attention else run_passes(made, SIMPLIFY_JOINT)
 
@@ -135,14 +135,17 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.codegen.cuda.cubins import Wanted, compile_cubins
     from compiler_core.codegen.cuda.launcher import print_launcher
     from compiler_core.codegen.cuda.plan import aligned_parameters, make_plan
+    from compiler_core.codegen.triton.handwritten import with_routines
     from compiler_core.codegen.triton.module import print_module
+    from compiler_core.loop_ir.ir import RoutineCall
     from compiler_core.lowering.lower import lower_and_schedule
     from compiler_core.runtime.build import build_library
 
     programs = with_symbols(lower_and_schedule(graphs, name))
     kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
+    calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
     with timed(name, "emit"):
-        module = print_module(list(kernels))
+        module = with_routines(print_module(list(kernels)), calls)
     record(name, "emit", lambda: module.source, part="triton", artefact="code")
     aligned = aligned_parameters(programs, module)
     launches = [launch for made in module.launches.values() for launch in made]

@@ -34,7 +34,7 @@ class Blocks(NamedTuple):
 # function -> (bytes of an element, padded width) -> blocks
 BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
     "attention_forward": {
-        (2, 64): Blocks(128, 64, 4, 3),
+        (2, 64): Blocks(64, 64, 4, 3),
         (2, 128): Blocks(128, 64, 8, 3),
         (2, 256): Blocks(64, 32, 4, 2),
         (4, 64): Blocks(64, 32, 4, 2),
@@ -42,7 +42,7 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
         (4, 256): Blocks(16, 16, 4, 1),
     },
     "attention_queries": {
-        (2, 64): Blocks(128, 64, 8, 3),
+        (2, 64): Blocks(64, 64, 4, 3),
         (2, 128): Blocks(64, 64, 4, 2),
         (2, 256): Blocks(64, 32, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),
@@ -50,8 +50,8 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
         (4, 256): Blocks(16, 16, 4, 1),
     },
     "attention_keys": {
-        (2, 64): Blocks(64, 128, 8, 3),
-        (2, 128): Blocks(32, 64, 4, 2),
+        (2, 64): Blocks(32, 64, 4, 3),
+        (2, 128): Blocks(64, 128, 8, 2),
         (2, 256): Blocks(32, 64, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),
         (4, 128): Blocks(32, 32, 4, 1),

@@ -51,6 +51,15 @@ class Strided:
         return sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + 1 if self.numel else 0
 
 
+def contiguous(meta: TensorMeta) -> Strided:
+    """Row-major, without gaps."""
+    strides, step = [], 1
+    for n in reversed(meta.shape):
+        strides.append(step)
+        step *= n
+    return Strided(meta.dtype, meta.shape, tuple(reversed(strides)))
+
+
 def is_contiguous(layout: Strided) -> bool:
     """Whether the elements lie in row-major order without gaps."""
     step = 1

@@ -80,15 +80,12 @@ def _request(one: Wanted, capability: int, folder: Path) -> dict[str, Any]:
         "function": launch.function,
         "signature": launch.signature,
         "aligned": one.aligned,
-        "warps": warps_of(launch),
+        "warps": launch.warps,
+        "stages": launch.stages,
+        "contracts": launch.contracts,
         "capability": capability,
         "cubin": str(folder / f"{launch.function}.cubin"),
     }
-
-
-def warps_of(launch: Launch) -> int:
-    """Warps of a block."""
-    return int(getattr(launch, "warps", 4))
 
 
 def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:

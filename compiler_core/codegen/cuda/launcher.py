@@ -23,7 +23,7 @@ from compiler_core.codegen.cpp.helpers import TYPES
 from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.routine import slot_text
 from compiler_core.codegen.cuda.cubins import Cubin
-from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, scratch_of
+from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, launched_name, scratch_of
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.events import FAILED
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, View, Wait, slots_of
@@ -113,8 +113,8 @@ class LauncherPrinter:
 
     def _step(self, number: int, step: Step) -> Iterator[str]:
         match step:
-            case KernelCall():
-                for launch in self.launches[step.kernel.name]:
+            case KernelCall() | RoutineCall() if name := launched_name(step):
+                for launch in self.launches[name]:
                     yield from self._launch(number, step, launch)
             case RoutineCall():
                 yield from self._routine(number, step)
@@ -127,7 +127,7 @@ class LauncherPrinter:
 
     # -- kernels
 
-    def _launch(self, number: int, step: KernelCall, launch: Launch) -> Iterator[str]:
+    def _launch(self, number: int, step: Step, launch: Launch) -> Iterator[str]:
         if not launch.programs:
             return
         cubin = self.cubins[launch.function]
@@ -136,8 +136,8 @@ class LauncherPrinter:
         yield f"  if (const int32_t status = dc_launch(gpu, {number}, {self._symbol('cuLaunchKernel')}, {function},"
         yield f"          {', '.join([sizes, *self._arguments(step, launch, cubin)])})) return status;"
 
-    def _arguments(self, step: KernelCall, launch: Launch, cubin: Cubin) -> Iterator[str]:
-        yield from map(slot_text, step.slots)
+    def _arguments(self, step: Step, launch: Launch, cubin: Cubin) -> Iterator[str]:
+        yield from map(slot_text, slots_of(step))
         offsets, _ = scratch_of(launch)
         yield from (f"arena + {self.plan.scratch + offset}" for offset in offsets)
         if launch.has_status:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler_core.codegen.triton.handwritten import call_name, has_kernels
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.graph.print import print_attrs
-from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall
+from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Step, slots_of
 from compiler_core.ops.routine import CudaCall
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES
@@ -56,7 +57,7 @@ def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
     for nbytes in (status_nbytes, host_nbytes, scratch_nbytes, WORKSPACE_NBYTES if uses_cublas else 0):
         places.append(at if nbytes else -1)
         at = _round_up(at + nbytes)
-    backs = tuple(_callback(step) for step in routines if cuda_call_of(step) is None)
+    backs = tuple(_callback(step) for step in routines if not launched_name(step) and cuda_call_of(step) is None)
     functions = tuple(dict.fromkeys(launch.function for launch in launches))
     status, host, scratch, workspace = places
     return Plan(status, host, staged, scratch, workspace, at, symbols, backs, functions)
@@ -64,12 +65,19 @@ def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
 
 def launches_of(program: Program, module: Module) -> list[Launch]:
     """The launches of `program`, in order."""
-    kernels = [step.kernel for step in program.steps if isinstance(step, KernelCall)]
-    return [launch for kernel in kernels for launch in module.launches[kernel.name]]
+    names = [name for step in program.steps if (name := launched_name(step))]
+    return [launch for name in names for launch in module.launches[name]]
+
+
+def launched_name(step: Step) -> str:
+    """Under what name `Module.launches` has the launches of this step; "" if it launches nothing."""
+    if isinstance(step, KernelCall):
+        return step.kernel.name
+    return call_name(step) if isinstance(step, RoutineCall) and has_kernels(step) else ""
 
 
 def cuda_call_of(step: RoutineCall) -> CudaCall | None:
-    """The library call of a routine; None: its definition is called back."""
+    """The library call of a routine that has no kernels; None: its definition is called back."""
     call = step.routine.cuda
     layouts = tuple(view.layout for view in step.operands)
     return call if call is not None and call.takes(layouts, step.result.layout, dict(step.attrs)) else None
@@ -83,17 +91,18 @@ def symbols_of(program: Program, launches: Sequence[Launch]) -> tuple[str, ...]:
     if launches:
         names.append("cuLaunchKernel")
     for step in program.steps:
-        if isinstance(step, RoutineCall) and (call := cuda_call_of(step)):
+        if isinstance(step, RoutineCall) and not launched_name(step) and (call := cuda_call_of(step)):
             names += call.symbols(tuple(view.layout for view in step.operands), step.result.layout, dict(step.attrs))
     return tuple(dict.fromkeys(names))
 
 
 def scratch_of(launch: Launch) -> tuple[tuple[int, ...], int]:
-    """The offsets of a launch's scratch arrays in its scratch memory, and how many bytes these take."""
+    """The offsets of a launch's common and own scratch arrays in scratch memory, and how many bytes these take."""
     offsets, at = [], 0
-    for array in launch.scratch:
+    sizes = [(array, 1) for array in launch.common] + [(array, launch.programs) for array in launch.scratch]
+    for array, times in sizes:
         offsets.append(at)
-        at = _round_up(at + array.numel * launch.programs * array.dtype.itemsize)
+        at = _round_up(at + array.numel * times * array.dtype.itemsize)
     return tuple(offsets), at
 
 
@@ -106,9 +115,9 @@ def aligned_parameters(programs: Iterable[Program], module: Module) -> dict[str,
     for program in programs:
         sizes = {buffer.name: (buffer.offset, buffer.dtype.itemsize) for buffer in program.buffers}
         for step in program.steps:
-            if isinstance(step, KernelCall):
-                found = unaligned.setdefault(step.kernel.name, set())
-                for place, slot in enumerate(step.slots):
+            if name := launched_name(step):
+                found = unaligned.setdefault(name, set())
+                for place, slot in enumerate(slots_of(step)):
                     offset, itemsize = sizes[slot.buffer]
                     if (offset + int(slot.offset) * itemsize) % 16:
                         found.add(place)

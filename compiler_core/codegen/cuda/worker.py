@@ -1,9 +1,10 @@
 """Compiles Triton functions to cubins, one a request: a process that `cubins.py` starts, several side by side.
 
 In: the path of a module of Triton functions as the one argument; then, line by line on standard input, requests as
-JSON: {"function", "signature", "aligned", "warps", "capability", "cubin": path of the result}. Out: for each a line of
-JSON on standard output: {"name", "shared", "threads", "extra", "scratch"}, or {"error"}. `compile_one` is called in
-the compiler's own process too. Imports nothing of ours, so that it starts quickly; needs no GPU.
+JSON: {"function", "signature", "aligned", "warps", "stages", "contracts", "capability", "cubin": path of the result}.
+Out: for each a line of JSON on standard output: {"name", "shared", "threads", "extra", "scratch"}, or {"error"}.
+`compile_one` is called in the compiler's own process too. Imports nothing of ours, so that it starts quickly; needs no
+GPU.
 
     extra     arguments that Triton adds behind ours: addresses of memory that it wants of its caller (seen: global
               scratch and profile scratch, in 3.5 to 3.9), counted in the PTX, not guessed from a version
@@ -38,8 +39,12 @@ def compile_one(functions: dict[str, Any], request: dict[str, Any]) -> dict[str,
     signature = request["signature"]
     aligned = {(place,): [["tt.divisibility", 16]] for place in request["aligned"]}
     source = ASTSource(functions[request["function"]], signature=signature, constexprs={}, attrs=aligned)
-    # a product and a sum are rounded one after the other, as eager does: see runtime/toolchain.py
-    options = {"num_warps": request["warps"], "enable_fp_fusion": False}
+    # where not `contracts`, a product and a sum are rounded one after the other, as eager does: runtime/toolchain.py
+    options = {
+        "num_warps": request["warps"],
+        "num_stages": request["stages"],
+        "enable_fp_fusion": request["contracts"],
+    }
     made = triton.compile(source, target=GPUTarget("cuda", request["capability"], 32), options=options)
     Path(request["cubin"]).write_bytes(made.asm["cubin"])
     metadata = made.metadata

@@ -1,24 +1,26 @@
 """Routines whose Triton functions are written by hand: their module, and the launches of one call.
 
-In: routine calls (their `Kernels` form, ops/routine.py, operand layouts, attributes). Out: `Module`s like those of
-generated kernels: the text of the file in kernels/, and for each launch a function without constants that calls the
+In: routine calls (their `Kernels` form, ops/routine.py, operand layouts, attributes). Out: a `Module` like that of
+generated kernels: the text of the files in kernels/, and for each launch a function without constants that calls the
 one written by hand with them, so that launches differ in nothing from generated ones. Arguments of every launch of a
-call: its operands o0, o1 ..., `out`, its scratch arrays s0 ...
+call: its operands o0, o1 ..., `out`, its scratch arrays s0 ... A call goes by `call_name`; equal calls are one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.statements import Scratch
 from compiler_core.codegen.triton.types import pointer_type
 from compiler_core.dtype import DType
 from compiler_core.errors import LoweringError
+from compiler_core.loop_ir.ir import RoutineCall
 from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Routine, Strided
 
 _FOLDER = Path(__file__).parent / "kernels"
@@ -32,17 +34,47 @@ def kernel_source(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Handwritten:
-    """One call. module: its text and launches, under the routine's name. plan: what it was made from."""
+    """One call. source: the file of its functions. functions: name -> text of those that it launches."""
 
-    module: Module
+    source: str
+    functions: Mapping[str, str]
     launches: tuple[Launch, ...]
-    scratch: tuple[tuple[DType, int], ...]
+
+
+def has_kernels(step: RoutineCall) -> bool:
+    """Whether the routine's kernels take this call."""
+    kernels = step.routine.kernels
+    return kernels is not None and not kernels.refuses(_layouts(step), dict(step.attrs))
+
+
+def call_name(step: RoutineCall) -> str:
+    """What `Module.launches` calls this call."""
+    return f"{step.routine.name}_{_digest(_layouts(step), step.result.layout, step.attrs)}"
+
+
+def with_routines(module: Module, steps: Iterable[RoutineCall]) -> Module:
+    """`module`, with the calls among `steps` that kernels take, by `call_name`."""
+    calls = {call_name(step): step for step in steps if has_kernels(step)}
+    made = {name: print_call(s.routine, _layouts(s), s.result.layout.dtype, dict(s.attrs)) for name, s in calls.items()}
+    return join(module, made)
+
+
+def join(module: Module, calls: Mapping[str, Handwritten]) -> Module:
+    """`module` with these calls, under these names."""
+    sources = dict.fromkeys(kernel_source(call.source) for call in calls.values())
+    functions = {name: text for call in calls.values() for name, text in call.functions.items()}
+    launches = module.launches | {name: call.launches for name, call in calls.items()}
+    return Module("\n\n".join([module.source, *sources, *functions.values()]), launches, module.messages)
+
+
+def _layouts(step: RoutineCall) -> tuple[Strided, ...]:
+    return tuple(view.layout for view in step.operands)
 
 
 def print_call(
     routine: Routine, operands: tuple[Strided, ...], result: DType, attrs: Attrs, plan: KernelPlan | None = None
 ) -> Handwritten:
-    """The module of one call. plan: the launches, unless the routine's own choice.
+    """The launches of one call. plan: these, instead of the routine's own choice.
 
     Raises LoweringError, with the reason, for a call that the kernels do not take.
     """
@@ -54,16 +86,19 @@ def print_call(
     signature = {f"o{k}": pointer_type(x.dtype) for k, x in enumerate(operands)}
     signature |= {"out": pointer_type(result)}
     signature |= {f"s{k}": pointer_type(dtype) for k, (dtype, _) in enumerate(plan.scratch)}
-    texts = {_name(launch, signature): _function(launch, signature) for launch in plan.launches}
-    launches = tuple(_launch(name, made, signature) for name, made in zip(texts, plan.launches, strict=True))
-    source = "\n\n".join([kernel_source(kernels.source), *texts.values()])
-    return Handwritten(Module(source, {routine.name: launches}, ()), launches, plan.scratch)
+    functions = {_name(launch, signature): _function(launch, signature) for launch in plan.launches}
+    common = tuple(Scratch(f"s{k}", dtype, numel) for k, (dtype, numel) in enumerate(plan.scratch))
+    launches = tuple(_launch(_name(made, signature), made, signature, common) for made in plan.launches)
+    return Handwritten(kernels.source, functions, launches)
 
 
 def _name(launch: KernelLaunch, signature: Mapping[str, str]) -> str:
     """Equal launches have equal names."""
-    digest = sha256(repr((launch, sorted(signature.items()))).encode()).hexdigest()
-    return f"{launch.function}_{digest[:12]}"
+    return f"{launch.function}_{_digest(launch, sorted(signature.items()))}"
+
+
+def _digest(*facts: object) -> str:
+    return sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 def _function(launch: KernelLaunch, signature: Mapping[str, str]) -> str:
@@ -82,5 +117,8 @@ def _constant(value: int | float | str) -> str:
     return repr(value)
 
 
-def _launch(name: str, launch: KernelLaunch, signature: dict[str, str]) -> Launch:
-    return Launch(name, launch.programs, (), False, dict(signature), launch.warps, launch.stages, contracts=True)
+def _launch(name: str, launch: KernelLaunch, signature: Mapping[str, str], common: tuple[Scratch, ...]) -> Launch:
+    signature = dict(signature)
+    return Launch(
+        name, launch.programs, (), False, signature, launch.warps, launch.stages, contracts=True, common=common
+    )

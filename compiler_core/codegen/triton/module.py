@@ -21,7 +21,10 @@ _HEADER = '"""Generated from loop IR."""\n\nimport triton\nimport triton.languag
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One function of the module. Arguments: the kernel's params, then `scratch`, then an i32 status if `has_status`.
+    """One function of the module.
+
+    Arguments: the kernel's params, then `common` (arrays that all launches of a kernel share), then `scratch`, then an
+    i32 status if `has_status`.
 
     programs: size of the grid. signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in
     flight. contracts: whether a product and a sum may be rounded together (of kernels written by hand; generated ones
@@ -36,6 +39,7 @@ class Launch:
     warps: int = 4
     stages: int = 3
     contracts: bool = False
+    common: tuple[Scratch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

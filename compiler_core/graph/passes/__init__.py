@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.attention import RecogniseAttention
+from compiler_core.graph.passes.attention_narrow import NarrowAttention
 from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.cse import Cse
@@ -22,7 +23,16 @@ from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.rewrite import Pass
 from compiler_core.graph.verify import verify
 
-SIMPLIFY: tuple[Pass, ...] = (Dce(), Fold(), Canonicalise(), Cse(), RecogniseAttention(), Dce(), Rename())
+SIMPLIFY: tuple[Pass, ...] = (
+    Dce(),
+    Fold(),
+    Canonicalise(),
+    Cse(),
+    RecogniseAttention(),
+    NarrowAttention(),
+    Dce(),
+    Rename(),
+)
 SIMPLIFY_JOINT: tuple[Pass, ...] = (
     Dce(),
     *(Fold(after_autograd=True), Canonicalise(after_autograd=True), Cse()),
@@ -53,6 +63,7 @@ __all__ = [
     "Dce",
     "Expand",
     "Fold",
+    "NarrowAttention",
     "Pass",
     "PoolingComposed",
     "RecogniseAttention",

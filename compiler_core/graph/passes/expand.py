@@ -8,16 +8,18 @@ The rule runs on the call's operands under a trace that appends to the graph bei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compiler_core import log
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
+from compiler_core.meta import TensorMeta
 from compiler_core.ops.attention import COMPOSED
 from compiler_core.ops.convolution_last import LAST
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
-from compiler_core.ops.routine import Routine
+from compiler_core.ops.routine import Routine, contiguous
 from compiler_core.ops.rules import Expansion
 from compiler_core.ops.windows_maximum import WINDOW_MAX_PUT
 from compiler_core.ops.windows_maximum import composed as window_max_put
@@ -35,12 +37,34 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class AttentionComposed:
-    """See the head of this file."""
+    """See the head of this file. kernels: whether those calls stay that the routine's kernels for a GPU take."""
+
+    kernels: bool = False
 
     def apply(self, graph: Graph) -> Graph:
-        if not any(call.op in COMPOSED for call in graph.calls):
+        if not any(self._is_composed(call) for call in graph.calls):
             return graph
-        return replace(Rewriter(graph, _composed).run(), signals=graph.signals, waits=graph.waits)
+
+        def rule(rewriter: Rewriter, call: Call) -> Node | None:
+            return _composed(rewriter, call) if self._is_composed(call) else None
+
+        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits)
+
+    def _is_composed(self, call: Call) -> bool:
+        if call.op not in COMPOSED:
+            return False
+        return not (self.kernels and kernels_take(call.op, [arg.meta for arg in call.args], call.attrs))
+
+
+def kernels_take(op: Op, metas: Sequence[TensorMeta], attrs: Attrs) -> bool:
+    """Whether the kernels of this op's routine take such operands, as contiguous arrays; why not is logged."""
+    kernels = op.lower.kernels if isinstance(op.lower, Routine) else None
+    if kernels is None:
+        return False
+    why = kernels.refuses(tuple(map(contiguous, metas)), attrs)
+    if why:
+        log.emit("fusion", f"{op.name} is composed of other ops: {why}")
+    return not why
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +111,7 @@ def _expanded(rewriter: Rewriter, call: Call) -> Node | None:
     return _written(rewriter, call, rule.expand, call.attrs) if isinstance(rule, Expansion) else None
 
 
-def _composed(rewriter: Rewriter, call: Call) -> Node | None:
-    if call.op not in COMPOSED:
-        return None
+def _composed(rewriter: Rewriter, call: Call) -> Node:
     attrs = {name: value for name, value in call.attrs.items() if name != "learned"}
     return _written(rewriter, call, COMPOSED[call.op], attrs)
 

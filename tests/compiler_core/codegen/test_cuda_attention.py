@@ -1,0 +1,124 @@
+"""Attention in programs for a CUDA device: which launches it becomes, and the numbers of a driver that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile
+import distcompile.nn.functional as F
+from compiler_core.codegen.cuda_backend import CudaBackend
+from compiler_core.config import config
+from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph, GraphBuilder, Node
+from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import functional as C
+from compiler_core.ops.registry import use_trace
+from compiler_core.runtime.cuda import context
+from tests.fake_cuda import FakeCuda
+from tests.fake_cuda.hosted import HostedBackend
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning")]
+
+
+@pytest.fixture(autouse=True)
+def no_cache() -> Iterator[None]:
+    """What the fake compiles must not be found by others."""
+    with config.patch(use_cache=False):
+        yield
+
+
+def graph_of(function: Callable[..., Any], *metas: TensorMeta, device: str = "cuda:0") -> Graph:
+    builder = GraphBuilder("graph")
+    builder.device = device
+    given = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
+    with use_trace(builder):
+        made = function(*given)
+    return run_passes(builder.build([made]), SIMPLIFY)
+
+
+def self_attention(x: Node, *mask: Node) -> Any:
+    """x: T[2, 40, 3 * 32] -> T[2, 40, 32]: queries, keys and values of two heads side by side."""
+    parts = [C.permute(C.reshape(part, (2, 40, 2, 16)), (0, 2, 1, 3)) for part in C.split(x, 32, 2)]
+    out = C.scaled_dot_product_attention(*parts, *mask, is_causal=not mask)
+    return C.reshape(C.permute(out, (0, 2, 1, 3)), (2, 40, 32))
+
+
+def names(graph: Graph) -> list[str]:
+    return [call.op.name for call in graph.calls]
+
+
+def wide(dtype: DType) -> TensorMeta:
+    return TensorMeta((2, 40, 96), dtype)
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float16], ids=str)
+def test_sixteen_bit_floats_are_attended_as_they_are(dtype: DType, fake_cuda: FakeCuda, rng: Any) -> None:
+    graph = graph_of(self_attention, wide(dtype))
+    assert "cast" not in names(graph)
+    assert {call.dtype for call in graph.calls} == {dtype}
+    x = rng.standard_normal((2, 40, 96)).astype(dtype.numpy)
+    (run,) = CudaBackend(90).compile([run_passes(graph, SIMPLIFY_JOINT)], "test")
+    (found,) = run([context.cupy().asarray(x)])
+    (expected,) = interpret(graph_of(self_attention, wide(float64), device="cpu"), [x.astype(np.float64)])
+    kernels = [launch["kernel"] for launch in fake_cuda.named("cuLaunchKernel")]
+    assert [kernel.rpartition("_")[0] for kernel in kernels if "attention" in kernel] == ["attention_forward"]
+    error = context.cupy().asnumpy(found).astype(np.float64) - expected
+    assert np.linalg.norm(error) < 1e-2 * np.linalg.norm(expected)
+
+
+def test_queries_keys_and_values_are_read_where_their_product_lies(fake_cuda: FakeCuda, rng: Any) -> None:
+    graph = run_passes(graph_of(self_attention, wide(bfloat16)), SIMPLIFY_JOINT)
+    (run,) = CudaBackend(90).compile([graph], "test")
+    x = context.cupy().asarray(rng.standard_normal((2, 40, 96)).astype(bfloat16.numpy))
+    run([x])
+    first = fake_cuda.named("cuLaunchKernel")[0]
+    assert first["addresses"][:3] == [x.data.ptr + 2 * at for at in (0, 32, 64)]
+
+
+def test_casts_stay_where_the_kernels_do_not_take_a_call() -> None:
+    def far_apart(q: Node) -> Any:
+        return C.scaled_dot_product_attention(q, q, q)
+
+    graph = graph_of(far_apart, TensorMeta((1, 1, 4, 300), bfloat16))
+    assert [call.dtype for call in graph.calls if call.op.name == "attention"] == [float32]
+    assert "attention" not in names(CudaBackend(90).lay_out(graph))
+
+
+def test_a_graph_of_the_cpu_is_left_as_it_is() -> None:
+    graph = graph_of(self_attention, wide(bfloat16), device="cpu")
+    assert [call.dtype for call in graph.calls if call.op.name == "attention"] == [float32]
+    other = graph_of(self_attention, wide(float64))
+    assert str(replace(other, device="cpu")) == str(graph_of(self_attention, wide(float64), device="cpu"))
+
+
+def test_a_mask_of_truth_values_is_left_one() -> None:
+    graph = graph_of(self_attention, wide(float16), TensorMeta((40, 40), bool_))
+    (call,) = (call for call in graph.calls if call.op.name == "attention")
+    assert [arg.dtype for arg in call.args] == [float16, float16, float16, bool_]
+
+
+def test_a_step_of_training_through_both_kernels_of_the_backward(fake_cuda: FakeCuda, rng: Any) -> None:
+    x = rng.standard_normal((2, 40, 96)).astype(np.float32)
+
+    def attend(x: Any) -> Any:
+        parts = [part.reshape(2, 40, 2, 16).transpose(1, 2) for part in x.split(32, 2)]
+        return (F.scaled_dot_product_attention(*parts, is_causal=True) * 2).sin().sum()
+
+    def gradient(function: Callable[..., Any]) -> Any:
+        leaf = distcompile.tensor(x.copy()).requires_grad_()
+        function(leaf).backward()
+        return leaf.grad.numpy()
+
+    found = gradient(distcompile.compile(attend, backend=HostedBackend(), fullgraph=True))
+    np.testing.assert_allclose(found, gradient(attend), rtol=1e-4, atol=1e-5)
+    kernels = [launch["kernel"] for launch in fake_cuda.named("cuLaunchKernel")]
+    stems = [kernel.rpartition("_")[0] for kernel in kernels if "attention" in kernel]
+    assert stems == ["attention_forward", "attention_queries", "attention_keys"]

@@ -56,7 +56,7 @@ class AttentionComposed:
         return not (self.kernels and kernels_take(call.op, [arg.meta for arg in call.args], call.attrs))
 
 
-def kernels_take(op: Op, metas: Sequence[TensorMeta], attrs: Attrs) -> bool:
+def kernels_take(op: Op, metas: Sequence[TensorMeta], attrs: Mapping[str, Any]) -> bool:
     """Whether the kernels of this op's routine take such operands, as contiguous arrays; why not is logged."""
     kernels = op.lower.kernels if isinstance(op.lower, Routine) else None
     if kernels is None:

@@ -19,7 +19,7 @@ from typing import Any
 BEGUN_S = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from framework import NAME, F, identity, nn, torch
+from framework import NAME, F, identity, nn, torch  # noqa: E402
 
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 50304, 1024, 768, 12, 12
 
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--no-ddp", action="store_true")
     given = parser.parse_args()
-    rank, world = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, world = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")

@@ -100,9 +100,9 @@ MODELS: dict[str, tuple[int, Any]] = {  # name -> (pixels, how it is made)
     "test_resnet": (32, lambda: from_timm("test_resnet")),
     "resnet18": (64, lambda: from_torchvision("resnet18")),
     "resnet50": (64, lambda: from_torchvision("resnet50")),
-    "vit_b_16": (64, lambda: from_torchvision("vit_b_16", image_size=64)),
+    "vit_base": (64, lambda: from_timm("vit_base_patch16_224", img_size=64, depth=4)),  # a third of its blocks
     "mobilenet_v3_large": (64, lambda: from_torchvision("mobilenet_v3_large")),
-    "resnext101_32x8d": (64, lambda: from_timm("resnext101_32x8d")),
+    "resnext50_32x4d": (64, lambda: from_timm("resnext50_32x4d")),
     "efficientnet_b0": (64, lambda: from_timm("efficientnet_b0")),
     "convnext_tiny": (32, lambda: from_timm("convnext_tiny", depths=(1, 1, 2, 1))),  # a third of its blocks
 }

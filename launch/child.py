@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve()
 sys.path[0] = str(_HERE.parent.parent)
-from launch import binding, board, boards, processes, program, ranks, warden  # noqa: E402
+from launch import binding, board, boards, gpus, processes, program, ranks, warden  # noqa: E402
 from launch.board import Board, Phase, Reader, Where  # noqa: E402
 from launch.channel import Channel, FarAddress  # noqa: E402
 from launch.errors import LaunchError  # noqa: E402
@@ -62,6 +62,7 @@ class Rank:
         options = self.options
         identity = ranks.identify(options.mpi, options.size, os.environ)
         os.environ.update(ranks.variables(identity))
+        os.environ.update(gpus.choice(identity.local_rank, os.environ))
         os.environ.update(setting.split("=", 1) for setting in options.set)
         ranks.restore_tmpdir(os.environ)
         processes.restore_file_limit()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch import binding, command, restarts
+from launch import binding, command, gpus, restarts
 from launch.cores import VARIABLE, CoreClaim, registry_folder
 from launch.errors import CoreRegistryError, LaunchError, MpiexecNotFoundError, MPINotFoundError
 from launch.mpi_discovery import MPI, discover
@@ -134,7 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `distcompile-run`. Returns the exit code."""
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
-        for line in settings.ignored:
+        few_gpus = "" if settings.is_remote else gpus.shortage(settings.ranks)
+        for line in (*settings.ignored, *filter(None, [few_gpus])):
             sys.stderr.write(f"{_ME} {line}\n")
         mpi = find_mpi(settings)
         if settings.dry_run:

@@ -11,9 +11,8 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from launch import allocation, binding
+from launch import allocation, binding, gpus
 from launch.errors import UsageError
 from launch.relay import Files
 
@@ -265,10 +264,10 @@ def _per_node(text: str) -> int:
         return int(text)
     if text not in ("auto", "cpu", "gpu"):
         raise UsageError(f"--nproc-per-node {text}", expected="a number, cpu, gpu or auto")
-    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    if text == "gpu" and not gpus:
+    found = gpus.count()
+    if text == "gpu" and not found:
         raise UsageError("--nproc-per-node gpu, but there is no GPU", remedy="--nproc-per-node cpu, or a number")
-    return gpus if text != "cpu" and gpus else len(binding.cores_of(binding.allowed_cpus()))
+    return found if text != "cpu" and found else len(binding.cores_of(binding.allowed_cpus()))
 
 
 def _master(options: argparse.Namespace) -> tuple[str, int]:

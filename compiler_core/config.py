@@ -158,6 +158,13 @@ class Config:
         "0: DistributedDataParallel records no times, and overlap reports are empty",
         affects_codegen=False,
     )
+    cuda_device = Knob(
+        "DISTCOMPILE_CUDA_DEVICE",
+        int,
+        -1,
+        "number of the CUDA device that is current at first; distcompile-run gives each rank its local rank's",
+        affects_codegen=False,
+    )
     trace_numpy = Knob(
         "DISTCOMPILE_TRACE_NUMPY",
         _flag,

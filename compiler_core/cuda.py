@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from compiler_core.config import config
 from compiler_core.errors import CudaMemoryError, DeviceError
 
 Array = Any  # NumPy's or CuPy's
@@ -60,6 +61,8 @@ def _take(module: Any) -> None:
     array_types[:] = [module.ndarray]
     _found.memory = _Memory(module)
     module.cuda.set_allocator(_found.memory.allocate)
+    if count and config.cuda_device >= 0:
+        module.cuda.runtime.setDevice(config.cuda_device % count)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collectives.communicator import Communicator
 
 LOOK_EVERY_S = 0.1  # at what is in flight
+OWN_S = 300e-6  # so long a collective is left to who launched it: mostly it waits at once, and two would only collide
 SLICE_S = 0.05  # of a wait that our thread, or a waiting one, comes back from to look around
 
 
@@ -51,7 +52,7 @@ class NcclEngine:
         self.changed = threading.Condition()
         self.moves: moves.Moves | None = None
         self.broken: CollectiveError | None = None
-        self.is_closing = False
+        self.is_closing = self.is_idle = False  # idle: our thread sleeps until it is told of something
         self.opening = Opening(host, library, cuda)
         self.thread = threading.Thread(target=self._serve, name=f"nccl rank {self.rank}", daemon=True)
         self.thread.start()
@@ -98,8 +99,9 @@ class NcclEngine:
     def nudge(self) -> None:
         """Something was launched or released: enqueue what may be, and have our thread look after the rest."""
         self.advance()
-        with self.changed:
-            self.changed.notify_all()
+        if self.pending or self.is_idle:
+            with self.changed:
+                self.changed.notify_all()
 
     def advance(self) -> None:
         """Enqueue what has its permit. Never waits for other ranks."""
@@ -193,9 +195,14 @@ class NcclEngine:
             if self.is_closing:
                 return
             if not self.pending or self.pending[0].is_held:
-                self.changed.wait(LOOK_EVERY_S if self.pending or self.flying else None)
+                self.is_idle = not (self.pending or self.flying)
+                self.changed.wait(None if self.is_idle else LOOK_EVERY_S)
+                self.is_idle = False
                 return
             first = self.pending[0]
+            if time.perf_counter() - first.launched_s < OWN_S:
+                self.changed.wait(OWN_S)
+                return
         with contextlib.suppress(CollectiveError):  # if it is an error, `advance` finds it
             first.permit.wait(SLICE_S)
         self.advance()

@@ -162,7 +162,7 @@ class HookWork:
                 expected=f"a tensor of {self.flat.size} elements",
                 got=got,
             )
-        array: Array = tensor._array("a communication hook").reshape(-1)
+        array: Array = tensor._own_array("a communication hook").reshape(-1)
         return array
 
 

@@ -118,7 +118,7 @@ def value_of(tensor: Tensor) -> Array:
     """The tensor's value, C-contiguous, to be read only."""
     if not isinstance(tensor, Tensor):
         raise TensorListError("a collective takes Tensors", got=type(tensor).__name__)
-    array = tensor._array("a collective")
+    array = tensor._own_array("a collective")
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 

@@ -57,7 +57,7 @@ class Fabric:
         self.changed = threading.Condition(self.lock)
         self.streams: dict[int, Stream] = {}
         self.comms: dict[bytes, dict[int, list[Op]]] = {}
-        self.aborted: set[int] = set()
+        self.aborted: set[int | bytes] = set()  # communicators, and the ids of those that a member left
         self.errors: dict[int, str] = {}
         self.ids = 0
 
@@ -104,7 +104,7 @@ class Library:
 
     def abort(self, comm: int) -> None:
         with self.fabric.changed:
-            self.fabric.aborted.add(comm)
+            self.fabric.aborted.update((comm, self.comms[comm][0]))
             self.fabric.changed.notify_all()
 
     def async_error(self, comm: int) -> str:
@@ -169,12 +169,12 @@ class Library:
         fabric, (unique_id, rank) = self.fabric, self.comms[comm]
         members = fabric.comms[unique_id]
 
-        def all_there() -> bool:
-            return comm in fabric.aborted or all(len(ops) > op.number for ops in members.values())
+        def all_there() -> bool:  # where another rank aborted, the host would go on, and this stream hang
+            return unique_id in fabric.aborted or all(len(ops) > op.number for ops in members.values())
 
         if op.results is None:
             assert fabric.changed.wait_for(all_there, HANG_S), f"{op.kind} hangs on rank {rank}"
-            if comm in fabric.aborted:
+            if unique_id in fabric.aborted:
                 return
             everyones = [members[r][op.number] for r in sorted(members)]
             for other in everyones:

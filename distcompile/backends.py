@@ -1,8 +1,10 @@
 """torch.backends' switches, for scripts that set them: `backends.cuda.matmul.allow_tf32 = True`.
 
-In: assignments. Out: nothing: float32 products are float32 here, and there is no GPU library to tune. Questions are
-answered as things are: neither CUDA, cuDNN, MPS nor MKL is here, loops take no OpenMP, and `einsum` takes operands in
-order. oneDNN, torch's "mkldnn", is where its wheel is installed: convolutions then go through it, `enabled` or not.
+In: assignments. Out: `cuda.matmul.allow_tf32`, and `set_float32_matmul_precision`, permit tf32 in compiled graphs of
+CUDA devices. Nothing else changes anything: the CPU's float32 products are float32, and there is no GPU library to
+tune. Questions are answered as things are: neither cuDNN, MPS nor MKL is here, loops take no OpenMP, and `einsum` takes
+operands in order. oneDNN, torch's "mkldnn", is where its wheel is installed: convolutions then go through it, `enabled`
+or not.
 """
 
 from __future__ import annotations
@@ -29,6 +31,19 @@ class Switches:
     def is_built(self) -> bool:
         """Whether there is code for this backend: no."""
         return False
+
+
+class Products(Switches):
+    """Those of float32 products on CUDA devices."""
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether operands may be rounded to tf32 (10 bits of mantissa)."""
+        return get_float32_matmul_precision() != "highest"
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        set_float32_matmul_precision("high" if allowed else "highest")
 
 
 def _no_effect(*args: object, **kwargs: object) -> AbstractContextManager[None]:
@@ -66,9 +81,7 @@ cuda = Switches(
     enable_mem_efficient_sdp=_nothing,
     enable_cudnn_sdp=_nothing,
     enable_math_sdp=_nothing,
-    matmul=Switches(
-        allow_tf32=False, allow_fp16_reduced_precision_reduction=False, allow_bf16_reduced_precision_reduction=False
-    ),
+    matmul=Products(allow_fp16_reduced_precision_reduction=False, allow_bf16_reduced_precision_reduction=False),
 )
 cudnn = Switches(
     flags=_no_effect,
@@ -98,14 +111,24 @@ for _name, _switches in _ALL.items():
     sys.modules[f"{__name__}.{_name}"] = _switches  # type: ignore[assignment]
 
 
+_precision = "highest"
+
+
 def get_float32_matmul_precision() -> str:
-    """Always "highest": float32 products are computed in float32."""
-    return "highest"
+    """What `set_float32_matmul_precision` said last; "highest" at first."""
+    return _precision
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Permission to be less precise than `get_float32_matmul_precision` is never used. Raises ArgumentError."""
+    """How float32 products are computed: "highest" in float32; "high" and "medium" let compiled graphs of CUDA devices
+    round the operands to tf32 (10 bits of mantissa). The CPU always computes in float32. Raises ArgumentError.
+    """
+    global _precision
     if precision not in ("highest", "high", "medium"):
         from distcompile.errors import ArgumentError
 
         raise ArgumentError(f"no such precision: {precision!r}", expected="'highest', 'high' or 'medium'")
+    from compiler_core.runtime.cuda.context import permit_tf32
+
+    _precision = precision
+    permit_tf32(precision != "highest")

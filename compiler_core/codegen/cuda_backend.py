@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler_core import cuda
 from compiler_core.backend import Executable
 from compiler_core.codegen.native_backend import NativeBackend, read_constants, with_symbols, write_constants
 from compiler_core.config import config
@@ -44,13 +45,8 @@ DEFAULT_CAPABILITY = 90  # sm_90, Hopper: what is compiled for where there is no
 
 
 def device_capability() -> int:
-    """Of the current device: 90 for sm_90. Where CuPy or a device is missing: that of Hopper."""
-    try:
-        import cupy
-
-        return int(cupy.cuda.Device().compute_capability)
-    except Exception:  # noqa: BLE001  no CuPy, no driver, no device: each in its own words
-        return DEFAULT_CAPABILITY
+    """Of the current device: 90 for sm_90. Where there is none: that of Hopper."""
+    return DEFAULT_CAPABILITY if cuda.why_not() else int(cuda.module().cuda.Device().compute_capability)
 
 
 class CudaBackend:

@@ -56,9 +56,12 @@ class Defined:
     storage: dict[str, str] = field(default_factory=dict)
 
 
-def define(graph: Graph) -> Defined:
-    """The definitions of everything that `graph`'s outputs need."""
-    definer = Definer()
+def define(graph: Graph, *, half_products: bool = False) -> Defined:
+    """The definitions of everything that `graph`'s outputs need.
+
+    half_products: the library multiplies 16-bit floats, summing in f32; else they are converted for it.
+    """
+    definer = Definer(half_products)
     products_out = {node for node in graph.outputs if _shows_product(node)}
     for node in live_nodes(graph):
         if node in products_out:
@@ -91,9 +94,10 @@ def live_nodes(graph: Graph) -> list[Node]:
 
 
 class Definer:
-    """Holds the definitions while nodes are visited in order."""
+    """Holds the definitions while nodes are visited in order. half_products: see `define`."""
 
-    def __init__(self) -> None:
+    def __init__(self, half_products: bool = False) -> None:
+        self.half_products = half_products
         self.result = Defined()
         self._inline: dict[str, d.Element] = {}
         self._emitter = Emitter()

@@ -3,13 +3,15 @@
 In: a matmul node (*batch, M, K) x (*batch, K, N). Out: a `Gemm` definition (and copies of operands that no leading
 dimension describes). An operand's index, composed through its views, is an offset plus a stride per axis; BLAS needs
 one of the row and column strides to be 1. Batch axes are merged where all three matrices allow it, and fold into M
-when B is the same for all of them. 16-bit floats are cast to f32, multiplied, and rounded once.
+when B is the same for all of them. 16-bit floats are cast to f32, multiplied, and rounded once; where the library takes
+them as they are (`Definer.half_products`), it does that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler_core.dtype import DType
 from compiler_core.graph.ir import Call, Node
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
@@ -27,13 +29,13 @@ def define_matmul(definer: Definer, node: Call) -> None:
     if a.shape[-1] == 0:
         definer.add_element(node, x.Const(0, node.dtype))
         return
-    if node.dtype.compute is node.dtype:
-        definer.add(make_gemm(node, node.name, _operand(definer, a), _operand(definer, b)), node.meta)
+    if node.dtype.compute is node.dtype or definer.half_products:
+        definer.add(make_gemm(node, node.name, _operand(definer, a), _operand(definer, b), node.dtype), node.meta)
         return
     wide = node.meta.with_dtype(node.dtype.compute)
     name = f"{node.name}__f32"
-    operands = (_contiguous(_widen(definer, arg, f"{node.name}__arg{k}"), arg) for k, arg in enumerate(node.args))
-    definer.add(make_gemm(node, name, *operands), wide)
+    first, second = (_contiguous(_widen(definer, arg, f"{node.name}__arg{k}"), arg) for k, arg in enumerate(node.args))
+    definer.add(make_gemm(node, name, first, second, wide.dtype), wide)
     axes = d.make_axes(node.shape)
     product = x.Load(name, d.flat_of(axes), wide.dtype)
     definer.add(d.Element(node.name, node.dtype, axes, cast(product, node.dtype), name), node.meta)
@@ -97,8 +99,8 @@ def blas_operand(
     return d.Operand(source, offset, batch, row, col) if plain or transposed else None
 
 
-def make_gemm(node: Call, name: str, a: d.Operand, b: d.Operand) -> d.Gemm:
-    """The contiguous product of two operands, batch axes merged."""
+def make_gemm(node: Call, name: str, a: d.Operand, b: d.Operand, dtype: DType) -> d.Gemm:
+    """The contiguous product of two operands of `dtype`, batch axes merged."""
     from compiler_core.lowering.define import note_of
 
     *batch, m, n = node.shape
@@ -106,7 +108,7 @@ def make_gemm(node: Call, name: str, a: d.Operand, b: d.Operand) -> d.Gemm:
     out = blas_operand(name, 0, tuple(out_batch), row, col, m, n)
     assert out is not None, f"a contiguous product suits BLAS: {node!r}"
     k = node.args[0].shape[-1]
-    return merge_batch(d.Gemm(name, node.dtype.compute, tuple(batch), m, n, k, a, b, out, note=note_of(node)))
+    return merge_batch(d.Gemm(name, dtype, tuple(batch), m, n, k, a, b, out, note=note_of(node)))
 
 
 def merge_batch(gemm: d.Gemm) -> d.Gemm:

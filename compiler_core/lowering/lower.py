@@ -38,7 +38,7 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "") -> list[ir.Progr
     with timed(name, "expand"):
         graphs = [run_passes(graph, EXPAND) for graph in graphs]
     with timed(name, "define"):
-        defined = [define(graph) for graph in graphs]
+        defined = [define(graph, half_products=graph.device != "cpu") for graph in graphs]
     with timed(name, "inline"):
         inlined = [inline_reordered(definitions) for definitions in defined]
     with timed(name, "place"):

@@ -13,6 +13,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from threading import local
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ import numpy as np
 from compiler_core.dtype import by_name
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.ops.registry import Array
-from compiler_core.ops.routine import ROUTINES, Strided
+from compiler_core.ops.routine import ROUTINES, Routine, Strided
 
 LIBRARY_FAILED = 0x7FFFFFFD  # what a generated entry point returns when a library it called says that it failed
 RAISED = 0x7FFFFFFE  # what a generated entry point returns when a routine that it called back has raised
@@ -49,13 +50,20 @@ class Callback:
 class Callbacks:
     """The C functions of some callbacks, alive as long as this object. addresses: one each, in order.
 
-    array_at(layout, address): the array there; of the host's memory unless told otherwise.
+    array_at(layout, address): the array there; of the host's memory unless told otherwise. definition(routine): what is
+    run; its own NumPy definition unless told otherwise.
     """
 
-    def __init__(self, callbacks: Sequence[Callback], array_at: ArrayAt | None = None) -> None:
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        array_at: ArrayAt | None = None,
+        definition: Callable[[Routine], Callable[..., None]] = attrgetter("define"),
+    ) -> None:
         self._errors = local()
         at = array_at or host_array_at
-        self._functions = [_FUNCTION(partial(self._run, _prepare(callback, at))) for callback in callbacks]
+        calls = [_prepare(callback, at, definition(ROUTINES[callback.routine])) for callback in callbacks]
+        self._functions = [_FUNCTION(partial(self._run, call)) for call in calls]
         self.addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions]
 
     def _run(self, call: Callable[[Sequence[int | None]], None], arrays: Sequence[int | None]) -> int:
@@ -73,9 +81,11 @@ class Callbacks:
         return error
 
 
-def _prepare(callback: Callback, array_at: ArrayAt) -> Callable[[Sequence[int | None]], None]:
+def _prepare(
+    callback: Callback, array_at: ArrayAt, definition: Callable[..., None]
+) -> Callable[[Sequence[int | None]], None]:
     """The function of addresses that runs `callback`."""
-    define = partial(ROUTINES[callback.routine].define, **parse_attrs(callback.attrs))
+    define = partial(definition, **parse_attrs(callback.attrs))
     *makers, last = (partial(array_at, layout) for layout in callback.arrays)
 
     def call(addresses: Sequence[int | None]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config
 from compiler_core.errors import DTypeError
+from compiler_core.runtime.cuda import context
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.errors import ArgumentError, InstallationError
 from distcompile.installation import check_installation
@@ -125,12 +126,19 @@ def test_limits_are_torchs() -> None:
         assert (mine_i.max, mine_i.min, mine_i.bits) == (want.max, want.min, want.bits)
 
 
-def test_switches_for_gpus_are_taken_and_change_nothing() -> None:
-    dc.backends.cuda.matmul.allow_tf32 = True
+def test_switches_for_gpus_are_taken() -> None:
     dc.backends.cudnn.benchmark = True
     assert not dc.backends.mps.is_available()
-    dc.set_float32_matmul_precision("high")
     assert dc.get_float32_matmul_precision() == "highest"
+    assert not context.tf32_is_permitted()
+    try:
+        dc.backends.cuda.matmul.allow_tf32 = True
+        assert dc.get_float32_matmul_precision() == "high"
+        assert context.tf32_is_permitted()
+    finally:
+        dc.set_float32_matmul_precision("highest")
+    assert not dc.backends.cuda.matmul.allow_tf32
+    assert not context.tf32_is_permitted()
     with pytest.raises(ArgumentError, match="fast"):
         dc.set_float32_matmul_precision("fast")
 

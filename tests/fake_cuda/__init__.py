@@ -9,7 +9,7 @@ The functions are given to generated code by address, as the real ones are.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from compiler_core.codegen import cuda_backend
 from compiler_core.codegen.cuda import cubins
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.errors import DeviceError
 from compiler_core.runtime.cuda import context, driver
-from tests.fake_cupy import install
+from tests.fake_cupy import on_fake_device
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16, 4: np.complex64, 5: np.complex128}
 _POINTEE = {"fp32": np.float32, "fp64": np.float64, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -252,13 +253,13 @@ _NOWHERE = ctypes.c_uint64()
 
 
 @pytest.fixture
-def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     """No call leaves this process: the driver, cuBLAS and Triton's compiler are the fake's."""
     fake = FakeCuda()
     monkeypatch.setattr(driver, "function", fake.function)
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
-    module = install(2)
-    monkeypatch.setattr(context, "cupy", lambda: module)
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
-    return fake
+    monkeypatch.setattr(cuda_backend, "device_capability", lambda: 90)
+    with on_fake_device():
+        yield fake

@@ -15,11 +15,11 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.runtime.cuda import driver
 from compiler_core.runtime.cuda.entry import Function
 
@@ -27,19 +27,12 @@ ARGUMENT_ALIGNMENT = 16  # bytes on which kernels expect inputs and outputs to s
 _NO_REDUCED_REDUCTION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: sums of 16-bit floats stay in f32
 
 
-@cache
-def cupy() -> Any:
-    """CuPy. Not imported before something runs on a device."""
-    import cupy as module
-
-    return module
+cupy = cuda.module
 
 
 def on(number: int | None) -> AbstractContextManager[Any]:
     """A block in which that device is the current one; None: in which the current one stays."""
-    if number is None or cupy().cuda.runtime.getDevice() == number:
-        return nullcontext()
-    return cupy().cuda.Device(number)  # type: ignore[no-any-return]
+    return nullcontext() if number is None else cuda.on(number)
 
 
 class _Threads(threading.local):

@@ -22,12 +22,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError, failed_check
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.registry import Array
-from compiler_core.ops.routine import Strided
+from compiler_core.ops.on_device import run_on_device
+from compiler_core.ops.registry import OPS, Array
+from compiler_core.ops.routine import Routine, Strided
 from compiler_core.runtime.callback import RAISED, Callbacks
 from compiler_core.runtime.cuda import context, driver
 from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
@@ -92,7 +94,7 @@ class CudaExecutable:
         self._cubins = cubins
         self._loaded: dict[int, Loaded] = {}
         self._lock = Lock()
-        self._callbacks = Callbacks(entry.callbacks, device_array_at)
+        self._callbacks = Callbacks(entry.callbacks, device_array_at, definition_on_device)
         self._function: Callable[..., int] = getattr(library, entry.symbol)
         self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
         self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
@@ -106,7 +108,10 @@ class CudaExecutable:
             return self._run(inputs, outs, events)
 
     def _run(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, events: Events | None) -> list[Array]:
-        prepared = self.prepare(inputs, outs)
+        try:
+            prepared = self.prepare(inputs, outs)
+        except MemoryError as error:
+            cuda.raise_out_of_memory(error, cuda.current())
         if events is None:
             self.run(prepared, None)
         else:
@@ -300,6 +305,18 @@ def device_array_at(layout: Strided, address: int | None) -> Array:
     memory = xp.cuda.UnownedMemory(address or 0, layout.span * dtype.itemsize, None)
     strides = [s * dtype.itemsize for s in layout.strides]
     return xp.ndarray(layout.shape, dtype, xp.cuda.MemoryPointer(memory, 0), strides)  # type: ignore[no-any-return]
+
+
+def definition_on_device(routine: Routine) -> Callable[..., None]:
+    """What runs in place of a routine that has no call of CUDA's: its op's eager rule on the device."""
+    op = OPS.get(routine.name)
+    if op is None or op.lower is not routine:
+        return routine.define
+
+    def define(out: Array, *operands: Array, **attrs: Any) -> None:
+        out[...] = run_on_device(op, operands, attrs)
+
+    return define
 
 
 def _address(array: Any) -> int:

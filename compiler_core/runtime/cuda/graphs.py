@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from compiler_core import log
+from compiler_core import cuda, log
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cuda import context, driver
@@ -65,7 +65,10 @@ class Replaying:
             self._say(self._reason or "its events are heard between its kernels")
             return self.run(inputs, outs, events)
         with context.on(self.run.number):
-            prepared = self.run.prepare(inputs, outs)
+            try:
+                prepared = self.run.prepare(inputs, outs)
+            except MemoryError as error:
+                cuda.raise_out_of_memory(error, cuda.current())
             self._enqueue(prepared)
             for source, target in prepared.copies:
                 target[...] = source

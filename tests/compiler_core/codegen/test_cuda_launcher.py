@@ -46,6 +46,7 @@ def no_cache() -> Iterator[None]:
 
 def graph_of(function: Callable[..., Any], *metas: TensorMeta) -> Graph:
     builder = GraphBuilder("graph")
+    builder.device = "cuda:0"
     given = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
     with use_trace(builder):
         made = function(*given)
@@ -232,6 +233,8 @@ def test_products_of_every_form_are_cublas(fake_cuda: FakeCuda, dtype: DType, rn
         np.testing.assert_allclose(on_host(out).astype(np.float64), expected, rtol=tolerance, atol=tolerance * 4)
     calls = fake_cuda.named("cublasGemmEx") + fake_cuda.named("cublasGemmStridedBatchedEx")
     assert {call["compute"] for call in calls} == ({70} if dtype is float64 else {68})
+    assert {call["type"] for call in calls} == {{float32: 0, float64: 1, float16: 2, bfloat16: 14}[dtype]}
+    assert not fake_cuda.named("cuLaunchKernel")  # no copies, no conversions
     assert {call["batch"] for call in fake_cuda.named("cublasGemmStridedBatchedEx")} == {3, 6}
 
 

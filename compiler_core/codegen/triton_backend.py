@@ -26,6 +26,7 @@ from compiler_core.loop_ir.interpret import run_program
 from compiler_core.loop_ir.ir import Kernel, Program
 from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.ops.registry import Array
+from compiler_core.schedule.target import GPU
 from compiler_core.steps import record, timed
 
 
@@ -45,7 +46,7 @@ class TritonBackend:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
         import_triton()
         log.warn_once("triton interpreter", "backend 'triton' runs in Triton's interpreter here: right, but very slow")
-        programs = lower_and_schedule(graphs, name)
+        programs = lower_and_schedule(graphs, name, GPU)
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
         with timed(name, "emit"):
             module = print_module(list(kernels))

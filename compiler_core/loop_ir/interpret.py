@@ -66,7 +66,8 @@ class _Frame:
     arrays: dict[str, Array]
     scalars: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    lanes: int | None = None  # the extent of the running vector loop
+    extents: dict[str, int] = field(default_factory=dict)  # of the running loops, vector loops excepted
+    lanes: int | None = None  # how many lanes the running vector loop has
     backwards: bool = False  # run parallel loops from their last iteration to their first
 
 
@@ -163,8 +164,8 @@ def _run_body(body: Sequence[ir.Stmt], frame: _Frame) -> None:
 
 def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
     match stmt:
-        case ir.Loop(axis, extent, kind, body):
-            _run_loop(axis, extent, kind, body, frame)
+        case ir.Loop():
+            _run_loop(stmt, frame)
         case ir.Let(name, value):
             frame.scalars[name] = _evaluate(value, frame, None)
         case ir.Local(name, dtype, numel):
@@ -183,17 +184,27 @@ def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
                 raise failed_check(message)
 
 
-def _run_loop(axis: str, extent: int, kind: str, body: Sequence[ir.Stmt], frame: _Frame) -> None:
-    if kind == "vector":
-        frame.scalars[axis], frame.lanes = np.arange(extent), extent
-        if extent:
-            _run_body(body, frame)
+def _run_loop(loop: ir.Loop, frame: _Frame) -> None:
+    places = _places(loop, frame)
+    if loop.kind == "vector":
+        frame.scalars[loop.axis], frame.lanes = np.arange(places.start, places.stop), len(places)
+        if places:
+            _run_body(loop.body, frame)
         frame.lanes = None
         return
-    places = reversed(range(extent)) if frame.backwards and kind == "parallel" else range(extent)
-    for i in places:
-        frame.scalars[axis] = i
-        _run_body(body, frame)
+    frame.extents[loop.axis] = loop.extent
+    for i in reversed(places) if frame.backwards and loop.kind in ("parallel", "block") else places:
+        frame.scalars[loop.axis] = i
+        _run_body(loop.body, frame)
+
+
+def _places(loop: ir.Loop, frame: _Frame) -> range:
+    """The iterations that run here: all, or the part of an iteration of the loop that shares them out."""
+    if not loop.part_of:
+        return range(loop.extent)
+    n = -(-loop.extent // frame.extents[loop.part_of])
+    begin = frame.scalars[loop.part_of] * n
+    return range(min(begin, loop.extent), min(begin + n, loop.extent))
 
 
 def _index(index: x.Index, frame: _Frame) -> Any:

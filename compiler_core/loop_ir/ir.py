@@ -7,7 +7,7 @@
              | signal K (BUFFER*)                          tell the caller that these outputs are complete
              | wait K (BUFFER*)                            go on when the caller says that these inputs may be read
     Kernel  := kernel NAME ( Param* ) { Stmt* }             Param := NAME: dtype[numel] in | out | inout
-    Stmt    := for AXIS in EXTENT kind { Stmt* }            kind: serial | parallel | vector
+    Stmt    := for AXIS in EXTENT kind [of AXIS] { Stmt* }  kind: serial | parallel | block | vector
              | local NAME: dtype[numel]                     scratch array of the enclosing block, uninitialised
              | NAME = Expr                                  Let: immutable scalar of the enclosing block
              | BUFFER[Index] = | += | *= | max= | min= Expr Store: to an out/inout Param or a local
@@ -38,6 +38,12 @@ In: nothing. Out: the classes. Invariants (`verify.py` checks them):
 - A `vector` loop holds only Let, Store and Accumulate (argmax_nan excepted), and its iterations are independent except
   for Accumulates into scalars declared outside of it, whose order of summation is free (argmax and argmin give the
   first of equal places all the same). No two iterations store to one address.
+- A `block` loop (GPU schedules only) is a vector loop over rows: a program of the grid runs several side by side. Its
+  iterations are independent, except that they may Accumulate into scalars declared outside of it, and combine
+  (`+=`, `max=` ...) into a local declared outside of it, in free order. Vector and serial loops stand inside it, block
+  loops do not. GPU schedules may also Check in a vector loop: where it fails, nothing after it has an effect.
+- `of AXIS`: a `parallel` loop around this one shares its iterations out: its iteration k of m runs those from
+  k*n to (k+1)*n, n = ceil(EXTENT/m), and none of the others.
 - An accumulator is read as `Var` after the loop that fills it, never inside. An argmax one reads as the index (i64).
 - Two Params may name the same memory only if neither is written, or if one is stored once, by `=`, and each load of the
   other is at that store's index and stands before it (aliasing.py).
@@ -60,7 +66,7 @@ from compiler_core.meta import Size
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import Routine, Strided
 
-LoopKind = Literal["serial", "parallel", "vector"]
+LoopKind = Literal["serial", "parallel", "block", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
 ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan"]
 Access = Literal["in", "out", "inout"]
@@ -69,12 +75,16 @@ BufferKind = Literal["input", "output", "temp", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """for axis in range(extent): body."""
+    """for axis in range(extent): body.
+
+    part_of: the parallel axis of which each iteration runs a part of this loop, or "".
+    """
 
     axis: str
     extent: Size
     kind: LoopKind
     body: tuple[Stmt, ...]
+    part_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

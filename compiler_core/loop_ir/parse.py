@@ -28,7 +28,7 @@ from compiler_core.ops.routine import ROUTINES, Strided
 
 _KERNEL = re.compile(r"kernel (\S+)\((.*)\)$")
 _DECLARATION = re.compile(r"(\S+): (\w+)\[(\d+)\]")
-_LOOP = re.compile(r"for (\S+) in (\d+) (serial|parallel|vector)$")
+_LOOP = re.compile(r"for (\S+) in (\d+) (serial|parallel|block|vector)(?: of (\S+))?$")
 _ACCUMULATOR = re.compile(r"acc (\S+): (\w+) (\w+)$")
 _ACCUMULATE = re.compile(r"(\S+) <- (.*?)(?: at (.*))?$")
 _CHECK = re.compile(r"check (.*), ('.*'|\".*\")$")
@@ -120,7 +120,7 @@ def _read_body(lines: Sequence[str], indent: int, scope: _Scope) -> tuple[tuple[
             statements.append(_read_stmt(text, scope))
             continue
         body, taken = _read_body(lines[k:], indent + 2, scope)
-        statements.append(ir.Loop(loop[1], int(loop[2]), loop[3], body))  # type: ignore[arg-type]
+        statements.append(ir.Loop(loop[1], int(loop[2]), loop[3], body, loop[4] or ""))  # type: ignore[arg-type]
         k += taken
     return tuple(statements), k
 

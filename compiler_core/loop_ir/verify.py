@@ -4,9 +4,10 @@ Run between passes in tests and when DISTCOMPILE_VERIFY=1.
 
 In: Kernel or Program. Out: nothing, or GraphError naming the kernel, the statement and what is wrong. Checked: every
 name is declared before use and once; dtypes of loads, calls, stores and selects agree; no arithmetic on 16-bit floats;
-accumulators are not read while they are filled; vector loops hold only what they may; stores inside parallel and
-vector loops move with the axis; slots fit buffers; params share memory only where that is safe; operands suit
-BLAS and lie inside their buffers; temps lie inside the arena; events stand where they may (`placement.py`).
+accumulators are not read while they are filled; vector loops hold only what they may; stores inside parallel, block and
+vector loops move with the axis; parts are of a parallel loop around; slots fit buffers; params share memory only
+where that is safe; operands suit BLAS and lie inside their buffers; temps lie inside the arena; events stand where they
+may (`placement.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.aliasing import safe_pairs
 from compiler_core.loop_ir.placement import check_events
 from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
-from compiler_core.symbolic.functions import integer_symbol
 
 
 @dataclass
@@ -40,11 +40,12 @@ class _Names:
     accumulators: dict[str, ir.ReduceKind] = field(default_factory=dict)
     locals_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the local was declared
     filling: set[str] = field(default_factory=set)
+    parts: dict[str, str] = field(default_factory=dict)  # an axis -> the parallel one that shares it out
 
     def inner(self) -> _Names:
         return _Names(
             dict(self.arrays), set(self.writable), dict(self.scalars), dict(self.axes),
-            dict(self.accumulators), dict(self.locals_at), set(self.filling),
+            dict(self.accumulators), dict(self.locals_at), set(self.filling), dict(self.parts),
         )  # fmt: skip
 
 
@@ -69,13 +70,19 @@ def _check_body(body: Sequence[ir.Stmt], names: _Names, where: str) -> None:
 
 def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
     vector = "vector" in names.axes.values()
-    if vector and isinstance(stmt, ir.Loop | ir.Check | ir.Local | ir.Accumulator):
+    refused = (ir.Loop, ir.Local, ir.Accumulator) + (() if "block" in names.axes.values() else (ir.Check,))
+    if vector and isinstance(stmt, refused):
         raise _fail(where, stmt, "not allowed in a vector loop")
     match stmt:
-        case ir.Loop(axis, _, kind, inner):
+        case ir.Loop(axis, _, kind, inner, part_of):
             _check_fresh(axis, names, stmt, where)
+            if part_of and names.axes.get(part_of) != "parallel":
+                raise _fail(where, stmt, f"{part_of} is not a parallel loop around it")
+            if kind == "block" and "block" in names.axes.values():
+                raise _fail(where, stmt, "a block loop in a block loop")
             scope = names.inner()
             scope.axes[axis] = kind
+            scope.parts |= {axis: part_of} if part_of else {}
             own = {s.name for s in ir.walk(inner) if isinstance(s, ir.Accumulator)}
             scope.filling |= {s.name for s in ir.walk(inner) if isinstance(s, ir.Accumulate)} - own
             _check_body(inner, scope, where)
@@ -116,8 +123,11 @@ def _check_store(stmt: ir.Store, names: _Names, where: str) -> None:
     if names.arrays[stmt.buffer] is not stmt.value.dtype:
         raise _fail(where, stmt, f"a {stmt.value.dtype.short} value stored to {names.arrays[stmt.buffer].short}")
     opened = names.locals_at.get(stmt.buffer, 0)
+    moving = {str(symbol) for symbol in stmt.index.free_symbols}
+    moving |= {names.parts[axis] for axis in moving if axis in names.parts}
     for depth, (axis, kind) in enumerate(names.axes.items()):
-        if kind != "serial" and depth >= opened and integer_symbol(axis) not in stmt.index.free_symbols:
+        combines = kind == "block" and stmt.mode != "set" and stmt.buffer in names.locals_at
+        if kind != "serial" and depth >= opened and axis not in moving and not combines:
             raise _fail(where, stmt, f"iterations of the {kind} loop {axis} store to one address")
 
 

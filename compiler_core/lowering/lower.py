@@ -25,15 +25,16 @@ from compiler_core.lowering.place import place_products
 from compiler_core.lowering.triangle import skip_masked_blocks
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
+from compiler_core.schedule.target import CPU, Target
 from compiler_core.steps import record, timed
 
 
-def lower_and_schedule(graphs: Sequence[Graph], name: str = "") -> list[ir.Program]:
-    """The programs of `graphs`, in order; `name` goes into log and dump.
+def lower_and_schedule(graphs: Sequence[Graph], name: str = "", target: Target = CPU) -> list[ir.Program]:
+    """The programs of `graphs`, in order; `name` goes into log and dump. target: what the kernels are scheduled for.
 
     Raises LoweringError for a graph that loops cannot express.
     """
-    table = KernelTable()
+    table = KernelTable(target)
     name = name or graphs[0].name
     with timed(name, "expand"):
         graphs = [run_passes(graph, EXPAND) for graph in graphs]

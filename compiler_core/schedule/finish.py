@@ -17,6 +17,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
+from compiler_core.schedule.target import CPU, Target
 from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, SympyConverter
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ class ParamTable:
 class KernelTable:
     """Every distinct kernel made so far, by its text before naming. One table serves all programs of a compilation.
 
-    recipes: kernels by the text of the group that they were built for.
+    target: what they are for. recipes: kernels by the text of the group that they were built for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target = CPU) -> None:
+        self.target = target
         self.recipes: dict[str, Recipe] = {}
         self._kernels: dict[str, ir.Kernel] = {}
 
@@ -144,8 +146,9 @@ class _Converter:
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
-            case ir.Loop(_, extent, kind, body):
-                return ir.Loop(self.names[_axis(stmt)], extent, kind, tuple(map(self.stmt, body)))
+            case ir.Loop(_, extent, kind, body, part_of):
+                part = self.names[part_of] if part_of else ""  # type: ignore[index]
+                return ir.Loop(self.names[_axis(stmt)], extent, kind, tuple(map(self.stmt, body)), part)
             case ir.Let(name, value):
                 return ir.Let(name, self.expr(value))
             case ir.Store(buffer, index, value, mode):
@@ -186,8 +189,9 @@ def _lines(body: Sequence[ir.Stmt], names: Mapping[Axis, str], indent: str) -> l
     lines = []
     for stmt in body:
         match stmt:
-            case ir.Loop(_, extent, kind, inner):
-                lines.append(f"{indent}{names[_axis(stmt)]} {extent} {kind}")
+            case ir.Loop(_, extent, kind, inner, part_of):
+                part = f" of {names[part_of]}" if part_of else ""  # type: ignore[index]
+                lines.append(f"{indent}{names[_axis(stmt)]} {extent} {kind}{part}")
                 lines += _lines(inner, names, indent + " ")
             case ir.Store(buffer, index, value, mode):
                 lines.append(f"{indent}{buffer}[{_index(index, names)}] {mode} {_expr(value, names)}")

@@ -9,7 +9,7 @@ kernel and the value or partial result behind each of its params.
       for each stage: row scalars; for cols (vector): Lets, stores, accumulates; row results
     [partial results added, one pass a reduction]
 A reduction across rows whose result moves with an outer column axis, but not with the innermost, is summed along that
-one first.
+one first. That is the CPU's nest; the GPU's is in gpu.py.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Par
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
 from compiler_core.schedule.stages import Plan, plan_stages
+from compiler_core.schedule.target import Target
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
 
@@ -59,15 +60,33 @@ def build_kernel(
     """
     group = Fingerprint(infos, shape, stored, metas)
     if group.text not in table.recipes:
-        plan = plan_stages(infos, shape, stored)
-        space = make_space(infos, plan.levels, shape)
-        builder = _Builder(infos, shape, plan, space, stored, metas)
+        builder = _builder(infos, shape, stored, metas, table.target)
         body = builder.build()
         made = built(body, builder.params, [info.definition for info in infos.values()], table)
         table.recipes[group.text] = Recipe.of(made.kernel, made.arguments, group, infos)
         return made
     recipe = table.recipes[group.text]
     return Built(recipe.kernel, recipe.arguments(group, infos), _note(info.definition for info in infos.values()))
+
+
+def _builder(
+    infos: Mapping[str, Info],
+    shape: LoopShape,
+    stored: Collection[str],
+    metas: Mapping[str, TensorMeta],
+    target: Target,
+) -> Builder:
+    from compiler_core.schedule.gpu import GpuBuilder, apart_from_columns
+
+    if target.is_gpu:
+        shape = apart_from_columns(infos, shape)
+    plan = plan_stages(infos, shape, stored, target)
+    space = make_space(infos, plan.levels, shape, target)
+    if target.is_gpu and GpuBuilder.suits(infos, shape, space):
+        return GpuBuilder(infos, shape, plan, space, stored, metas, target)
+    if target.is_gpu:
+        space = make_space(infos, plan.levels, shape)
+    return Builder(infos, shape, plan, space, stored, metas)
 
 
 def _note(definitions: Iterable[d.Definition]) -> str:
@@ -94,7 +113,7 @@ def _op_of(definition: d.Definition) -> str:
     return words[2] if len(words) > 2 and words[1] == "=" else "copy"
 
 
-class _Builder:
+class Builder:
     """One kernel under construction; indices stay Affine until `finish`."""
 
     def __init__(
@@ -151,12 +170,16 @@ class _Builder:
             self.translate.enter(self.rows, None)
             value = self.translate(self.space.values[name])
             if isinstance(info.definition, d.Reduce):
-                target, index = self._partial(info.definition)
-                self.rows.append(ir.Store(target, index, value, STORE_MODE[info.definition.kind]))
+                self._reduce_row_value(info.definition, value)
                 continue
             self.values[name] = self.translate.let(self.rows, value)
             if name in self.stored:
                 self.rows.append(self._store(name, self.space.row))
+
+    def _reduce_row_value(self, reduction: d.Reduce, value: x.Expr) -> None:
+        """A reduction across rows of what each row has one of."""
+        target, index = self._partial(reduction)
+        self.rows.append(ir.Store(target, index, value, STORE_MODE[reduction.kind]))
 
     def _column_loop(self) -> None:
         """One pass over the columns: everything full of this stage."""
@@ -221,6 +244,10 @@ class _Builder:
             if reduction.name in self.stored:
                 tail.append(ir.Store(self.params.write(reduction.name), self.space.row, result))
             return
+        self._reduce_across(reduction, value, column, tail)
+
+    def _reduce_across(self, reduction: d.Reduce, value: x.Expr, column: list[ir.Stmt], tail: list[ir.Stmt]) -> None:
+        """A reduction across rows of what each element has one of."""
         target, index = self._partial(reduction)
         mode = STORE_MODE[reduction.kind]
         cols, moving = self.space.cols, d.axes_in(index)
@@ -278,11 +305,14 @@ class _Builder:
         nest: tuple[ir.Stmt, ...] = tuple(column)
         line, line_tail, self.line, self.line_tail = self.line, self.line_tail, [], []
         for depth, axis in enumerate(reversed(self.space.cols)):
-            kind: ir.LoopKind = "vector" if depth == 0 and _can_vectorise(nest, axis, self.last_places) else "serial"
+            kind: ir.LoopKind = "vector" if depth == 0 and self._can_vectorise(nest, axis) else "serial"
             nest = (_loop(axis, kind, nest),)
             if depth == 0:
                 nest = (*line, *nest, *line_tail)
         return list(nest)
+
+    def _can_vectorise(self, body: tuple[ir.Stmt, ...], axis: Axis) -> bool:
+        return _can_vectorise(body, axis, self.last_places)
 
     def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:
         nest: tuple[ir.Stmt, ...] = tuple(rows)

@@ -15,6 +15,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.schedule.chunks import MAX_CHUNKS, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
+from compiler_core.schedule.target import CPU, Target
 from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, of_axis
 
 LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel
@@ -41,16 +42,18 @@ class Space:
     apart: bool = True
 
 
-def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> Space:
-    """The loop axes of a group."""
+def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape, target: Target = CPU) -> Space:
+    """The loop axes of a group. For a GPU rows are neither cut nor arranged: gpu.py shares them out."""
     space, cuts = _minimal(infos, levels, shape)
     is_flat = shape.cols is None
     if is_flat:
         cols = space.cols[-1].extent if space.cols else 1
-        if cols > LONG_ROW:
+        if cols > LONG_ROW and not target.is_gpu:
             cols = max((k for k in range(SHORT_ROW, LONG_ROW + 1) if cols % k == 0), default=cols)
         shape = LoopShape(shape.numel, cols)
         space = _build(infos, levels, shape, _chain([*cuts, cols], shape.numel, cols))
+    if target.is_gpu:
+        return space
     across = {
         name: info.result
         for name, info in infos.items()

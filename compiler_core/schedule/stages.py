@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction, level_of
+from compiler_core.schedule.target import CPU, Target
 
 # Costs in units of one vector operation. Reading back what lies in the L1 cache costs a load; scratch a store as well.
 _LOAD = 2
@@ -38,8 +39,12 @@ class Plan:
     stages: int = 0
 
 
-def plan_stages(infos: Mapping[str, Info], shape: LoopShape, stored: Collection[str]) -> Plan:
-    """infos: the members, in order. stored: the members whose value is needed outside."""
+def plan_stages(infos: Mapping[str, Info], shape: LoopShape, stored: Collection[str], target: Target = CPU) -> Plan:
+    """infos: the members, in order. stored: the members whose value is needed outside.
+
+    On a GPU values are computed again: a row that fits registers is loaded once, and equal expressions are one there;
+    of a longer one the operands come from the L2 cache.
+    """
     plan = Plan()
     for name, info in infos.items():
         level = level_of(info, shape)
@@ -51,7 +56,7 @@ def plan_stages(infos: Mapping[str, Info], shape: LoopShape, stored: Collection[
             plan.ready[name] = earliest + 1
         elif level == "row":
             plan.ready[name] = earliest
-    _sink(infos, plan, stored)
+    _sink(infos, plan, stored, always_again=target.is_gpu)
     plan.stages = 1 + max((max(plan.computed[n]) for n in infos if plan.computed.get(n)), default=0)
     last_row = max((plan.ready[n] for n in plan.ready), default=0)
     plan.stages = max(plan.stages, last_row + 1)
@@ -67,7 +72,7 @@ def _earliest(info: Info, infos: Mapping[str, Info], plan: Plan) -> int:
     return stage
 
 
-def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> None:
+def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str], *, always_again: bool) -> None:
     """Decide, from the last member to the first, where each full member is evaluated."""
     costs = _recompute_costs(infos, plan, stored)
     readers: dict[str, list[str]] = {name: [] for name in infos}
@@ -85,7 +90,7 @@ def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> Non
             needed = {plan.home[name]}
         plan.home[name] = min(needed)
         plan.computed[name] = needed
-        if len(needed) > 1 and costs[name] > (_RELOAD if name in stored else _SCRATCH):
+        if len(needed) > 1 and not always_again and costs[name] > (_RELOAD if name in stored else _SCRATCH):
             plan.computed[name] = {plan.home[name]}
             plan.kept[name] = "memory" if name in stored else "scratch"
 

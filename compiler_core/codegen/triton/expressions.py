@@ -48,17 +48,29 @@ class TritonIndexPrinter(IndexPrinter):
         return f"(({self.text(dividend)}) {operator} {int(divisor)})"
 
 
+Dims = frozenset[str]  # the lane axes along which a value differs
+_SAME: Dims = frozenset()
+
+
 @dataclass(slots=True)
 class Scope:
-    """What the printer knows at a place. lanes: block-valued names. axis: the running vector loop's, or empty.
+    """What the printer knows at a place. lanes: names that differ from lane to lane, and along which axes.
 
-    registers: locals kept as one block of registers. masks: (text, is it a block?) of the conditions in force.
+    axes: the running block and vector loops, outermost first, each with the mask of its lanes, or "" if all count.
+    registers: locals kept in registers. masks: text and dims of the conditions in force.
+    constant: buffers that nobody stores to: what was loaded of them is kept under a name. loaded: those names, by text.
+    before: lines that must stand before the statement at hand. depth: how many blocks are open.
     """
 
-    lanes: set[str] = field(default_factory=set)
-    axis: str = ""
-    registers: set[str] = field(default_factory=set)
-    masks: list[tuple[str, bool]] = field(default_factory=list)
+    lanes: dict[str, Dims] = field(default_factory=dict)
+    axes: dict[str, str] = field(default_factory=dict)
+    registers: dict[str, Dims] = field(default_factory=dict)
+    masks: list[tuple[str, Dims]] = field(default_factory=list)
+    constant: set[str] = field(default_factory=set)
+    loaded: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
+    n_loaded: int = 0
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +82,22 @@ class ExprPrinter:
     dtypes: Mapping[str, DType]
     scope: Scope
 
-    def is_block(self, expr: Expr) -> bool:
-        """Whether the value differs from lane to lane."""
+    def dims(self, expr: Expr) -> Dims:
+        """The lane axes along which the value differs."""
         match expr:
             case Var(name, _):
-                return name in self.scope.lanes
+                return self.scope.lanes.get(name, _SAME)
             case Load(buffer, index, _):
-                return buffer in self.scope.registers or self.is_block_index(index)
+                return self.scope.registers[buffer] if buffer in self.scope.registers else self.index_dims(index)
             case IndexValue(index, _):
-                return self.is_block_index(index)
-            case IndexCompare():
-                return bool(self.scope.axis)
+                return self.index_dims(index)
+            case IndexCompare(_, left, right):
+                return self.index_dims(left) | self.index_dims(right)
             case _:
-                return any(map(self.is_block, children(expr)))
+                return _SAME.union(*map(self.dims, children(expr)))
 
-    def is_block_index(self, index: Index) -> bool:
-        return any(symbol.name in self.scope.lanes for symbol in index.free_symbols)
+    def index_dims(self, index: Index) -> Dims:
+        return _SAME.union(*(self.scope.lanes.get(symbol.name, _SAME) for symbol in index.free_symbols))
 
     def text(self, expr: Expr) -> str:
         match expr:
@@ -98,9 +110,10 @@ class ExprPrinter:
             case IndexValue(index, dtype):
                 return self.convert(f"(tl.full((), 0, tl.int64) + ({self.index.text(index)}))", int64, dtype)
             case IndexCompare(op, left, right):
-                axis = self.scope.axis  # a comparison of Python numbers would be no tensor
-                zero = f"0 * {axis}" if axis else "tl.full((), 0, tl.int64)"
-                return self.index.compare(op, left, right).replace("(", f"({zero} + ", 1)
+                compared = self.index.compare(op, left, right)
+                if self.dims(expr):
+                    return compared
+                return compared.replace("(", "(tl.full((), 0, tl.int64) + ", 1)  # of Python numbers: no tensor
             case Call(scalar, args, _):
                 return emit_scalar(scalar, args, [self.text(arg) for arg in args], args[0].dtype, self.helpers)
             case Cast(arg, dtype):
@@ -119,31 +132,46 @@ class ExprPrinter:
 
     def _where(self, cond: Expr, then: Expr, other: Expr) -> str:
         taken = self.text(cond)
-        is_block = self.is_block(cond)
+        dims = self.dims(cond)
         sides = []
         for side, mask in ((then, taken), (other, f"(~{taken})")):
-            self.scope.masks.append((mask, is_block))
+            self.scope.masks.append((mask, dims))
             sides.append(self.text(side))
             self.scope.masks.pop()
         return f"tl.where({taken}, {sides[0]}, {sides[1]})"
 
+    def lane_masks(self, dims: Dims) -> list[str]:
+        """The masks of the lanes along `dims`."""
+        return [mask for axis, mask in self.scope.axes.items() if axis in dims and mask]
+
+    def spread(self, text: str, dims: Dims) -> str:
+        """`text`, an integer, as a block along `dims` too."""
+        return " + ".join([text, *(f"0 * {axis}" for axis in self.scope.axes if axis in dims)])
+
     def address(self, buffer: str, index: Index) -> tuple[str, str]:
         """Pointer and mask (or empty) of buffer[index] here."""
-        is_block = self.is_block_index(index)
-        place = self.index.text(index)
-        masks = [text for text, block in self.scope.masks if is_block or not block]
-        if not is_block and len(masks) < len(
-            self.scope.masks
-        ):  # a scalar place under a mask of lanes: a block after all
-            place, is_block = f"({place}) + 0 * {self.scope.axis}", True
-            masks = [text for text, _ in self.scope.masks]
-        if is_block and self.scope.axis:
-            masks.insert(0, f"{self.scope.axis}_mask")
-        return f"{buffer} + {place}", " & ".join(masks)
+        dims, place = self.index_dims(index), self.index.text(index)
+        wanted = dims.union(*(mask_dims for _, mask_dims in self.scope.masks))
+        if wanted != dims:  # a place under a mask that differs along more axes: a block along these, too
+            place = self.spread(f"({place})", wanted - dims)
+        masks = " & ".join([*self.lane_masks(wanted), *dict.fromkeys(text for text, _ in self.scope.masks)])
+        if wanted and any(not mask_dims for _, mask_dims in self.scope.masks):
+            masks = f"({masks}) != 0"  # the interpreter takes a truth value of one number, as a block, for a number
+        return f"{buffer} + {place}", masks
 
     def _load(self, buffer: str, index: Index, dtype: DType) -> str:
         if buffer in self.scope.registers:
             return buffer
         pointer, mask = self.address(buffer, index)
         text = f"tl.load({pointer}, mask={mask}, other=0)" if mask else f"tl.load({pointer})"
-        return f"({text} != 0)" if dtype is bool_ else text
+        text = f"({text} != 0)" if dtype is bool_ else text
+        return self._named(text) if buffer in self.scope.constant else text
+
+    def _named(self, text: str) -> str:
+        """The name of what is loaded: once for all loads of one text."""
+        if text not in self.scope.loaded:
+            name = f"v{self.scope.n_loaded}"
+            self.scope.n_loaded += 1
+            self.scope.before.append(f"{name} = {text}")
+            self.scope.loaded[text] = name
+        return self.scope.loaded[text]

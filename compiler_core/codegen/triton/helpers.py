@@ -124,16 +124,37 @@ def dc_mul(a, b):
     return a * b
 """,
     "highest": """
-def dc_highest(x):
-    return tl.reduce(x, 0, tl.standard._elementwise_max)
+def dc_highest(x, axis: tl.constexpr, keep: tl.constexpr):
+    return tl.reduce(x, axis, tl.standard._elementwise_max, keep_dims=keep)
 """,
     "lowest": """
-def dc_lowest(x):
-    return tl.reduce(x, 0, tl.standard._elementwise_min)
+def dc_lowest(x, axis: tl.constexpr, keep: tl.constexpr):
+    return tl.reduce(x, axis, tl.standard._elementwise_min, keep_dims=keep)
 """,
     "sum": """
-def dc_sum(x):
-    return tl.reduce(x, 0, tl.standard._sum_combine)
+def dc_sum(x, axis: tl.constexpr, keep: tl.constexpr):
+    return tl.reduce(x, axis, tl.standard._sum_combine, keep_dims=keep)
+""",
+    "key": """
+def dc_key(x, lowest: tl.constexpr):
+    # integers in the order of floats, NaN beyond all: so one reduction finds the extreme, or NaN
+    if x.dtype == tl.float64:
+        bits = x.to(tl.int64, bitcast=True)
+        key = bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+        nan = tl.full((), -0x8000000000000000 if lowest else 0x7FFFFFFFFFFFFFFF, tl.int64)
+    else:
+        bits = x.to(tl.int32, bitcast=True)
+        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+        nan = tl.full((), -0x80000000 if lowest else 0x7FFFFFFF, tl.int32)
+    return tl.where(x != x, nan, key)
+""",
+    "unkey": """
+def dc_unkey(key, dtype: tl.constexpr):
+    if dtype == tl.float64:
+        bits = key ^ ((key >> 63) & 0x7FFFFFFFFFFFFFFF)
+    else:
+        bits = key ^ ((key >> 31) & 0x7FFFFFFF)
+    return bits.to(dtype, bitcast=True)
 """,
     "shift_right": """
 def dc_shift_right(a, b, bits: tl.constexpr):
@@ -231,21 +252,26 @@ def dc_float_floor_div(a, b):
 """,
         ("fmod",),
     ),
+    "prod": (
+        """
+def dc_prod(x, axis: tl.constexpr, keep: tl.constexpr):
+    return tl.reduce(x, axis, dc_mul, keep_dims=keep)
+""",
+        ("mul",),
+    ),
     "reduce_max": (
         """
-def dc_reduce_max(x):
-    has_nan = dc_highest((x != x).to(tl.int32))
-    return tl.where(has_nan != 0, float("nan"), dc_highest(x)).to(x.dtype)
+def dc_reduce_max(x, axis: tl.constexpr, keep: tl.constexpr):
+    return dc_unkey(dc_highest(dc_key(x, False), axis, keep), x.dtype)
 """,
-        ("highest",),
+        ("highest", "key", "unkey"),
     ),
     "reduce_min": (
         """
-def dc_reduce_min(x):
-    has_nan = dc_highest((x != x).to(tl.int32))
-    return tl.where(has_nan != 0, float("nan"), dc_lowest(x)).to(x.dtype)
+def dc_reduce_min(x, axis: tl.constexpr, keep: tl.constexpr):
+    return dc_unkey(dc_lowest(dc_key(x, True), axis, keep), x.dtype)
 """,
-        ("highest", "lowest"),
+        ("lowest", "key", "unkey"),
     ),
     "tanh": (
         """

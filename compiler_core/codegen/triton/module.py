@@ -6,12 +6,13 @@ whether Triton's interpreter runs it or its compiler translates it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.codegen.triton.helpers import helper_source
-from compiler_core.codegen.triton.sections import cut
+from compiler_core.codegen.triton.sections import cut, shape_of
 from compiler_core.codegen.triton.statements import Scratch, SectionPrinter
+from compiler_core.codegen.triton.tiles import Shape, Tile, choose
 from compiler_core.codegen.triton.types import pointer_type
 from compiler_core.dtype import int32
 from compiler_core.loop_ir.ir import Kernel
@@ -21,14 +22,16 @@ _HEADER = '"""Generated from loop IR."""\n\nimport triton\nimport triton.languag
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One function of the module.
+    """One function of the module, and what launching it takes.
 
-    Arguments: the kernel's params, then `common` (arrays that all launches of a kernel share), then `scratch`, then an
-    i32 status if `has_status`.
-
-    programs: size of the grid. signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in
-    flight. contracts: whether a product and a sum may be rounded together (of kernels written by hand; generated ones
-    give eager's bits).
+    Arguments: pointers, one for each of the kernel's params, then of `common` (arrays that all launches of a
+    kernel share), then of `scratch`, then, if `has_status`, one to an i32 that a failed check overwrites with its
+    number (0 before: all hold; it may serve all launches of a program, read once at the end). The launches of a kernel run in order, on one stream.
+    programs: size of the grid, one-dimensional; `scratch` has room for that many times its `numel`, uninitialised.
+    signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in flight.
+    contracts: whether a product and a sum may be rounded together (of kernels written by hand; generated ones give
+    eager's bits). shape, tile: what the tile was chosen for, and the tile (a tuner's key, and its value), if generated.
+    Params whose addresses are multiples of 16 bytes should be compiled as such: only then are accesses as wide.
     """
 
     function: str
@@ -40,6 +43,8 @@ class Launch:
     stages: int = 3
     contracts: bool = False
     common: tuple[Scratch, ...] = ()
+    shape: Shape | None = None
+    tile: Tile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,12 @@ class Module:
     messages: tuple[str, ...]
 
 
-def print_module(kernels: Sequence[Kernel]) -> Module:
-    """The module of `kernels`. Raises LoweringError for what Triton cannot express."""
+def print_module(kernels: Sequence[Kernel], tiles: Mapping[str, Tile] | None = None) -> Module:
+    """The module of `kernels`. tiles: of some functions, instead of the rule's (function names are those of `Launch`).
+
+    Raises LoweringError for what Triton cannot express.
+    """
+    tiles = tiles or {}
     helpers: set[str] = set()
     messages: list[str] = []
     launches: dict[str, tuple[Launch, ...]] = {}
@@ -66,17 +75,27 @@ def print_module(kernels: Sequence[Kernel]) -> Module:
     for kernel in kernels:
         made: list[Launch] = []
         for position, section in enumerate(cut(kernel)):
-            printer = SectionPrinter(kernel, section, number, helpers)
-            name = f"{kernel.name}_{position}"
+            name, shape = f"{kernel.name}_{position}", shape_of(section)
+            printer = SectionPrinter(kernel, section, tiles.get(name) or choose(shape), number, helpers)
             functions.append(printer.text(name))
-            made.append(_launch(name, kernel, printer))
+            made.append(_launch(name, kernel, printer, shape))
         launches[kernel.name] = tuple(made)
     return Module("\n\n".join([_HEADER + helper_source(helpers), *functions]), launches, tuple(messages))
 
 
-def _launch(name: str, kernel: Kernel, printer: SectionPrinter) -> Launch:
+def _launch(name: str, kernel: Kernel, printer: SectionPrinter, shape: Shape) -> Launch:
     signature = {p.name: pointer_type(p.dtype) for p in kernel.params}
     signature |= {s.name: pointer_type(s.dtype) for s in printer.scratch}
     if printer.has_checks:
         signature["status"] = pointer_type(int32)
-    return Launch(name, printer.section.programs, tuple(printer.scratch), printer.has_checks, signature)
+    tile = printer.tile
+    return Launch(
+        name,
+        printer.programs,
+        tuple(printer.scratch),
+        printer.has_checks,
+        signature,
+        tile.warps,
+        shape=shape,
+        tile=tile,
+    )

@@ -4,17 +4,20 @@ In: a loop-IR `Kernel`. Out: `Section`s, in order. Statements that share scalars
 section of its own, and where its iterations are independent they become programs of the grid:
 
     Grid(parallel loops)    leading perfectly nested `parallel` loops: one program an iteration
-    Grid(blocks)            a vector loop that feeds no accumulator, alone in its nest: one program a block of lanes.
-                            Serial loops around it stay inside the program: a lane never meets another lane.
+    Grid(row blocks)        a `block` loop alone inside them: one program for `tile.rows` iterations
+    Grid(column blocks)     vector loops of one axis whose lanes never meet: one program for `tile.lanes` of them.
+                            Everything around them is run by each: no stores stand there.
 Launches of one stream run in order, so sections see what earlier ones stored.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_core.loop_ir.expr import Expr, IndexCompare, IndexValue, Load, Var, walk_expr
+from compiler_core.codegen.triton.tiles import Shape, Tile
+from compiler_core.loop_ir.expr import Expr, Index, IndexCompare, IndexValue, Load, Var, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -28,33 +31,42 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
-MAX_LANES = 4096  # lanes of one block; a longer vector loop runs in strips
-GRID_LANES = 1024  # lanes of one program, where blocks of a vector loop are the grid
-
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """One launch. parallel: loops whose iterations are programs, outermost first; body: what each program runs.
 
-    spread: the vector loop whose blocks are programs too (innermost in the grid), or None.
+    rows: the block loop whose blocks are programs too, or None. columns: the axis of all vector loops if its blocks are
+    programs (innermost in the grid), or "".
     """
 
     parallel: tuple[Loop, ...]
-    spread: Loop | None
+    rows: Loop | None
+    columns: str
     body: tuple[Stmt, ...]
 
     @property
-    def blocks(self) -> int:
-        """Programs along the spread loop."""
-        return 1 if self.spread is None else -(-int(self.spread.extent) // GRID_LANES)
+    def loops(self) -> list[Loop]:
+        """All loops that a program runs."""
+        return [stmt for stmt in walk(self.body) if isinstance(stmt, Loop)]
 
     @property
-    def programs(self) -> int:
+    def blocks(self) -> list[Loop]:
+        return [loop for loop in self.loops if loop.kind == "block"]
+
+    @property
+    def vectors(self) -> list[Loop]:
+        return [loop for loop in self.loops if loop.kind == "vector"]
+
+    def programs(self, tile: Tile) -> int:
         """Size of the grid."""
-        count = self.blocks
-        for loop in self.parallel:
-            count *= int(loop.extent)
-        return count
+        return self.row_blocks(tile) * self.column_blocks(tile) * math.prod(int(loop.extent) for loop in self.parallel)
+
+    def row_blocks(self, tile: Tile) -> int:
+        return 1 if self.rows is None else -(-int(self.rows.extent) // tile.rows)
+
+    def column_blocks(self, tile: Tile) -> int:
+        return -(-int(self.vectors[0].extent) // tile.lanes) if self.columns else 1
 
 
 def cut(kernel: Kernel) -> list[Section]:
@@ -129,27 +141,90 @@ def _section(group: tuple[Stmt, ...]) -> Section:
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
         parallel.append(body[0])
         body = body[0].body
-    return Section(tuple(parallel), _spread(body), body)
+    alone = len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "block" and not body[0].part_of
+    return Section(tuple(parallel), body[0] if alone else None, _columns(body), body)  # type: ignore[arg-type]
 
 
-def _spread(body: tuple[Stmt, ...]) -> Loop | None:
-    """The vector loop of a perfect nest whose lanes never meet, or None."""
-    serial: list[str] = []
-    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind != "vector":
-        serial.append(body[0].axis)
-        body = body[0].body
-    if len(body) != 1 or not isinstance(body[0], Loop):
-        return None
-    loop = body[0]
-    if any(isinstance(stmt, Accumulate) for stmt in loop.body):
-        return None
-    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
-    written = {store.buffer for store in stores}
-    reads_back = any(
-        isinstance(e, Load) and e.buffer in written
-        for stmt in loop.body
-        for expr in expressions(stmt)
-        for e in walk_expr(expr)
+def _columns(body: tuple[Stmt, ...]) -> str:
+    """The axis of the vector loops of `body`, if their lanes never meet; else ""."""
+    loops = [stmt for stmt in walk(body) if isinstance(stmt, Loop)]
+    vectors = [loop for loop in loops if loop.kind == "vector"]
+    axes = {(loop.axis, loop.extent, loop.part_of) for loop in vectors}
+    inside = {id(stmt) for loop in vectors for stmt in loop.body}
+    if len(axes) != 1 or vectors[0].part_of or any(isinstance(s, Accumulate | Accumulator) for s in walk(body)):
+        return ""
+    if any(isinstance(stmt, Store) and id(stmt) not in inside for stmt in walk(body)):
+        return ""
+    axis, numel = vectors[0].axis, int(vectors[0].extent)
+    local = {stmt.name for stmt in walk(body) if isinstance(stmt, Local)}
+    if not all(stays_in_lane(body, name, axis, numel) for name in local):
+        return ""
+    outer = [loop for loop in loops if loop.kind != "vector"]
+    stores = [stmt for stmt in walk(body) if isinstance(stmt, Store) and stmt.buffer not in local]
+    parts = (e for stmt in walk(body) for expr in expressions(stmt) for e in walk_expr(expr))
+    read = {e.buffer for e in parts if isinstance(e, Load)}
+    reads_back = any(store.buffer in read for store in stores)
+    moves = any(_moves(store, axis) for store in stores if store.mode != "set")
+    return "" if (outer or len(vectors) > 1) and (reads_back or moves) else axis
+
+
+def shape_of(section: Section) -> Shape:
+    """The facts that decide about the tile of a section."""
+    parts = {loop.axis: int(loop.extent) for loop in section.parallel}
+
+    def share(loop: Loop) -> int:
+        return -(-int(loop.extent) // parts.get(loop.part_of, 1))
+
+    blocks, vectors = section.blocks, section.vectors
+    local = {stmt.name for stmt in walk(section.body) if isinstance(stmt, Local)}
+    added = {s.buffer for loop in blocks for s in walk(loop.body) if isinstance(s, Store) and s.mode != "set"}
+    rows, columns = {loop.axis for loop in blocks}, {loop.axis for loop in vectors}
+    return Shape(
+        rows=max(map(share, blocks), default=0),
+        columns=max(map(share, vectors), default=0),
+        independent=bool(section.columns),
+        summed=bool(local & added),
+        outer=math.prod(int(loop.extent) for loop in section.parallel),
+        across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
     )
-    moves = any(symbol.name in serial for store in stores for symbol in store.index.free_symbols)
-    return None if serial and (reads_back or (moves and any(s.mode != "set" for s in stores))) else loop
+
+
+def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
+    for stmt in walk(body):
+        if isinstance(stmt, Store):
+            yield stmt.index
+        for expr in expressions(stmt):
+            yield from (e.index for e in walk_expr(expr) if isinstance(e, Load))
+
+
+def _runs_across(index: Index, rows: set[str], columns: set[str]) -> bool:
+    """Whether memory is contiguous along a row axis, and not along the columns."""
+    steps = {str(symbol): index.coeff(symbol) for symbol in index.free_symbols}
+    along = [steps[name] for name in columns if name in steps]
+    return any(steps.get(name) == 1 for name in rows) and bool(along) and 1 not in along
+
+
+def _moves(store: Store, axis: str) -> bool:
+    """Whether the place of a store depends on more than the lane."""
+    return any(symbol.name != axis for symbol in store.index.free_symbols)
+
+
+def stays_in_lane(body: tuple[Stmt, ...], name: str, axis: str, numel: int) -> bool:
+    """Whether local `name` is touched in vector loops along `axis` only, each lane at its own element of `numel`."""
+    declared = [s for s in walk(body) if isinstance(s, Local) and s.name == name]
+    vectors = [s for s in walk(body) if isinstance(s, Loop) and s.kind == "vector"]
+    touching = [s for s in walk(body) if not isinstance(s, Loop) and _touches(s, name)]
+    inside = {id(stmt) for loop in vectors if loop.axis == axis for stmt in loop.body}
+    places = [e.index for s in touching for expr in expressions(s) for e in _loads(expr, name)]
+    places += [s.index for s in touching if isinstance(s, Store) and s.buffer == name]
+    sized = all(int(s.numel) == numel for s in declared)
+    return sized and all(id(s) in inside for s in touching) and all(str(place) == axis for place in places)
+
+
+def _loads(expr: Expr, name: str) -> list[Load]:
+    return [e for e in walk_expr(expr) if isinstance(e, Load) and e.buffer == name]
+
+
+def _touches(stmt: Stmt, name: str) -> bool:
+    stores = isinstance(stmt, Store) and stmt.buffer == name
+    return stores or any(_loads(expr, name) for expr in expressions(stmt))

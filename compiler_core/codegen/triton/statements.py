@@ -1,29 +1,31 @@
 """Sections of loop-IR kernels as `triton.jit` functions.
 
-In: a `Section`, the kernel's params. Out: the text of one function, and which scratch memory its launch needs.
+In: a `Section`, its `Tile`, the kernel's params. Out: the text of one function, and which scratch its launch needs.
 
-    loop kinds    serial, parallel inside a program: `for ... in range`; vector: a block of lanes, a power of two long,
-                  masked to the extent; a vector loop over MAX_LANES runs in strips
-    accumulators  scalars; a block is reduced and combined once a strip
-    locals        one block of registers, if every access is at the running lane; else scratch memory of the program
-    checks        the number of the failed message is stored to `status`, and what follows in the block is skipped
+    loop kinds    serial, parallel inside a program: `for ... in range`; vector: a block of `tile.lanes` columns, masked
+                  to the extent, in strips if it is longer; block: `tile.rows` rows side by side, likewise
+    shapes        rows are [R, 1], columns [1, C], what depends on both [R, C]; with one row, or no columns, [C] and [R]
+    accumulators  scalars of their block; fed in one go: the block is reduced; fed by a loop: lane by lane, and reduced
+                  after it (reduce.py)
+    locals        a block of registers, if every access is at the running lane; else scratch memory of the program
+    loads         of what nobody stores: once for all of equal text, so a row in registers is read once
+    checks        the number of the failed message is stored to `status`; what follows in the block has no effect there
 A buffer that a program stores and loads again gets a barrier after each vector loop that stores to it.
-Limits: a section whose rows are serial (a reduction across rows in one chunk) is one program: right, but slow on a GPU.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from compiler_core.codegen.index import Interval
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
-from compiler_core.codegen.triton.sections import GRID_LANES, MAX_LANES, Section, expressions
-from compiler_core.codegen.triton.types import literal, register_type
-from compiler_core.dtype import DType, bool_, float32, int8, int64
-from compiler_core.loop_ir.expr import Expr, Load, walk_expr
-from compiler_core.loop_ir.interpret import identity
+from compiler_core.codegen.triton.reduce import Reducer, combine_halves, neutral
+from compiler_core.codegen.triton.sections import Section, expressions, stays_in_lane
+from compiler_core.codegen.triton.tiles import Tile, power_of_two
+from compiler_core.codegen.triton.types import register_type
+from compiler_core.dtype import DType, bool_, int8
+from compiler_core.loop_ir.expr import Const, Expr, Load, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -37,9 +39,8 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
-_ARG_KINDS = ("argmax", "argmin", "argmax_nan")
 _INT32_MAX = 2**31 - 1
-_EXTREME = {"max": "highest", "min": "lowest"}  # of integers, which have no NaN
+_KIND = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,31 @@ class SectionPrinter:
 
     kernel: Kernel
     section: Section
+    tile: Tile
     number: Callable[[str], int]
     helpers: set[str]
     axes: dict[str, Interval] = field(default_factory=dict)
-    accumulators: dict[str, Accumulator] = field(default_factory=dict)
     scratch: list[Scratch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        body = self.section.body
         params = {p.name: p.dtype for p in self.kernel.params}
-        self.locals = {s.name: s for s in walk(self.section.body) if isinstance(s, Local)}
+        self.locals = {s.name: s for s in walk(body) if isinstance(s, Local)}
         self.dtypes = params | {name: local.dtype for name, local in self.locals.items()}
-        self.scope = Scope(registers={name for name in self.locals if self._fits_registers(name)})
+        registers = {name for name in self.locals if self._fits_registers(name)}
+        stored = {s.buffer for s in walk(body) if isinstance(s, Store)}
+        self.scope = Scope(registers={name: frozenset() for name in registers}, constant=params.keys() - stored)
         self.expr = ExprPrinter(TritonIndexPrinter(self.axes, self.helpers), self.helpers, self.dtypes, self.scope)
         self.is_wide = any(int(p.numel) > _INT32_MAX for p in self.kernel.params)
         self.loaded = {e.buffer for e in self._all_expressions() if isinstance(e, Load)}
+        two = self.tile.rows > 1 and bool(self.section.blocks) and bool(self.section.vectors)
+        self.counts: dict[str, int] = {}  # lanes of the axes of block and vector loops
+        for loop in (*self.section.blocks, *self.section.vectors):
+            self.counts[loop.axis] = self._lanes(loop)
+        rows = {loop.axis for loop in self.section.blocks if self.tile.rows > 1}
+        self.reduce = Reducer(self.scope, self.expr, self.counts, rows, two, self.helpers)
+        self.n_checks = 0
+        self.in_block = False
 
     def text(self, name: str) -> str:
         """The function, called `name`."""
@@ -84,223 +96,245 @@ class SectionPrinter:
     def has_checks(self) -> bool:
         return any(isinstance(stmt, Check) for stmt in walk(self.section.body))
 
+    @property
+    def programs(self) -> int:
+        return self.section.programs(self.tile)
+
     def _all_expressions(self) -> Iterator[Expr]:
         for stmt in walk(self.section.body):
             for expr in expressions(stmt):
                 yield from walk_expr(expr)
 
     def _fits_registers(self, name: str) -> bool:
-        """Whether local `name` is only touched at the running lane of vector loops over all of it."""
-        for loop in (s for s in walk(self.section.body) if isinstance(s, Loop) and s.kind == "vector"):
-            for stmt in loop.body:
-                places = [e.index for expr in expressions(stmt) for e in _loads(expr, name)]
-                if isinstance(stmt, Store) and stmt.buffer == name:
-                    if stmt.mode != "set":
-                        return False
-                    places.append(stmt.index)
-                if any(str(p) != loop.axis or loop.extent != self.locals[name].numel for p in places):
-                    return False
-        outside = [s for s in walk(self.section.body) if not isinstance(s, Loop)]
-        in_vectors = [s for v in walk(self.section.body) if isinstance(v, Loop) and v.kind == "vector" for s in v.body]
-        touching = [s for s in outside if _touches(s, name)]
-        return int(self.locals[name].numel) <= MAX_LANES and all(any(s is v for v in in_vectors) for s in touching)
+        """Whether local `name` is only touched at the running lane, and all its lanes are there at once."""
+        numel = int(self.locals[name].numel)
+        for loop in self.section.vectors:
+            fits = loop.axis == self.section.columns or (numel <= self.tile.lanes and not loop.part_of)
+            if fits and stays_in_lane(self.section.body, name, loop.axis, numel):
+                return True
+        return False
+
+    def _lanes(self, loop: Loop) -> int:
+        """How many iterations of a block or vector loop stand side by side."""
+        return min(power_of_two(self._share(loop)), self.tile.rows if loop.kind == "block" else self.tile.lanes)
+
+    def _share(self, loop: Loop) -> int:
+        """How many iterations one program runs, at most."""
+        return -(-int(loop.extent) // self._parts(loop)) if loop.part_of else int(loop.extent)
+
+    def _parts(self, loop: Loop) -> int:
+        return next(int(outer.extent) for outer in self.section.parallel if outer.axis == loop.part_of)
 
     # -- programs of the grid
 
     def _programs(self, pad: str) -> Iterator[str]:
         """Axis values of this program."""
-        section = self.section
-        if section.programs > 1 or any(self.locals.keys() - self.scope.registers):
+        section, tile = self.section, self.tile
+        if self.programs > 1 or any(self.locals.keys() - self.scope.registers.keys()):
             yield f"{pad}program = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}"
-        inner = section.blocks
+        inner = section.column_blocks(tile) * section.row_blocks(tile)
         for loop in reversed(section.parallel):
             self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
             rest = "program" if inner == 1 else f"(program // {inner})"
             is_outermost = loop is section.parallel[0]
             place = rest if is_outermost else f"{rest} % {int(loop.extent)}"
-            yield f"{pad}{loop.axis} = {place if section.programs > 1 else 0}"
+            yield f"{pad}{loop.axis} = {place if self.programs > 1 else 0}"
             inner *= int(loop.extent)
+
+    def _row_block(self) -> str:
+        """Which block of rows this program runs."""
+        columns, rows = self.section.column_blocks(self.tile), self.section.row_blocks(self.tile)
+        text = "program" if columns == 1 else f"(program // {columns})"
+        return f"({text} % {rows})" if self.section.parallel else text
 
     # -- statements
 
     def _block(self, body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
         if not body:
             yield f"{pad}pass"
-        for stmt in body:
+        masks = len(self.scope.masks)
+        known = self.scope.loaded
+        self.scope.depth += 1
+        for place, stmt in enumerate(body):
             match stmt:
                 case Loop():
                     yield from self._loop(stmt, pad)
-                case Accumulator():
-                    yield from self._accumulator(stmt, pad)
-                case Accumulate():
-                    yield from self._accumulate(stmt, pad)
-                case Check(condition, message):
-                    yield f"{pad}holds = {self.expr.text(condition)}"
-                    yield f"{pad}if not holds:"
-                    yield f"{pad}    tl.store(status, {1 + self.number(message)})  # {message}"
-                    yield f"{pad}if holds:"
+                    yield from (pad + line for line in self.reduce.finish(body[place + 1 :]))
+                    continue
+                case Check() if self._can_leave():
+                    lines = [f"holds = {self.expr.text(stmt.condition)}", *self._failed("not holds", stmt)]
+                    yield from self._after_loads([*lines, "if holds:"], pad)
                     pad += "    "
+                    self.scope.loaded = dict(known)
+                    continue
+                case Check():
+                    lines = self._masking_check(stmt)
+                case Accumulator():
+                    lines = [self.reduce.declare(stmt, body[place + 1 :], self._is_repeated)]
+                case Accumulate():
+                    lines = list(self.reduce.accumulate(stmt))
                 case Local():
-                    self._local(stmt)
+                    lines = []
+                    self._local(stmt, body[place + 1 :])
                 case Let(name, value):
-                    yield f"{pad}{name} = {self.expr.text(value)}"
-                    if self.expr.is_block(value):
-                        self.scope.lanes.add(name)
+                    lines = [f"{name} = {self.expr.text(value)}"]
+                    self.scope.lanes[name] = self.expr.dims(value)
                 case Store():
-                    yield from (pad + line for line in self._store(stmt))
-        if isinstance(body[-1] if body else None, Check):
+                    lines = self._store(stmt)
+            yield from self._after_loads(lines, pad)
+        if isinstance(body[-1] if body else None, Check) and self._can_leave():
             yield f"{pad}pass"
+        del self.scope.masks[masks:]
+        self.scope.loaded = known
+        self.scope.depth -= 1
 
-    def _local(self, local: Local) -> None:
+    def _after_loads(self, lines: list[str], pad: str) -> Iterator[str]:
+        """The loads that `lines` name, then `lines`."""
+        yield from (pad + line for line in self.scope.before)
+        self.scope.before.clear()
+        yield from (pad + line for line in lines)
+
+    def _can_leave(self) -> bool:
+        """Whether a failed check may skip the rest of the block: nothing stands beside it."""
+        return not self.in_block and not self.scope.axes
+
+    def _failed(self, condition: str, check: Check) -> list[str]:
+        return [f"if {condition}:", f"    tl.store(status, {1 + self.number(check.message)})  # {check.message}"]
+
+    def _masking_check(self, check: Check) -> list[str]:
+        """Rows and lanes where it fails are masked from here on."""
+        name = f"holds{self.n_checks}"
+        self.n_checks += 1
+        dims = self.expr.dims(check.condition)
+        lines = [f"{name} = {self.expr.text(check.condition)}"]
+        if not dims:
+            lines += self._failed(f"not {name}", check)
+        else:
+            masks = " & ".join([f"(~{name})", *self.expr.lane_masks(dims), *(text for text, _ in self.scope.masks)])
+            place = self.expr.spread("status", dims)
+            lines.append(f"tl.store({place}, {1 + self.number(check.message)}, mask={masks})  # {check.message}")
+        self.scope.masks.append((name, dims))
+        return lines
+
+    def _local(self, local: Local, after: tuple[Stmt, ...]) -> None:
         if local.name not in self.scope.registers:
             self.scratch.append(Scratch(local.name, local.dtype, int(local.numel)))
+            return
+        modes = {s.mode for s in walk(after) if isinstance(s, Store) and s.buffer == local.name and s.mode != "set"}
+        if modes:
+            self.reduce.declare_local(local, _KIND[modes.pop()], after)
+
+    # -- loops
+
+    def _is_repeated(self, loop: Loop) -> bool:
+        """Whether the program runs the loop's body more than once."""
+        if loop.kind not in ("vector", "block"):
+            return True
+        if loop is self.section.rows or loop.axis == self.section.columns:
+            return False
+        return self._share(loop) > self.counts[loop.axis]
 
     def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
         self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
-        if loop.kind == "vector":
-            yield from self._vector_loop(loop, pad)
+        if loop.kind in ("vector", "block"):
+            yield from self._lane_loop(loop, pad)
             return
         yield f"{pad}for {loop.axis} in range({int(loop.extent)}):"
-        yield from self._block(loop.body, pad + "    ")
+        yield from self._repeated(loop.body, pad)
 
-    def _vector_loop(self, loop: Loop, pad: str) -> Iterator[str]:
-        """A block of lanes, this program's share of them, or strips."""
-        axis, extent = loop.axis, int(loop.extent)
-        lanes = min(_power_of_two(extent), GRID_LANES if loop is self.section.spread else MAX_LANES)
-        if loop is self.section.spread and self.section.blocks > 1:
-            yield f"{pad}{axis} = (program % {self.section.blocks}) * {lanes} + tl.arange(0, {lanes})"
-        elif extent > lanes:
-            yield f"{pad}for {axis}_start in range(0, {extent}, {lanes}):"
-            pad += "    "
-            yield f"{pad}{axis} = {axis}_start + tl.arange(0, {lanes})"
-        else:
-            yield f"{pad}{axis} = tl.arange(0, {lanes})"
-        yield f"{pad}{axis}_mask = {axis} < {extent}"
-        outer = set(self.scope.lanes)
-        self.scope.axis = axis
-        self.scope.lanes.add(axis)
-        yield from self._block(loop.body, pad)
-        self.scope.axis, self.scope.lanes = "", outer
-        stored = {stmt.buffer for stmt in loop.body if isinstance(stmt, Store)} - self.scope.registers
-        if stored & self.loaded or any(isinstance(s, Store) and s.mode != "set" for s in loop.body):
-            yield f"{pad}tl.debug_barrier()"
+    def _repeated(self, body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
+        known, self.scope.loaded = self.scope.loaded, dict(self.scope.loaded)
+        yield from self._block(body, pad + "    ")
+        self.scope.loaded = known
 
-    # -- accumulators
+    def _lane_loop(self, loop: Loop, pad: str) -> Iterator[str]:
+        """A block of lanes: this program's share of them, all, or strips."""
+        axis, lanes = loop.axis, self.counts[loop.axis]
+        was_in_block, self.in_block = self.in_block, True
+        lines, mask, repeated = self._header(loop, lanes)
+        yield from (pad + line for line in lines)
+        inner = pad + "    " if repeated else pad
+        outer = dict(self.scope.lanes)
+        if lanes > 1 or loop.kind == "vector":
+            line = f"{axis} = {self._start(loop, repeated, lanes)}{self.reduce.lane_numbers(loop, lanes)}"
+            if repeated or line not in self.scope.loaded:
+                yield inner + line
+                yield from [f"{inner}{axis}_mask = {axis} < {mask}"] * bool(mask)
+                self.scope.loaded |= {line: axis} if not repeated else {}
+            self.scope.axes[axis] = f"{axis}_mask" if mask else ""
+            self.scope.lanes[axis] = frozenset((axis,))
+        elif not repeated:
+            yield f"{inner}{axis} = {self._start(loop, repeated, lanes).removesuffix(' + ') or 0}"
+        yield from self._repeated(loop.body, pad) if repeated else self._block(loop.body, pad)
+        self.scope.axes.pop(axis, None)
+        self.scope.lanes = outer
+        self.in_block = was_in_block
+        yield from self._barrier(loop, pad)
 
-    def _accumulator(self, acc: Accumulator, pad: str) -> Iterator[str]:
-        self.accumulators[acc.name] = acc
-        start = literal(identity(acc.kind, acc.dtype).item(), acc.dtype)
-        if acc.kind in _ARG_KINDS:
-            yield f"{pad}{acc.name}_value = {start}"
-            yield f"{pad}{acc.name} = {literal(-1, int64)}"
-        else:
-            yield f"{pad}{acc.name} = {start}"
+    def _header(self, loop: Loop, lanes: int) -> tuple[list[str], str, bool]:
+        """Lines that begin a loop over strips, what the lanes are below (or ""), whether it is a loop."""
+        axis, extent, share = loop.axis, int(loop.extent), self._share(loop)
+        if loop is self.section.rows or axis == self.section.columns:
+            return [], str(extent) if extent % lanes else "", False
+        variable = f"{axis}_start" if lanes > 1 or loop.kind == "vector" else axis
+        if not loop.part_of:
+            repeated = extent > lanes
+            lines = [f"for {variable} in range(0, {extent}, {lanes}):"] if repeated else []
+            return lines, str(extent) if extent % lanes else "", repeated
+        first = f"{loop.part_of} * {share}"
+        exact = share * self._parts(loop) == extent
+        end = f"{first} + {share}" if exact else f"tl.minimum({first} + {share}, {extent})"
+        lines = [f"{axis}_end = {end}"]
+        repeated = share > lanes or (lanes == 1 and loop.kind == "block")
+        if repeated:
+            lines.append(f"for {variable} in range({first}, {axis}_end, {lanes}):")
+        return lines, f"{axis}_end" if share % lanes or not exact else "", repeated
 
-    def _accumulate(self, stmt: Accumulate, pad: str) -> Iterator[str]:
-        acc = self.accumulators[stmt.name]
-        value = self.expr.text(stmt.value)
-        if stmt.at is not None:
-            place = self.expr.index.text(stmt.at)
-            if self.scope.axis:
-                yield from self._best_of_lanes(acc, value, place, pad)
-                value, place = "lanes_best", "lanes_place"
-            yield from self._offer(acc, value, place, pad)
+    def _start(self, loop: Loop, repeated: bool, lanes: int) -> str:
+        """The first lane, as text to which lane numbers are added."""
+        axis = loop.axis
+        if repeated:
+            return f"{axis}_start + "
+        if loop is self.section.rows:
+            if self.section.row_blocks(self.tile) == 1:
+                return ""
+            return f"{self._row_block()} * {lanes} + " if lanes > 1 else f"{self._row_block()} + "
+        if axis == self.section.columns:
+            blocks = self.section.column_blocks(self.tile)
+            return f"(program % {blocks}) * {lanes} + " if blocks > 1 else ""
+        return f"{loop.part_of} * {self._share(loop)} + " if loop.part_of else ""
+
+    def _barrier(self, loop: Loop, pad: str) -> Iterator[str]:
+        if loop.kind != "vector":
             return
-        if self.scope.axis:
-            neutral = literal(identity(acc.kind, acc.dtype).item(), acc.dtype)
-            value = self._reduced(acc, f"tl.where({self.scope.axis}_mask, {value}, {neutral})")
-        yield f"{pad}{acc.name} = {self._combined(acc, value)}"
-
-    def _best_of_lanes(self, acc: Accumulator, value: str, place: str, pad: str) -> Iterator[str]:
-        """The best value of a block, and the first place where it stands.
-
-        It is compared as a block of itself: Triton's interpreter takes a truth value of one number, as a block, for a
-        number.
-        """
-        neutral, mask = literal(identity(acc.kind, acc.dtype).item(), acc.dtype), f"{self.scope.axis}_mask"
-        extreme = Accumulator(acc.name, acc.dtype, "min" if acc.kind == "argmin" else "max")
-        yield f"{pad}lanes = tl.where({mask}, {value}, {neutral})"
-        yield f"{pad}lanes_best = {self._reduced(extreme, 'lanes')}"
-        yield f"{pad}each = tl.where({mask}, lanes_best, {neutral})"
-        yield f"{pad}lanes_hit = {mask} & ((lanes == each) | ((lanes != lanes) & (each != each)))"
-        self.helpers.add("lowest")
-        last = literal(2**63 - 1, int64)
-        yield f"{pad}lanes_place = dc_lowest(tl.where(lanes_hit, {literal(0, int64)} + ({place}), {last}))"
-
-    def _offer(self, acc: Accumulator, value: str, place: str, pad: str) -> Iterator[str]:
-        """argmax, argmin: the first of equal places, and the first NaN; argmax_nan: the last NaN."""
-        name, sign = acc.name, "<" if acc.kind == "argmin" else ">"
-        yield f"{pad}offered = {value}"
-        first = "" if acc.kind == "argmax_nan" else f" & ({name}_value == {name}_value)"
-        nan = f"((offered != offered){first})"
-        yield f"{pad}better = ({name} < 0) | (offered {sign} {name}_value) | {nan}"
-        yield f"{pad}{name}_value = tl.where(better, offered, {name}_value)"
-        yield f"{pad}{name} = tl.where(better, {literal(0, int64)} + ({place}), {name})"
-
-    def _reduced(self, acc: Accumulator, block: str) -> str:
-        """A block reduced to a scalar."""
-        if acc.dtype is bool_:
-            any_or_all = "highest" if acc.kind in ("sum", "max") else "lowest"
-            self.helpers.add(any_or_all)
-            return f"(dc_{any_or_all}(({block}).to(tl.int32)) != 0)"
-        back = f".to({register_type(acc.dtype)})"
-        if acc.kind == "sum":
-            self.helpers.add("sum")
-            return f"dc_sum({block}){back}"
-        if acc.kind == "prod":
-            self.helpers.add("mul")
-            return f"tl.reduce({block}, 0, dc_mul){back}"
-        reduce = f"reduce_{acc.kind}" if acc.dtype.is_floating_point else _EXTREME[acc.kind]
-        self.helpers.add(reduce)
-        return f"dc_{reduce}({block}){back}"
-
-    def _combined(self, acc: Accumulator, value: str) -> str:
-        mode = {"sum": "add", "prod": "mul"}.get(acc.kind, acc.kind)
-        return self._combine_halves(mode, acc.dtype, acc.name, value)
-
-    def _combine_halves(self, mode: str, dtype: DType, old: str, value: str) -> str:
-        """16-bit floats are combined in f32."""
-        if dtype.compute is dtype:
-            return self._combine(mode, dtype, old, value)
-        wide = (self.expr.convert(text, dtype, float32) for text in (old, value))
-        return self.expr.convert(self._combine(mode, float32, *wide), float32, dtype)
-
-    def _combine(self, mode: str, dtype: DType, old: str, value: str) -> str:
-        if dtype is bool_:
-            return f"({old} {'|' if mode in ('add', 'max') else '&'} {value})"
-        back = f".to({register_type(dtype)})"
-        if mode in ("max", "min"):
-            self.helpers.add(mode)
-            return f"dc_{mode}({old}, {value}){back}"
-        return f"({old} {'+' if mode == 'add' else '*'} {value}){back}"
+        stored = {s.buffer for s in loop.body if isinstance(s, Store)} - self.scope.registers.keys()
+        adds = any(isinstance(s, Store) and s.mode != "set" and s.buffer in stored for s in loop.body)
+        if stored & self.loaded or adds:
+            yield f"{pad}tl.debug_barrier()"
 
     # -- stores
 
-    def _store(self, stmt: Store) -> Iterator[str]:
+    def _store(self, stmt: Store) -> list[str]:
         dtype = self.dtypes[stmt.buffer]
-        value = self.expr.text(stmt.value)
         if stmt.buffer in self.scope.registers:
-            yield f"{stmt.buffer} = {value}"
-            self.scope.lanes.add(stmt.buffer)
-            return
+            return self._store_register(stmt, dtype)
+        value = self.expr.text(stmt.value)
         pointer, mask = self.expr.address(stmt.buffer, stmt.index)
         if stmt.mode != "set":
             old = self.expr.text(Load(stmt.buffer, stmt.index, dtype))
-            value = self._combine_halves(stmt.mode, dtype, old, value)
+            value = combine_halves(self.expr, stmt.mode, dtype, old, value)
         if dtype is bool_:
             value = f"({value}).to({register_type(int8)})"
-        yield f"tl.store({pointer}, {value}{f', mask={mask}' if mask else ''})"
+        return [f"tl.store({pointer}, {value}{f', mask={mask}' if mask else ''})"]
 
-
-def _loads(expr: Expr, name: str) -> list[Load]:
-    return [e for e in walk_expr(expr) if isinstance(e, Load) and e.buffer == name]
-
-
-def _touches(stmt: Stmt, name: str) -> bool:
-    stores = isinstance(stmt, Store) and stmt.buffer == name
-    return stores or any(_loads(expr, name) for expr in expressions(stmt))
-
-
-def _power_of_two(extent: int) -> int:
-    """The least power of two that holds `extent` lanes."""
-    return 1 << max(0, math.ceil(math.log2(max(1, extent))))
+    def _store_register(self, stmt: Store, dtype: DType) -> list[str]:
+        name = stmt.buffer
+        dims = self.expr.index_dims(stmt.index)
+        if stmt.mode == "set":
+            self.scope.registers[name] = dims | self.expr.dims(stmt.value)
+            if isinstance(stmt.value, Const):
+                return [f"{name} = {self.reduce.filled(self.reduce.local_dims(name, dims), stmt.value.value, dtype)}"]
+            return [f"{name} = {self.expr.text(stmt.value)}"]
+        rows = frozenset(self.scope.axes) & self.reduce.rows
+        value = self.reduce.masked(self.expr.text(stmt.value), stmt.value, neutral(_KIND[stmt.mode], dtype), rows)
+        return [f"{name} = {combine_halves(self.expr, stmt.mode, dtype, name, value)}"]

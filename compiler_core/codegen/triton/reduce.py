@@ -1,0 +1,241 @@
+"""Accumulators, and locals that rows are added into: blocks of lanes reduced.
+
+In: the scope, how many lanes each axis has, which axes are rows. Out: lines of Triton.
+An accumulator belongs to the block that declares it: it differs along the lane axes that are open there, and what feeds
+it further inside is reduced along the others. Where a loop feeds it, it is kept lane by lane until the loop is done:
+one reduction, instead of one a strip. A local that rows are added into is kept row by row likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from compiler_core.codegen.triton.expressions import Dims, ExprPrinter, Scope
+from compiler_core.codegen.triton.types import literal, register_type
+from compiler_core.dtype import DType, bool_, float32, int64
+from compiler_core.loop_ir.expr import Expr
+from compiler_core.loop_ir.interpret import identity
+from compiler_core.loop_ir.ir import Accumulate, Accumulator, Local, Loop, ReduceKind, Stmt, Store
+
+ARG_KINDS = ("argmax", "argmin", "argmax_nan")
+_EXTREME = {"max": "highest", "min": "lowest"}  # of integers, which have no NaN
+
+
+def neutral(kind: str, dtype: DType) -> str:
+    """What an accumulator of `kind` starts from."""
+    return literal(identity(kind, dtype).item(), dtype)
+
+
+@dataclass(slots=True)
+class Pending:
+    """What is kept lane by lane until the loops that feed it are done. inner: the axes that are then reduced.
+
+    outer, depth: the lane axes, and the nesting, of the block that declares it.
+    """
+
+    name: str
+    kind: str
+    dtype: DType
+    inner: Dims
+    outer: Dims
+    depth: int
+
+
+@dataclass
+class Reducer:
+    """counts: lanes of each axis. rows: the axes of block loops with several lanes. two: do blocks have two axes?"""
+
+    scope: Scope
+    expr: ExprPrinter
+    counts: dict[str, int]
+    rows: set[str]
+    two: bool
+    helpers: set[str]
+    accumulators: dict[str, Accumulator] = field(default_factory=dict)
+    outer: dict[str, Dims] = field(default_factory=dict)
+    pending: dict[str, Pending] = field(default_factory=dict)
+
+    # -- shapes
+
+    def lane_numbers(self, loop: Loop, lanes: int) -> str:
+        """0, 1, ... as a block along the loop's axis."""
+        side = ("[:, None]" if loop.kind == "block" else "[None, :]") if self.two else ""
+        return f"tl.arange(0, {lanes}){side}"
+
+    def filled(self, dims: Dims, value: bool | int | float | complex, dtype: DType) -> str:
+        """A block of `value` along `dims`; a scalar if there are none."""
+        text = literal(value, dtype)
+        if not dims:
+            return text
+        return text.replace("tl.full(()", f"tl.full(({self._shape(dims)})", 1)
+
+    def _shape(self, dims: Dims) -> str:
+        rows = next((self.counts[axis] for axis in dims if axis in self.rows), 1)
+        columns = next((self.counts[axis] for axis in dims if axis not in self.rows), 1)
+        return f"{rows}, {columns}" if self.two else f"{max(rows, columns)},"
+
+    def masked(self, value: str, expr: Expr, start: str, dims: Dims | None = None) -> str:
+        """`value` as a block along `dims` (all open axes), `start` in lanes that do not count."""
+        wanted = frozenset(self.scope.axes) if dims is None else dims
+        masks = self.expr.lane_masks(wanted)
+        has = self.expr.dims(expr) | {axis for axis, mask in self.scope.axes.items() if mask}
+        masks += [f"({axis} >= 0)" for axis in self.scope.axes if axis in wanted - has]
+        return f"tl.where({' & '.join(masks)}, {value}, {start})" if masks else value
+
+    # -- accumulators
+
+    def declare(self, acc: Accumulator, after: tuple[Stmt, ...], is_repeated: Callable[[Loop], bool]) -> str:
+        """The line that declares it. after: the rest of its block."""
+        outer = frozenset(self.scope.axes)
+        self.accumulators[acc.name], self.outer[acc.name] = acc, outer
+        self.scope.lanes[acc.name] = outer
+        start = identity(acc.kind, acc.dtype).item()
+        if acc.kind in ARG_KINDS:
+            places = self.filled(outer, -1, int64)
+            return f"{acc.name}_value, {acc.name} = {self.filled(outer, start, acc.dtype)}, {places}"
+        loops = [loop for feeding in _feeding(after, acc.name) for loop in feeding]
+        inner = frozenset(loop.axis for loop in loops if loop.kind == "vector" or loop.axis in self.rows)
+        if inner and any(map(is_repeated, loops)):
+            self.pending[acc.name] = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
+            return f"{acc.name} = {self.filled(outer | inner, start, acc.dtype)}"
+        return f"{acc.name} = {self.filled(outer, start, acc.dtype)}"
+
+    def declare_local(self, local: Local, kind: str, after: tuple[Stmt, ...]) -> None:
+        """A register local; if several rows are added into it side by side, it is kept row by row."""
+        loops = [loop for feeding in _feeding(after, local.name) for loop in feeding]
+        inner = frozenset(loop.axis for loop in loops if loop.axis in self.rows)
+        if inner:
+            outer = frozenset(self.scope.axes)
+            self.pending[local.name] = Pending(local.name, kind, local.dtype, inner, outer, self.scope.depth)
+
+    def local_dims(self, name: str, dims: Dims) -> Dims:
+        """The axes along which a register local is a block, stored at a place that differs along `dims`."""
+        return dims | self.pending[name].inner if name in self.pending else dims
+
+    def finish(self, after: tuple[Stmt, ...]) -> Iterator[str]:
+        """Lines after a loop: what nothing in `after` feeds any more is reduced."""
+        for pending in [*self.pending.values()]:
+            if pending.depth != self.scope.depth or _feeding(after, pending.name):
+                continue
+            del self.pending[pending.name]
+            yield f"{pending.name} = {self._close(pending)}"
+
+    def _close(self, pending: Pending) -> str:
+        if pending.name in self.accumulators:
+            return self.reduced(pending.kind, pending.dtype, pending.name, bool(pending.outer))
+        return self._along(pending.kind, pending.dtype, pending.name, 0, True)
+
+    def accumulate(self, stmt: Accumulate) -> Iterator[str]:
+        """The lines that add to it here."""
+        acc = self.accumulators[stmt.name]
+        value = self.expr.text(stmt.value)
+        inner = frozenset(self.scope.axes) - self.outer[acc.name]
+        if stmt.at is not None:
+            yield from self._accumulate_place(stmt, acc, value, inner)
+            return
+        if inner:
+            value = self.masked(value, stmt.value, neutral(acc.kind, acc.dtype))
+            if stmt.name not in self.pending:
+                value = self.reduced(acc.kind, acc.dtype, value, bool(self.outer[acc.name]))
+        mode = {"sum": "add", "prod": "mul"}.get(acc.kind, acc.kind)
+        yield f"{acc.name} = {combine_halves(self.expr, mode, acc.dtype, acc.name, value)}"
+
+    def _accumulate_place(self, stmt: Accumulate, acc: Accumulator, value: str, inner: Dims) -> Iterator[str]:
+        assert stmt.at is not None, f"{stmt.name} remembers a place"
+        place = self.expr.index.text(stmt.at)
+        if inner:
+            yield from self._best_of_lanes(acc, value, stmt.value, place)
+            value, place = "lanes_best", "lanes_place"
+        yield from self._offer(acc, value, place)
+
+    def _best_of_lanes(self, acc: Accumulator, value: str, expr: Expr, place: str) -> Iterator[str]:
+        """The best value of a block, and the first place where it stands.
+
+        It is compared as a block of itself: Triton's interpreter takes a truth value of one number, as a block, for a
+        number.
+        """
+        start = neutral(acc.kind, acc.dtype)
+        extreme: ReduceKind = "min" if acc.kind == "argmin" else "max"
+        keeps = bool(self.outer[acc.name])
+        (axis,) = frozenset(self.scope.axes) - self.outer[acc.name]
+        mask = self.scope.axes[axis] or f"({axis} >= 0)"
+        yield f"lanes = {self.masked(value, expr, start)}"
+        yield f"lanes_best = {self.reduced(extreme, acc.dtype, 'lanes', keeps)}"
+        yield f"each = tl.where({mask}, lanes_best, {start})"
+        yield f"lanes_hit = {mask} & ((lanes == each) | ((lanes != lanes) & (each != each)))"
+        last = literal(2**63 - 1, int64)
+        places = f"tl.where(lanes_hit, {literal(0, int64)} + ({place}), {last})"
+        yield f"lanes_place = {self._closed('lowest', places, keeps)}"
+
+    def _offer(self, acc: Accumulator, value: str, place: str) -> Iterator[str]:
+        """argmax, argmin: the first of equal places, and the first NaN; argmax_nan: the last NaN."""
+        name, sign = acc.name, "<" if acc.kind == "argmin" else ">"
+        yield f"offered = {value}"
+        first = "" if acc.kind == "argmax_nan" else f" & ({name}_value == {name}_value)"
+        nan = f"((offered != offered){first})"
+        yield f"better = ({name} < 0) | (offered {sign} {name}_value) | {nan}"
+        yield f"{name}_value = tl.where(better, offered, {name}_value)"
+        yield f"{name} = tl.where(better, {literal(0, int64)} + ({place}), {name})"
+
+    # -- reductions of blocks
+
+    def reduced(self, kind: str, dtype: DType, block: str, keeps_rows: bool) -> str:
+        """A block reduced along its columns, or (not keeps_rows) to a scalar."""
+        if dtype is bool_:
+            any_or_all = "highest" if kind in ("sum", "max") else "lowest"
+            return f"({self._closed(any_or_all, f'({block}).to(tl.int32)', keeps_rows)} != 0)"
+        return f"{self._closed(_helper(kind, dtype), block, keeps_rows)}.to({register_type(dtype)})"
+
+    def _along(self, kind: str, dtype: DType, block: str, axis: int, keep: bool) -> str:
+        if dtype is bool_:
+            any_or_all = "highest" if kind in ("sum", "max") else "lowest"
+            self.helpers.add(any_or_all)
+            return f"(dc_{any_or_all}(({block}).to(tl.int32), {axis}, {keep}) != 0)"
+        self.helpers.add(_helper(kind, dtype))
+        return f"dc_{_helper(kind, dtype)}({block}, {axis}, {keep}).to({register_type(dtype)})"
+
+    def _closed(self, helper: str, block: str, keeps_rows: bool) -> str:
+        self.helpers.add(helper)
+        if not self.two:
+            return f"dc_{helper}({block}, 0, False)"
+        if keeps_rows:
+            return f"dc_{helper}({block}, 1, True)"
+        return f"dc_{helper}(dc_{helper}({block}, 1, False), 0, False)"
+
+
+def _helper(kind: str, dtype: DType) -> str:
+    if kind in ("sum", "prod"):
+        return kind
+    return f"reduce_{kind}" if dtype.is_floating_point else _EXTREME[kind]
+
+
+def _feeding(body: tuple[Stmt, ...], name: str) -> list[tuple[Loop, ...]]:
+    """For each statement in `body` that adds to `name`, the loops of `body` around it."""
+    found: list[tuple[Loop, ...]] = []
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            found += [(stmt, *inner) for inner in _feeding(stmt.body, name)]
+        elif (isinstance(stmt, Accumulate) and stmt.name == name) or (
+            isinstance(stmt, Store) and stmt.buffer == name and stmt.mode != "set"
+        ):
+            found.append(())
+    return found
+
+
+def combine_halves(expr: ExprPrinter, mode: str, dtype: DType, old: str, value: str) -> str:
+    """Two values combined; 16-bit floats in f32."""
+    if dtype.compute is dtype:
+        return _combine(expr, mode, dtype, old, value)
+    wide = (expr.convert(text, dtype, float32) for text in (old, value))
+    return expr.convert(_combine(expr, mode, float32, *wide), float32, dtype)
+
+
+def _combine(expr: ExprPrinter, mode: str, dtype: DType, old: str, value: str) -> str:
+    if dtype is bool_:
+        return f"({old} {'|' if mode in ('add', 'max') else '&'} {value})"
+    back = f".to({register_type(dtype)})"
+    if mode in ("max", "min"):
+        expr.helpers.add(mode)
+        return f"dc_{mode}({old}, {value}){back}"
+    return f"({old} {'+' if mode == 'add' else '*'} {value}){back}"

@@ -1,0 +1,103 @@
+"""How one launch is cut: rows and columns of a program, and its warps. The choice by rule, and others to measure.
+
+In: `Shape`, the facts of a section (sections.py). Out: `Tile`; `choose(shape)` by rule; `candidates(shape)` for a
+tuner, the rule's first. A tile is data: `print_module` takes a measured one in place of the rule's.
+
+    columns independent    about AREA elements a program; 32 rows and more where memory runs along them (a transpose),
+                           or where they are summed
+    rows reduced           a whole row in registers up to LONGEST lanes, several rows where they are short; a longer row
+                           in strips, read again from the L2 cache: so few programs at a time, each of many warps
+A thread holds 8 to 16 elements: one or two 16-byte accesses of bf16, two or four of f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+AREA = 1024  # elements of a program that has nothing to reduce
+SUMMING = 4096  # of one that sums over rows, in registers
+LONGEST = 16384  # lanes of a row that is kept in registers
+_MANY = 128  # programs
+_WARP = 32
+_MAX_WARPS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """rows: iterations of the block loop that stand side by side. lanes: of a vector loop; a longer one runs in strips.
+
+    Both are powers of two. warps: of 32 threads each.
+    """
+
+    rows: int
+    lanes: int
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides about a tile. rows: iterations of the block loop in one program's part, 0 if there is none.
+
+    columns: of the longest vector loop, 0 if there is none. independent: its blocks are programs. summed: rows are
+    added up in registers. outer: programs of the parallel loops around. across: memory is contiguous along the rows
+    somewhere, and not along the columns.
+    """
+
+    rows: int
+    columns: int
+    independent: bool
+    summed: bool
+    outer: int
+    across: bool
+
+
+def power_of_two(extent: int) -> int:
+    """The least power of two that holds `extent` lanes."""
+    return 1 << max(0, extent - 1).bit_length()
+
+
+def choose(shape: Shape) -> Tile:
+    """The tile by rule."""
+    if not shape.columns:
+        rows = min(power_of_two(shape.rows), AREA // 2)
+        return Tile(rows, 1, _warps(rows))
+    most_rows = power_of_two(shape.rows) if shape.rows else 1
+    if shape.independent:
+        lanes = _independent_lanes(shape)
+        area = SUMMING if shape.summed or shape.across else AREA
+    else:
+        lanes = min(power_of_two(shape.columns), LONGEST)
+        area = SUMMING if shape.summed else AREA
+    rows = max(1, min(most_rows, area // lanes))
+    return Tile(rows, lanes, _warps(rows * lanes))
+
+
+def _independent_lanes(shape: Shape) -> int:
+    """Columns of a program where they are not reduced: a divisor of their number, if there is one of some size."""
+    if shape.summed:
+        return min(128 if shape.columns * shape.outer >= 128 * _MANY else 32, power_of_two(shape.columns))
+    divisor = shape.columns & -shape.columns
+    return min(64 if shape.across else AREA, divisor if divisor >= 64 else power_of_two(shape.columns))
+
+
+def _warps(area: int) -> int:
+    """8 elements a thread, 16 of larger tiles."""
+    each = 8 if area <= AREA else 16
+    return max(1, min(_MAX_WARPS, area // (_WARP * each)))
+
+
+def candidates(shape: Shape) -> Iterator[Tile]:
+    """The rule's tile, then others: twice and half as many warps, rows, lanes."""
+    first = choose(shape)
+    yield first
+    for warps in (first.warps * 2, first.warps // 2):
+        if 1 <= warps <= _MAX_WARPS:
+            yield replace(first, warps=warps)
+    for factor in (2, 4):
+        if shape.rows >= first.rows * factor:
+            yield replace(first, rows=first.rows * factor, warps=min(first.warps * factor, _MAX_WARPS))
+    if first.rows >= 2:
+        yield replace(first, rows=first.rows // 2)
+    if first.lanes >= 256 and (shape.independent or shape.columns > first.lanes):
+        yield replace(first, lanes=first.lanes // 2)

@@ -74,11 +74,13 @@ def choose(shape: Shape) -> Tile:
 
 
 def _independent_lanes(shape: Shape) -> int:
-    """Columns of a program where they are not reduced: a divisor of their number, if there is one of some size."""
+    """Columns of a program where they are not reduced: as many as leave an eighth of the lanes idle, or fewer."""
     if shape.summed:
         return min(128 if shape.columns * shape.outer >= 128 * _MANY else 32, power_of_two(shape.columns))
-    divisor = shape.columns & -shape.columns
-    return min(64 if shape.across else AREA, divisor if divisor >= 64 else power_of_two(shape.columns))
+    lanes = min(64 if shape.across else AREA, power_of_two(shape.columns))
+    while lanes > 64 and -shape.columns % lanes * 8 > shape.columns:
+        lanes //= 2
+    return lanes
 
 
 def _warps(area: int) -> int:

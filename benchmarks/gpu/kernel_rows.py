@@ -111,11 +111,14 @@ ROWS = [
 def programs(row: Row) -> list[Program]:
     """Forward and backward of `row`, as the compiler makes them for a GPU."""
     builder = GraphBuilder("row")
+    builder.device = "cuda:0"
     inputs = [builder.placeholder(f"x{i}", TensorMeta(shape, dtype)) for i, (shape, dtype) in enumerate(row.inputs)]
     with use_trace(builder):
         output = row.ours(*inputs)
     joint = make_joint(run_passes(builder.build([output]), SIMPLIFY), row.wanted, results=1)
-    parts = partition(replace(joint, graph=run_passes(joint.graph, SIMPLIFY_JOINT)), on_gpu=True)
+    parts = partition(
+        replace(joint, graph=run_passes(joint.graph, SIMPLIFY_JOINT)),
+    )
     return lower_and_schedule([parts.forward, parts.backward], "row", GPU)
 
 

@@ -45,14 +45,16 @@ class Partition:
         return "\n".join([f"saved for backward: {sum(node.meta.nbytes for node in kept)} bytes", *rows])
 
 
-def partition(joint: Joint, *, on_gpu: bool = False) -> Partition:
-    """Split `joint` at a minimum cut. on_gpu: where the halves are going to run."""
+def partition(joint: Joint) -> Partition:
+    """Split `joint` at a minimum cut."""
     graph = joint.graph
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
     tangents = [node for node in graph.inputs if node.role in ARRIVING]
     after = _dependents(graph, tangents)
     regions = Regions(graph, after, needed_for(graph, gradients), results)
-    saved = _without_views(_cut(graph, CostModel(graph, results, regions, on_gpu=on_gpu), after, gradients))
+    saved = _without_views(
+        _cut(graph, CostModel(graph, results, regions, on_gpu=graph.device != "cpu"), after, gradients)
+    )
     values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
     inputs = [node for node in graph.inputs if node.role not in ARRIVING]
     outputs = [*results, *(node for node in values if node not in results)]

@@ -136,8 +136,9 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.loop_ir.ir import RoutineCall
     from compiler_core.lowering.lower import lower_and_schedule
     from compiler_core.runtime.build import build_library
+    from compiler_core.schedule.target import GPU
 
-    programs = with_symbols(lower_and_schedule(graphs, name))
+    programs = with_symbols(lower_and_schedule(graphs, name, GPU))
     kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
     calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
     with timed(name, "emit"):

@@ -66,14 +66,14 @@ def test_scalars_equal_the_interpreter(dtype: DType, rng) -> None:
 
 
 STRIPS = """
-kernel long(p0: f32[9000] in, p1: f32[9000] out, p2: f32[1] out)
+kernel long(p0: f32[20000] in, p1: f32[20000] out, p2: f32[1] out)
   acc a0: f32 max
-  local s0: f32[9000]
-  for i0 in 9000 vector
+  local s0: f32[20000]
+  for i0 in 20000 vector
     t0 = mul(p0[i0], p0[i0])
     s0[i0] = t0
     a0 <- t0
-  for i0 in 9000 vector
+  for i0 in 20000 vector
     p1[i0] = div(s0[i0], a0)
   p2[0] = a0
 """
@@ -84,7 +84,7 @@ def test_a_loop_longer_than_a_block_runs_in_strips_over_scratch_memory(rng) -> N
     module = print_module([kernel])
     (launch,) = module.launches["long"]
     assert [s.name for s in launch.scratch] == ["s0"]
-    arrays = [rng.standard_normal(9000).astype(np.float32), np.zeros(9000, np.float32), np.zeros(1, np.float32)]
+    arrays = [rng.standard_normal(20000).astype(np.float32), np.zeros(20000, np.float32), np.zeros(1, np.float32)]
     for expected, got in zip(*run_both(kernel, arrays), strict=True):
         assert_close(got, expected)
 

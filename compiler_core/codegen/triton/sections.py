@@ -185,8 +185,21 @@ def shape_of(section: Section) -> Shape:
         independent=bool(section.columns),
         summed=bool(local & added),
         outer=math.prod(int(loop.extent) for loop in section.parallel),
+        again=_goes_over_rows_again(vectors),
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
     )
+
+
+def _goes_over_rows_again(vectors: list[Loop]) -> bool:
+    """Whether two vector loops touch one buffer."""
+    seen: set[str] = set()
+    for loop in vectors:
+        parts = (e for stmt in loop.body for expr in expressions(stmt) for e in walk_expr(expr))
+        touched = {e.buffer for e in parts if isinstance(e, Load)}
+        if touched & seen:
+            return True
+        seen |= touched | {stmt.buffer for stmt in loop.body if isinstance(stmt, Store)}
+    return False
 
 
 def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:

@@ -16,7 +16,7 @@ A buffer that a program stores and loads again gets a barrier after each vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler_core.codegen.index import Interval
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
@@ -70,6 +70,8 @@ class SectionPrinter:
         self.locals = {s.name: s for s in walk(body) if isinstance(s, Local)}
         self.dtypes = params | {name: local.dtype for name, local in self.locals.items()}
         registers = {name for name in self.locals if self._fits_registers(name)}
+        if self._added_by_rows() - registers:
+            self.tile = replace(self.tile, rows=1)  # rows side by side would add to one place of scratch memory
         stored = {s.buffer for s in walk(body) if isinstance(s, Store)}
         self.scope = Scope(registers={name: frozenset() for name in registers}, constant=params.keys() - stored)
         self.expr = ExprPrinter(TritonIndexPrinter(self.axes, self.helpers), self.helpers, self.dtypes, self.scope)
@@ -113,6 +115,11 @@ class SectionPrinter:
             if fits and stays_in_lane(self.section.body, name, loop.axis, numel):
                 return True
         return False
+
+    def _added_by_rows(self) -> set[str]:
+        """The locals that block loops add into."""
+        inside = (stmt for loop in self.section.blocks for stmt in walk(loop.body))
+        return {s.buffer for s in inside if isinstance(s, Store) and s.mode != "set" and s.buffer in self.locals}
 
     def _lanes(self, loop: Loop) -> int:
         """How many iterations of a block or vector loop stand side by side."""

@@ -40,8 +40,8 @@ class Shape:
     """What decides about a tile. rows: iterations of the block loop in one program's part, 0 if there is none.
 
     columns: of the longest vector loop, 0 if there is none. independent: its blocks are programs. summed: rows are
-    added up in registers. outer: programs of the parallel loops around. across: memory is contiguous along the rows
-    somewhere, and not along the columns.
+    added up in registers. outer: programs of the parallel loops around. again: whether a row is gone over several
+    times. across: memory is contiguous along the rows somewhere, and not along the columns.
     """
 
     rows: int
@@ -49,6 +49,7 @@ class Shape:
     independent: bool
     summed: bool
     outer: int
+    again: bool
     across: bool
 
 
@@ -67,7 +68,7 @@ def choose(shape: Shape) -> Tile:
         lanes = _independent_lanes(shape)
         area = SUMMING if shape.summed or shape.across else AREA
     else:
-        lanes = min(power_of_two(shape.columns), LONGEST)
+        lanes = min(power_of_two(shape.columns), LONGEST if shape.again else SUMMING)
         area = SUMMING if shape.summed else AREA
     rows = max(1, min(most_rows, area // lanes))
     return Tile(rows, lanes, _warps(rows * lanes))

@@ -1,0 +1,177 @@
+"""The schedule for GPUs: nests of blocks and chunks in the text, the interpreter's numbers against eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from schedule_graphs import random_graph
+
+from compiler_core.codegen.triton.load import load
+from compiler_core.codegen.triton.module import print_module
+from compiler_core.codegen.triton.tiles import Tile, candidates
+from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
+from compiler_core.dtype import DType, float32, int64
+from compiler_core.errors import GraphError
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph, GraphBuilder, Node
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.interpret import interpret_program, run_kernel
+from compiler_core.loop_ir.parse import parse_kernel
+from compiler_core.loop_ir.print import print_kernel
+from compiler_core.loop_ir.verify import verify_kernel, verify_program
+from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Array, use_trace
+from compiler_core.schedule.target import GPU
+
+SIZES = [(1, 1), (3, 4097), (129, 3), (1000, 1), (4097, 1), (1, 1000), (129, 129)]
+
+
+def graph_of(function: Callable[..., Node | list[Node]], *shapes: tuple[int, ...], dtype: DType = float32) -> Graph:
+    builder = GraphBuilder("g")
+    inputs = [builder.placeholder("x", TensorMeta(shape, dtype)) for shape in shapes]
+    with use_trace(builder):
+        made = function(*inputs)
+    return builder.build(made if isinstance(made, list) else [made])
+
+
+def only_kernel(graph: Graph) -> ir.Kernel:
+    (kernel,) = lower_and_schedule([graph], "g", GPU)[0].kernels
+    return kernel
+
+
+def loops_of(kernel: ir.Kernel) -> list[str]:
+    """Extents and kinds, outer before inner."""
+    return [f"{loop.extent} {loop.kind}" for loop in ir.walk(kernel.body) if isinstance(loop, ir.Loop)]
+
+
+def inputs_of(graph: Graph, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(node.shape).astype(node.dtype.numpy) for node in graph.inputs]
+
+
+def test_every_row_axis_is_parallel_where_rows_are_not_summed() -> None:
+    scores = graph_of(lambda x: F.softmax(F.transpose(x, 1, 2), -1), (4, 12, 64, 32))
+    assert loops_of(only_kernel(scores))[:3] == ["4 parallel", "64 parallel", "12 block"]
+    assert loops_of(only_kernel(graph_of(lambda x: F.softmax(x, -1), (4, 12, 64, 32))))[0] == "3072 block"
+
+
+def test_sums_over_rows_take_two_stages_in_as_many_chunks_as_fill_the_machine() -> None:
+    kernel = only_kernel(graph_of(lambda x: F.sum(F.mul(x, x), (0,)), (8192, 4096)))
+    assert loops_of(kernel)[:4] == ["32 parallel", "4096 vector", "8192 block", "4096 vector"]
+    assert "for i2 in 8192 block of i0" in print_kernel(kernel)
+    first, second = print_module([kernel]).launches[kernel.name]
+    assert first.programs >= 4 * GPU.multiprocessors
+    assert second.programs >= 64
+    assert loops_of(only_kernel(graph_of(lambda x: F.sum(x, (0, 1)), (4096, 4096))))[0] == "528 parallel"
+
+
+def layer_norm_and_sums(x: Node, g: Node) -> list[Node]:
+    """What a layer norm's backward is made of: rows reduced, rows added up, and a result of every element."""
+    centred = F.sub(x, F.mean(x, (1,), True))
+    scaled = F.mul(g, centred)
+    return [F.sub(scaled, F.mean(scaled, (1,), True)), F.sum(scaled, (0,)), F.sum(g, (0,)), F.sum(x, (0, 1))]
+
+
+def test_rows_reduced_and_added_up_share_one_pass() -> None:
+    kernel = only_kernel(graph_of(layer_norm_and_sums, (4096, 768), (4096, 768)))
+    launches = print_module([kernel]).launches[kernel.name]
+    assert launches[0].programs >= 3 * GPU.multiprocessors
+    assert not any(launch.scratch for launch in launches)
+    loads = print_module([kernel]).source.split("@triton.jit")[-len(launches)].count("tl.load")
+    assert loads == 2, "each operand is read once"
+
+
+GRAPHS: dict[str, Callable[[Node], Node | list[Node]]] = {
+    "layer norm and sums": lambda x: layer_norm_and_sums(x, F.mul(x, 0.5)),
+    "softmax along rows": lambda x: F.softmax(x, -1),
+    "softmax along columns": lambda x: F.softmax(x, 0),
+    "sum of all": lambda x: F.sum(F.mul(x, x), (0, 1)),
+    "maximum of columns": lambda x: F.amax(x, (0,)),
+    "transpose": lambda x: F.mul(F.transpose(x, 0, 1), 2.0),
+    "places": lambda x: [F.argmax(x, 1, False), F.argmax(x, 0, False)],
+    "taken": lambda x: prims.take(x, prims.cast(F.abs(F.mul(F.sum(x, (1,)), 0.0)), int64)),
+}
+
+
+@pytest.mark.triton
+@pytest.mark.filterwarnings("ignore:backend 'triton'")
+@pytest.mark.parametrize("name", GRAPHS)
+def test_odd_sizes_equal_eager(name: str) -> None:
+    pytest.importorskip("triton")
+    graphs = [graph_of(GRAPHS[name], size) for size in SIZES]
+    executables = TritonBackend().compile(graphs, "odd_sizes")
+    for graph, executable in zip(graphs, executables, strict=True):
+        inputs = inputs_of(graph)
+        with np.errstate(all="ignore"):
+            for found, wanted in zip(executable(inputs), interpret(graph, inputs), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-4, err_msg=str(graph.inputs[0].shape))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs_equal_eager(seed: int) -> None:
+    graph, inputs = random_graph(seed)
+    (program,) = lower_and_schedule([graph], graph.name, GPU)
+    verify_program(program)
+    for kernel in program.kernels:
+        assert print_kernel(parse_kernel(print_kernel(kernel))) == print_kernel(kernel)
+    with np.errstate(all="ignore"):
+        for found, wanted in zip(interpret_program(program, inputs), interpret(graph, inputs), strict=True):
+            np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.triton
+def test_any_tile_gives_the_same_numbers() -> None:
+    pytest.importorskip("triton")
+    rng = np.random.default_rng(5)
+    kernel = only_kernel(graph_of(layer_norm_and_sums, (67, 130), (67, 130)))
+    arrays = [rng.standard_normal(p.numel).astype(np.float32) for p in kernel.params]
+    expected = [array.copy() for array in arrays]
+    run_kernel(kernel, expected)
+    (first, *_) = print_module([kernel]).launches[kernel.name]
+    assert first.shape is not None
+    tiles = [*candidates(first.shape), Tile(1, 256, 4), Tile(8, 64, 2), Tile(4, 128, 1)]
+    assert len(set(tiles)) > 4
+    for tile in tiles:
+        module = print_module([kernel], {first.function: tile})
+        found = [array.copy() for array in arrays]
+        KernelRunner(module, load(module, interpret=True))(kernel, found)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-4, err_msg=str(tile))
+
+
+PARTS = """kernel parts(p0: f32[11] in, p1: f32[4] out)
+  for i0 in 4 parallel
+    acc a0: f32 sum
+    for i1 in 11 block of i0
+      a0 <- p0[i1]
+    p1[i0] = a0
+"""
+
+
+def test_a_loop_of_another_runs_its_part() -> None:
+    kernel = parse_kernel(PARTS)
+    verify_kernel(kernel)
+    assert print_kernel(kernel) == PARTS
+    arrays = [np.arange(11, dtype=np.float32), np.zeros(4, np.float32)]
+    run_kernel(kernel, arrays)
+    bounds = [0, 3, 6, 9, 11]
+    assert arrays[1].tolist() == [sum(range(a, b)) for a, b in pairwise(bounds)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("of i0", "of i3", "not a parallel loop around it"),
+        ("    p1[i0] = a0", "    p1[0] = a0", "store to one address"),
+        ("      a0 <- p0[i1]", "      for i2 in 2 block\n        a0 <- p0[i1]", "block loop in a block loop"),
+    ],
+)
+def test_the_verifier_names_what_is_wrong(old: str, new: str, why: str) -> None:
+    with pytest.raises(GraphError, match=why):
+        verify_kernel(parse_kernel(PARTS.replace(old, new)))

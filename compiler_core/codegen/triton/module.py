@@ -26,7 +26,8 @@ class Launch:
 
     Arguments: pointers, one for each of the kernel's params, then of `common` (arrays that all launches of a
     kernel share), then of `scratch`, then, if `has_status`, one to an i32 that a failed check overwrites with its
-    number (0 before: all hold; it may serve all launches of a program, read once at the end). The launches of a kernel run in order, on one stream.
+    number (0 before: all hold; it may serve all launches of a program, read once at the end). The launches of a kernel
+    run in order, on one stream.
     programs: size of the grid, one-dimensional; `scratch` has room for that many times its `numel`, uninitialised.
     signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in flight.
     contracts: whether a product and a sum may be rounded together (of kernels written by hand; generated ones give

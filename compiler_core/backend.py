@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 
+from compiler_core.device import check_device, is_array
 from compiler_core.errors import BackendError
 from compiler_core.events import Events
 from compiler_core.graph.interpret import interpret
@@ -92,7 +93,8 @@ class CallableBackend:
         return [self._compile(graph) for graph in graphs]
 
     def _compile(self, graph: Graph) -> Executable:
-        examples = [np.zeros(node.shape, node.dtype.numpy) for node in graph.inputs]
+        place = check_device(graph.device)
+        examples = [place.put(np.zeros(node.shape, node.dtype.numpy)) for node in graph.inputs]
         run = self.function(graph, examples)
         if not callable(run):
             raise BackendError(f"backend {self.name} returned a {type(run).__name__}", expected="a callable(*arrays)")
@@ -111,7 +113,7 @@ def _run_checked(
     for event in range(len(graph.waits)):
         if events is not None:
             events.wait(event)
-    results = [np.asarray(value) for value in run(*inputs)]
+    results = [value if is_array(value) else np.asarray(value) for value in run(*inputs)]
     expected, got = [node.meta for node in graph.outputs], [meta_of(value) for value in results]
     if expected != got:
         raise BackendError(f"what backend {name} made of {graph.name} returned something else", **_sides(expected, got))

@@ -126,6 +126,11 @@ def is_array(value: object) -> bool:
     return bool(array_types) and isinstance(value, array_types[0])
 
 
+def is_on(value: Any, number: int) -> bool:
+    """Whether this is an array on that CUDA device."""
+    return is_array(value) and value.device.id == number
+
+
 # ---- copies
 
 

@@ -199,7 +199,8 @@ class Halting:
                 places[place] = np.zeros(meta.shape, meta.dtype.numpy)
             else:
                 self.came |= made[1]
-                places[place] = np.asarray(gradient._cell.current(), order="C")
+                array = gradient._cell.current()
+                places[place] = array if array.flags.c_contiguous else array.copy(order="C")
         return complete
 
     def _cotangent(self, read: tuple[int, int, bool] | None) -> Tensor | None:

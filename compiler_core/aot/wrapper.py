@@ -27,6 +27,7 @@ from compiler_core.aot.pruning import Pruned
 from compiler_core.aot.stops import Stop, all_that_may_come
 from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, LocalPlan
 from compiler_core.backend import Executable
+from compiler_core.device import array_module
 from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
@@ -132,8 +133,7 @@ class CompiledBackward:
         rest = self.for_tangents(came)
         cut = self.cut if rest is None else rest.cut
         tangents = [
-            np.zeros(meta.shape, meta.dtype.numpy) if grad is None else _dense(grad)
-            for grad, meta in zip(grads, self.tangents)
+            zeros_beside(grads, meta) if grad is None else _dense(grad) for grad, meta in zip(grads, self.tangents)
         ]
         places: list[Array] = [*values, *tangents, *(EMPTY,) * (cut.size - len(values) - len(tangents))]
         missing = self._missing(grads, came)
@@ -211,7 +211,14 @@ class CompiledBackward:
 
 def _dense(array: Array) -> Array:
     """`array`, contiguous: the tangent of a sum is one number, expanded, and native calls are slow on such arrays."""
-    return array if array.flags.c_contiguous else np.array(array, order="C")
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def zeros_beside(others: Sequence[Array | None], meta: TensorMeta) -> Array:
+    """Zeros on the device that the others are on."""
+    found = next((other for other in others if other is not None), None)
+    zeros: Array = (np if found is None else array_module(found)).zeros(meta.shape, meta.dtype.numpy)
+    return zeros
 
 
 def _is_intact(array: Array, cell: Cell, version: int) -> bool:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+
+from compiler_core import cuda
 from compiler_core.capture.guards import Guards, TensorCode, is_plain
 from compiler_core.capture.module_protocol import ModuleProtocol, WatchedModule, is_module, unwrapped
 from compiler_core.capture.pytree import Branch, children, flatten
@@ -21,7 +24,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import meta_of
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, DeviceCell
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.views import contiguous_strides
@@ -107,12 +110,20 @@ def require_meta(guards: Guards, code: str, meta: TensorMeta, text: str) -> None
 
 
 def require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None:
-    """The same logical strides: they decide what is a view (`reshape`), and what `is_contiguous` answers."""
-    strides = tensor._cell.strides()
+    """The same device, told by the class of the cell or of its array, and the same logical strides: they decide what is
+    a view (`reshape`), and what `is_contiguous` answers."""
+    strides, place = tensor._cell.strides(), tensor.device
     same = f"{code}.strides() == {strides}"
-    if strides == contiguous_strides(tuple(tensor.shape)):
-        same = f"type({code}) is {guards.bind(Cell, 'type')} or {same}"
-    guards.require(same, f"{text}.stride() == {strides}")
+    if place.type == "cuda":
+        where = f"{guards.bind(cuda.is_on, 'is_on')}({code}.raw, {place.index})"
+        guards.require(where, f"{text}.device == {place}")
+        if strides == contiguous_strides(tuple(tensor.shape)):
+            same = f"type({code}) is {guards.bind(DeviceCell, 'type')} or {same}"
+    else:
+        same = f"{same} and type({code}.raw) is {guards.bind(np.ndarray, 'ndarray')}"
+        if strides == contiguous_strides(tuple(tensor.shape)):
+            same = f"type({code}) is {guards.bind(Cell, 'type')} or ({same})"
+    guards.require(same, f"{text}.stride() == {strides}, on {place}")
 
 
 def require_gradient(guards: Guards, code: str, tensor: Tensor, text: str) -> None:

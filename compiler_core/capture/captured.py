@@ -27,6 +27,7 @@ from compiler_core.capture.recipes import Recipe
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.sources import AtEnd, Source
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted, Written
+from compiler_core.device import cpu
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tensor import Tensor
@@ -47,7 +48,7 @@ class Captured:
     then. ambient: the modes of the thread to set at the end. pauses: the root is a list of frames to go on with:
     from the next instruction ("again"), or when that has run by itself ("step"). Else the root is the result.
     numbers: guard -> the number from outside that it is about. copied: nodes that also stand for copies of
-    themselves, so that they may be written before the backward.
+    themselves, so that they may be written before the backward. hosts: see `_hosts`.
     """
 
     graph: Graph
@@ -66,6 +67,7 @@ class Captured:
     numbers: dict[int, Source]
     operations: tuple[str, ...]
     copied: frozenset[Node]
+    hosts: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,16 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         dict(segment.numbers),
         tuple(segment.operations),
         frozenset(trace.copied),
+        _hosts(trace, outputs.nodes),
     )
     return captured, Survivors(tuple(handles.values()), tuple(segment.values), hooks)
+
+
+def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:
+    """The results that are the CPU's, of a graph that is not."""
+    if trace.device == "cpu":
+        return frozenset()
+    return frozenset(i for i, node in enumerate(results) if trace.place_of(node) is cpu)
 
 
 def _guard_distinct(segment: Segment) -> None:

@@ -26,6 +26,7 @@ from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hoo
 from compiler_core.capture.outputs import Fresh
 from compiler_core.capture.sources import Source
 from compiler_core.capture.trace import Known, Lifted
+from compiler_core.device import Device, check_device, cpu
 from compiler_core.graph.ir import Graph
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
@@ -34,6 +35,7 @@ from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
 from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.placement import moved, place_of
 from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tape import OutputNode
 from compiler_core.tensor.tensor import Tensor
@@ -104,7 +106,7 @@ class CompiledEntry:
 
     def __init__(self, captured: Captured, compiled: Compiled, strategy: GradientStrategy) -> None:
         self.captured, self.graphs = captured, compiled.graphs
-        self.name = captured.graph.name
+        self.name, self.place = captured.graph.name, check_device(captured.graph.device)
         self.forward, self.backward, self.tangents = compiled.forward, compiled.backward, compiled.tangents
         self.strategy = strategy
         self.results = _Results(captured)
@@ -143,6 +145,8 @@ class CompiledEntry:
         if self.rng is not None:
             inputs[self.rng] = take_keys(self.captured)
         values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
+        if self.place is not cpu:
+            values = _placed(self.captured, self.place, values)
         self.strategy.forward_ran(ticket)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
             target.put(value, arguments)
@@ -206,6 +210,7 @@ class TapeEntry:
 
     def __init__(self, captured: Captured, graph: Graph, strategy: GradientStrategy) -> None:
         self.captured, self.graph, self.strategy = captured, graph, strategy
+        self.place = check_device(captured.graph.device)
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
         self.results = _Results(captured)
         self.rng = rng_place(captured)
@@ -228,6 +233,8 @@ class TapeEntry:
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
         results = _distinct(self.tape.run(values, hooks), values, self.copied)
+        if self.place is not cpu:
+            results = _placed(self.captured, self.place, results)
         mark_own_hooks(self.own_hooks, results, hooks)
         self.strategy.forward_ran(ticket)
         n_results = len(self.captured.outputs.nodes)
@@ -235,6 +242,18 @@ class TapeEntry:
             for target, tensor in zip(self.captured.written, results[n_results:]):
                 target.put(tensor._read(), arguments)
         return self.results.tensors(results[:n_results], arguments)
+
+
+def _placed(captured: Captured, place: Device, values: Sequence[Any]) -> list[Any]:
+    """The results of a GPU's graph (arrays or Tensors), each where it belongs: what no input leads to is on the host.
+
+    What the backward reads beside them stays as it is.
+    """
+    results = len(captured.outputs.nodes)
+    places = [cpu if i in captured.hosts else place for i in range(results)]
+    places += [place_of(target.cell.raw) for target in captured.written]
+    put = [moved(v, to) if isinstance(v, Tensor) else to.put(v) for v, to in zip(values, places)]
+    return [*put, *values[len(put) :]]
 
 
 def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tensor:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from compiler_core.aot.needs import memory_of
+from compiler_core.capture.devices import PlacedBuilder
 from compiler_core.errors import GraphBreak
-from compiler_core.graph.ir import GraphBuilder, Node, Placeholder
+from compiler_core.graph.ir import Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
@@ -123,7 +124,7 @@ class Rebound:
         rebound(handle)
 
 
-class OutsideMemory(GraphBuilder):
+class OutsideMemory(PlacedBuilder):
     """A graph under construction that reads and writes tensors from outside.
 
     knows_all: one that it was not told of (`know`) breaks the graph, else it is bound: the same in every call.
@@ -205,7 +206,9 @@ class OutsideMemory(GraphBuilder):
                 raise GraphBreak(what, where=user_location())
             role, source = ("input", "") if known is None else (known.role, known.source)
             at_root = known is not None and self.outside_cell(known.handle) is not cell
+            place = self.check_lifted(cell)
             placeholder = self.placeholder(_short(source), meta_of(cell.current()), role=role, source=source)
+            self.devices[placeholder] = place
             self.lifted[key] = Lifted(placeholder, cell, known, at_root, edge)
         return self.lifted[key]
 

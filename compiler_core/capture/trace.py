@@ -32,7 +32,7 @@ __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
 
 RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
-COUNTERS = ("rng", "draws", "shard", "gradient_owners", "regions", "region")
+COUNTERS = ("rng", "draws", "shard", "gradient_owners", "regions", "region", "device", "reads_cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ class CaptureTrace(OutsideMemory):
         if self.ended:
             raise TraceEnded(self.ended, where=user_location())
         args = [value if isinstance(value, Node) else self.constant(value) for value in values]
-        return self.call(op, args, attrs, location=user_location())
+        node = self.call(op, args, attrs, location=user_location())
+        self.place_call(node)
+        return node
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:

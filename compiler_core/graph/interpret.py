@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from compiler_core.device import device_of
 from compiler_core.errors import GraphError
 from compiler_core.events import Events
 from compiler_core.graph.ir import Call, Constant, Graph, Node
@@ -141,5 +142,5 @@ def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
 def _deliver(value: Value, out: Array | None) -> Value:
     if out is None:
         return value
-    np.copyto(out, value)
+    out[...] = value if type(value) is type(out) else device_of(out).put(value)
     return out

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from compiler_core import cuda
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
 from compiler_core.meta import Shape, TensorMeta
@@ -183,6 +184,8 @@ class GraphBuilder:
 
     def constant(self, array: Array) -> Constant:
         """The node holding `array`; equal arrays share one node."""
+        if cuda.is_array(array):  # a constant is the host's
+            array = cuda.fetch(array)
         meta = meta_of(array)
         key = (meta.dtype.short, meta.shape, array.tobytes())
         if key not in self._constants:

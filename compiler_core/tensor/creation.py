@@ -37,8 +37,10 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
     trace = current_trace()
     if trace is not None and isinstance(value, np.ndarray):
         value = cell_trace(trace).constant(value)
-    if place.type == "cuda":
-        value = place.put(value) if trace is None else value
+    if trace is not None and hasattr(trace, "note_made"):
+        trace.note_made(value, place)
+    elif place.type == "cuda":
+        value = place.put(value)
     return Tensor(cell_of(value), requires_grad)
 
 

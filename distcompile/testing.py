@@ -41,6 +41,7 @@ class _Comparison:
     rtol: float | None
     atol: float | None
     equal_nan: bool
+    check_device: bool
     check_dtype: bool
     allow_subclasses: bool
     msg: Message
@@ -78,7 +79,7 @@ def assert_close(
     """
     if (rtol is None) != (atol is None):
         raise ArgumentError("Both 'rtol' and 'atol' must be either specified or omitted")
-    _compare(_Comparison(rtol, atol, equal_nan, check_dtype, allow_subclasses, msg), actual, expected, "")
+    _compare(_Comparison(rtol, atol, equal_nan, check_device, check_dtype, allow_subclasses, msg), actual, expected, "")
 
 
 def _compare(how: _Comparison, actual: Any, expected: Any, item: str) -> None:
@@ -96,6 +97,8 @@ def _compare(how: _Comparison, actual: Any, expected: Any, item: str) -> None:
     elif all(_is_number(v) for v in pair):
         _compare_numbers(how, actual, expected, item)
     elif _are_arrays(how, actual, expected):
+        if how.check_device and isinstance(actual, Tensor) and actual.device != expected.device:
+            how.fail(f"The values for attribute 'device' do not match: {actual.device} != {expected.device}.", item)
         _compare_tensors(how, _as_array(actual), _as_array(expected), item)
     else:
         raise TypeError(f"No comparison pair was able to handle inputs of type {type(actual)} and {type(expected)}.")

@@ -123,7 +123,7 @@ def require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None
         same = f"{same} and type({code}.raw) is {guards.bind(np.ndarray, 'ndarray')}"
         if strides == contiguous_strides(tuple(tensor.shape)):
             same = f"type({code}) is {guards.bind(Cell, 'type')} or ({same})"
-    guards.require(same, f"{text}.stride() == {strides}, on {place}")
+    guards.require(same, f"{text}.stride() == {strides}")
 
 
 def require_gradient(guards: Guards, code: str, tensor: Tensor, text: str) -> None:

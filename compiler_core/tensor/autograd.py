@@ -17,6 +17,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.engine import Backward, queue_callback
+from compiler_core.tensor.placement import grad_beside
 from compiler_core.tensor.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value
             raise AutogradError(
                 "a gradient can be implied only for real outputs", got=str(meta), remedy="pass gradient="
             )
-        ones = prims.full_like(tensor._read(), 1)
+        ones = grad_beside(tensor, prims.full_like(tensor._read(), 1))
         return type(tensor)._wrap(ones) if create_graph else ones
     given = meta_of(grad._cell.raw)
     if given.shape != meta.shape:
@@ -171,7 +172,7 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
     if grad is not None:
         return grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
     if materialize:
-        return Tensor._wrap(prims.full(meta_of(tensor).shape, 0, meta_of(tensor).dtype))
+        return Tensor._wrap(grad_beside(tensor, prims.full(meta_of(tensor).shape, 0, meta_of(tensor).dtype)))
     if allow_unused:
         return None
     raise AutogradError(

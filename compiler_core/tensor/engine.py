@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
 from compiler_core.ops.arithmetic import add_gradients
@@ -19,8 +21,8 @@ from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.again import deferred_outputs, run_again
 from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.placement import grad_beside
-from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OutputNode
+from compiler_core.tensor.placement import grad_beside, grads_beside
+from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -168,6 +170,8 @@ class Backward:
             grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
         else:
             grads = node.apply(grad, self.create_graph)
+            if type(grad) is not np.ndarray and isinstance(node, OpNode):
+                grads = grads_beside(node.saved, grads)
         turns = node.turns if isinstance(node, FunctionNode) else None
         if grad is not None and not self.retain_graph:
             node.release()

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.device import cpu
 from compiler_core.errors import AutogradError
 from compiler_core.location import user_location
 from compiler_core.meta import Shape, TensorMeta
@@ -22,6 +23,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd import attach_node
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.placement import moved
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import FunctionNode
 from compiler_core.tensor.tensor import Tensor
@@ -158,7 +160,8 @@ def pull(
     """The user's backward: a gradient (or None) for each argument, from one for each output. See `Call`."""
     tensors = list(grads)
     if ctx._materialize:
-        tensors = [_zeros(m) if t is None and m is not None else t for t, m in zip(tensors, metas)]
+        place = next((t.device for t in grads if t is not None), cpu)
+        tensors = [moved(_zeros(m), place) if t is None and m is not None else t for t, m in zip(tensors, metas)]
     given = function.backward(ctx, *tensors)
     return _checked(function.__name__, given if isinstance(given, tuple) else (given,), wanted)
 

@@ -312,6 +312,11 @@ def _pin_memory(self: Tensor, device: object = None) -> Tensor:
     return self
 
 
+def _is_pinned(self: Tensor, device: object = None) -> bool:
+    """Never: see `pin_memory`."""
+    return False
+
+
 def _share_memory(self: Tensor) -> Tensor:
     """Not offered: what another process writes would not be seen here. Raises DeviceError."""
     raise DeviceError(
@@ -375,6 +380,7 @@ class Methods:
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _share_memory
+    is_pinned = _is_pinned
     is_signed, is_nonzero = _is_signed, _is_nonzero
     clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
     nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")

@@ -10,7 +10,7 @@ Moving is recorded: the gradient goes back to where the tensor was.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -212,6 +212,21 @@ def _all_moved(result: Any, place: Device) -> Any:
         parts = [_all_moved(part, place) for part in result]
         return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
     return moved(result, place)
+
+
+def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
+    """Gradients of one op's operands, each on the device of its operand. saved: the operands' cells.
+
+    Those that are constants were made on the CPU; those of numbers of the CPU that stood beside a device's were not.
+    """
+    return [g if g is None else _grad_at(getattr(cell, "raw", None), g) for cell, g in zip(saved, grads)]
+
+
+def _grad_at(operand: Any, grad: Any) -> Any:
+    if not is_array(operand):
+        return grad
+    place = device_of(operand)
+    return place.put(grad) if is_array(grad) else moved(grad, place)
 
 
 def grad_beside(leaf: Tensor, grad: Any) -> Any:

@@ -288,6 +288,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             raise AutogradError(
                 "a gradient must have its tensor's shape and dtype", expected=str(meta_of(self)), got=str(meta_of(grad))
             )
+        if grad is not None and type(grad._cell.raw) is not type(self._cell.raw) and grad.device != self.device:
+            raise AutogradError(
+                "a gradient must be on its tensor's device", expected=str(self.device), got=str(grad.device)
+            )
         note_change(self, "_grad")
         self._grad = grad
 
@@ -341,11 +345,12 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
             tensor: Tensor = values[0]
             return tensor.detach()
         out: Any = run_eager(op, [v._cell.current() if isinstance(v, Tensor) else v for v in values], attrs)
-        if type(out) is not np.ndarray:
+        on_host = type(out) is np.ndarray
+        if not on_host:
             check_together(values)
         if op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell):
             return _view(op, values, attrs, out)
-        cell = Cell(out) if type(out) is np.ndarray else cell_of(out)
+        cell = Cell(out) if on_host else cell_of(out)
         result = Tensor._from_cell(cell)
         if thread_mode.enabled and out.dtype.kind not in "biu":
             edges = [v._edge() if isinstance(v, Tensor) else None for v in values]

@@ -15,6 +15,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from compiler_core import cuda
 from compiler_core.log import warn_once
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import randint
@@ -62,7 +63,7 @@ class DataLoader:
             raise ArgumentError("timeout needs num_workers > 0")
         if prefetch_factor is not None and prefetch_factor <= 0:
             raise ArgumentError("prefetch_factor should be above zero", got=str(prefetch_factor))
-        if pin_memory:
+        if pin_memory and cuda.why_not():
             warn_once("data.loader", "'pin_memory' argument is set as true but no accelerator is found, then device "
                       "pinned memory won't be used.")  # fmt: skip
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout

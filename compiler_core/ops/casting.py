@@ -1,10 +1,11 @@
 """Autocast: which functions compute in a smaller dtype, in float32, or in the widest of their operands', and the state.
 
 In: a function over values whose operands are Tensors. Out: the same function; where autocast acts in this thread, it is
-given its operands cast, and autocast rests inside it. A decorator on a function is its policy (torch's CPU lists):
-  `in_lower` products, convolutions, attention       `in_float32` losses, linear algebra, Fourier transforms
+given its operands cast, and autocast rests inside it. A decorator on a function is its policy (torch's lists):
+  `in_lower` products, convolutions, attention       `in_float32` losses; with a kind of device: on that kind alone
   `in_widest` what joins tensors                     `as_given` a kernel of its own in torch, though ours calls products
-Functions without one take what they get; what they call is cast. Integers, float64 and complex values never are.
+Functions without one take what they get; what they call is cast. Integers, float64 and complex values never are, nor
+tensors of a kind of device on which autocast does not act.
 Casts of leaves that require a gradient are kept until autocast ends (one cast a weight, as in torch); while tracing,
 equal casts are one node anyway. Arrays and graph nodes are not cast: rules of ops and passes run as if autocast was
 off.
@@ -16,7 +17,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from compiler_core.dtype import DType, bfloat16, float16, float32
 from compiler_core.ops.broadcasting import cast
@@ -27,14 +28,37 @@ Cast = Callable[[Value], Value]
 _SMALL = (float16, bfloat16)
 
 
+class Acting(NamedTuple):
+    """What products are computed in, by the kind of device; None: autocast rests there. Equal ones are one object."""
+
+    cpu: DType | None
+    cuda: DType | None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{dtype.name} on {kind}" for kind, dtype in self._asdict().items() if dtype is not None)
+
+
+@functools.cache
+def acting_in(cpu: DType | None, cuda: DType | None) -> Acting | None:
+    """The one `Acting` of these; None if it rests everywhere."""
+    return Acting(cpu, cuda) if cpu or cuda else None
+
+
+class Lower(NamedTuple):
+    """What autocast casts to, or would if it acted, by the kind of device."""
+
+    cpu: DType = bfloat16
+    cuda: DType = float16
+
+
 class Casting(threading.local):
-    """acting: what products are computed in, None: autocast rests. lower: what it is, or would be, if it acts.
+    """acting: where autocast acts; None: it rests. lower: what it casts to, or would.
 
     depth: how many regions the thread is in. kept: the casts of leaves: id -> (leaf, its version, cast).
     """
 
-    acting: DType | None = None
-    lower: DType = bfloat16
+    acting: Acting | None = None
+    lower: Lower = Lower()
     keeps: bool = True
     depth: int = 0
 
@@ -46,9 +70,9 @@ casting = Casting()
 
 
 @contextmanager
-def acting(dtype: DType | None) -> Iterator[None]:
-    """Within the block, products are computed in `dtype`; None: autocast rests."""
-    before, casting.acting = casting.acting, dtype
+def acting(as_before: Acting | None) -> Iterator[None]:
+    """Within the block, autocast acts so; None: it rests."""
+    before, casting.acting = casting.acting, as_before
     try:
         yield
     finally:
@@ -75,6 +99,16 @@ def in_float32(function: F) -> F:
     return _policy(function, _to_float32)
 
 
+def in_float32_on_cpu(function: F) -> F:
+    """A function that autocast computes in float32 on the CPU; on a GPU it is not on torch's list."""
+    return _policy(function, _to_float32_on_cpu)
+
+
+def in_float32_on_cuda(function: F) -> F:
+    """A function that autocast computes in float32 on a GPU; on the CPU it is not on torch's list."""
+    return _policy(function, _to_float32_on_cuda, only="cuda")
+
+
 def as_given(function: F) -> F:
     """A function that autocast leaves alone, with all that it calls."""
     return _policy(function, None)
@@ -94,10 +128,12 @@ def in_widest(function: F) -> F:
     return joined  # type: ignore[return-value]
 
 
-def _policy(function: F, change: Cast | None) -> F:
+def _policy(function: F, change: Cast | None, only: str = "") -> F:
+    """only: the one kind of device on which autocast rests inside the function, too."""
+
     @functools.wraps(function)
     def casts(*args: Any, **kwargs: Any) -> Any:
-        if casting.acting is None:
+        if casting.acting is None or (only and getattr(casting.acting, only) is None):
             return function(*args, **kwargs)
         return _applied(function, change, args, kwargs)
 
@@ -129,11 +165,21 @@ def _flat(arguments: list[Any]) -> Iterator[Any]:
 
 
 def _is_eligible(value: Any) -> bool:
-    return hasattr(value, "_cell") and (value.dtype is float32 or value.dtype in _SMALL)
+    if not hasattr(value, "_cell") or not (value.dtype is float32 or value.dtype in _SMALL):
+        return False
+    return casting.acting is None or (casting.acting.cuda if value.is_cuda else casting.acting.cpu) is not None
 
 
 def _to_float32(value: Value) -> Value:
     return cast(value, float32)
+
+
+def _to_float32_on_cpu(value: Value) -> Value:
+    return value if value.is_cuda else cast(value, float32)
+
+
+def _to_float32_on_cuda(value: Value) -> Value:
+    return cast(value, float32) if value.is_cuda else value
 
 
 def lowered(*values: Value | None) -> list[Value | None]:
@@ -141,8 +187,15 @@ def lowered(*values: Value | None) -> list[Value | None]:
     return [_to_lower(value) if _is_eligible(value) else value for value in values]
 
 
+def _lower_of(value: Value) -> DType:
+    """What autocast casts `value` to."""
+    kind = "cuda" if value.is_cuda else "cpu"
+    dtype: DType | None = None if casting.acting is None else getattr(casting.acting, kind)
+    return dtype or getattr(casting.lower, kind)
+
+
 def _to_lower(value: Value) -> Value:
-    dtype = casting.acting if casting.acting is not None else casting.lower
+    dtype = _lower_of(value)
     if value.dtype is dtype:
         return value
     is_weight = value.dtype is float32 and value.requires_grad and value.is_leaf and value._view is None

@@ -18,7 +18,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of, widened
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_convolution import batched, unbatched
 from compiler_core.ops.composite_pointwise import div
 from compiler_core.ops.composite_pooling import (
@@ -129,7 +129,7 @@ def adaptive_avg_pool2d(input: Value, output_size: Sizes) -> Value:
     return _adaptive_avg(2, input, output_size)
 
 
-@in_float32
+@in_float32_on_cpu
 def adaptive_avg_pool3d(input: Value, output_size: Sizes) -> Value:
     """T[N, C, D, H, W] averaged into T[N, C, oD, oH, oW]."""
     return _adaptive_avg(3, input, output_size)
@@ -145,7 +145,7 @@ def adaptive_max_pool2d(input: Value, output_size: Sizes, return_indices: bool =
     return _adaptive_max(2, input, output_size, return_indices)
 
 
-@in_float32
+@in_float32_on_cpu
 def adaptive_max_pool3d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
     """The maxima of T[N, C, D, H, W] in oD*oH*oW windows; with return_indices, also their places in D*H*W."""
     return _adaptive_max(3, input, output_size, return_indices)

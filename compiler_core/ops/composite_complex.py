@@ -21,7 +21,7 @@ from compiler_core.ops.broadcasting import (
     floating,
     shape_of,
 )
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.registry import Value
 
 
@@ -34,7 +34,7 @@ def complex(real: Value, imag: Value) -> Value:
     return prims.complex(broadcast_to(re, shape), broadcast_to(im, shape))
 
 
-@in_float32
+@in_float32_on_cpu
 def polar(abs: Value, angle: Value) -> Value:
     """abs (cos angle + i sin angle)."""
     return complex(F.mul(abs, F.cos(angle)), F.mul(abs, F.sin(angle)))
@@ -90,7 +90,7 @@ def view_as_real(input: Value) -> Value:
     return prims.view_as_real(input)
 
 
-@in_float32
+@in_float32_on_cpu
 def view_as_complex(input: Value) -> Value:
     """c[*s] of f[*s, 2]."""
     return prims.view_as_complex(input)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_solving import from_triangle, matrix, real_values
 from compiler_core.ops.packing import unpack
 from compiler_core.ops.registry import Value
@@ -25,7 +25,7 @@ class Eig(NamedTuple):
     eigenvectors: Value
 
 
-@in_float32
+@in_float32_on_cpu
 def eigh(A: Value, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices, of which one triangle is read."""
     if UPLO.upper() not in ("L", "U"):
@@ -36,7 +36,7 @@ def eigh(A: Value, UPLO: str = "L") -> Eigh:
     return Eigh(real_values(values), vectors)
 
 
-@in_float32
+@in_float32_on_cpu
 def eig(A: Value) -> Eig:
     """Eigenvalues and right eigenvectors (columns), complex, of square matrices."""
     a = matrix(A, "eig")
@@ -44,13 +44,13 @@ def eig(A: Value) -> Eig:
     return Eig(*unpack(prims.eig(a), ((n,), (n, n))))
 
 
-@in_float32
+@in_float32_on_cpu
 def eigvals(A: Value) -> Value:
     """Eigenvalues, complex, of square matrices."""
     return eig(A).eigenvalues
 
 
-@in_float32
+@in_float32_on_cpu
 def eigvalsh(A: Value, UPLO: str = "L") -> Value:
     """Eigenvalues of symmetric matrices, ascending."""
     return eigh(A, UPLO).eigenvalues

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_new, as_value, broadcast_to, dtype_of
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_movement import cat, flip, narrow
 from compiler_core.ops.registry import Value
 
@@ -50,7 +50,7 @@ def _pad_dims(input: Value, low: list[int], high: list[int], mode: str) -> Value
     return as_new(x) if x is input else x
 
 
-_pad_in_float32 = in_float32(_pad_dims)
+_pad_in_float32 = in_float32_on_cpu(_pad_dims)
 
 
 def _cropped(x: Value, d: int, low: int, high: int) -> Value:

@@ -19,7 +19,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, shape_of, widened
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_activation import relu
 from compiler_core.ops.composite_convolution import Ints, batched, spread, unbatched
 from compiler_core.ops.composite_pointwise import abs, div, mul, pow, sign
@@ -172,7 +172,7 @@ def max_pool3d(
     return_indices: bool = False,
 ) -> Value:
     """The maximum of each window of T[N, C, D, H, W]; with return_indices, also its place in D*H*W."""
-    pool = _max_pool if return_indices else in_float32(_max_pool)
+    pool = _max_pool if return_indices else in_float32_on_cpu(_max_pool)
     return pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -254,7 +254,7 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@in_float32
+@in_float32_on_cpu
 def avg_pool3d(
     input: Value,
     kernel_size: Ints,

@@ -16,7 +16,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_shapes, broadcast_to, cast, dtype_of, floating
-from compiler_core.ops.casting import as_given, in_float32
+from compiler_core.ops.casting import as_given, in_float32_on_cpu
 from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.factor import eye_like, permutation_matrix
 from compiler_core.ops.matmul import adjoint, transpose_last
@@ -119,20 +119,20 @@ def _real_diagonal(a: Value) -> Value:
 # ---- factorisations
 
 
-@in_float32
+@in_float32_on_cpu
 def cholesky(input: Value, *, upper: bool = False) -> Value:
     """L with L L^T = input; with upper, its transpose. Only the lower (upper) triangle of input is read."""
     factor = prims.cholesky(from_triangle(matrix(input, "cholesky"), upper))
     return adjoint(factor) if upper else factor
 
 
-@in_float32
+@in_float32_on_cpu
 def old_cholesky(input: Value, upper: bool = False) -> Value:
     """torch.cholesky."""
     return cholesky(input, upper=upper)
 
 
-@in_float32
+@in_float32_on_cpu
 def cholesky_ex(input: Value, *, upper: bool = False, check_errors: bool = False) -> WithInfo:
     """`cholesky`, and LAPACK's info: the order of the first minor that is not positive, or 0.
 
@@ -158,7 +158,7 @@ def real_values(values: Value) -> Value:
     return prims.real(values) if dtype_of(values).is_complex else values
 
 
-@in_float32
+@in_float32_on_cpu
 def svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> Svd:
     """U diag(S) Vh = A, S descending."""
     a = matrix(A, "svd")
@@ -169,13 +169,13 @@ def svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> S
     return Svd(u, real_values(s), vh)
 
 
-@in_float32
+@in_float32_on_cpu
 def svdvals(A: Value, *, driver: str | None = None) -> Value:
     """Singular values, descending."""
     return prims.svdvals(matrix(A, "svdvals"))
 
 
-@in_float32
+@in_float32_on_cpu
 def old_svd(input: Value, some: bool = True, compute_uv: bool = True) -> OldSvd:
     """torch.svd: V, not its transpose."""
     a = matrix(input, "svd")
@@ -189,7 +189,7 @@ def old_svd(input: Value, some: bool = True, compute_uv: bool = True) -> OldSvd:
     return OldSvd(u, s, adjoint(vh))
 
 
-@in_float32
+@in_float32_on_cpu
 def qr(A: Value, mode: str = "reduced") -> Qr:
     """Q R = A. mode: "reduced", "complete" or "r" (Q is empty)."""
     a = matrix(A, "qr")
@@ -201,7 +201,7 @@ def qr(A: Value, mode: str = "reduced") -> Qr:
     return Qr(prims.full((0,), 0.0, dtype_of(a)) if mode == "r" else q, r)
 
 
-@in_float32
+@in_float32_on_cpu
 def old_qr(input: Value, some: bool = True) -> Qr:
     """torch.qr."""
     return qr(input, "reduced" if some else "complete")
@@ -250,7 +250,7 @@ def _info(packed: Value) -> Value:
     return prims.cast(F.where(F.any(zero, -1), first, 0), dt.int32)
 
 
-@in_float32
+@in_float32_on_cpu
 def old_lu(input: Value, pivot: bool = True, get_infos: bool = False) -> tuple[Value, ...]:
     """torch.lu."""
     packed, pivots, info = lu_factor_ex(input, pivot=pivot)
@@ -295,7 +295,7 @@ def _is_vector(a: Value, b: Value) -> bool:
     return len(b.shape) == 1 or (len(b.shape) == len(a.shape) - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
 
 
-@in_float32
+@in_float32_on_cpu
 def solve(A: Value, B: Value, *, left: bool = True) -> Value:
     """X with A X = B, or X A = B if not left."""
     a, b = matrix(A, "solve"), floating(B)
@@ -322,7 +322,7 @@ def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = Fals
     return WithInfo(found, info)
 
 
-@in_float32
+@in_float32_on_cpu
 def inv(A: Value) -> Value:
     """The inverse."""
     a = matrix(A, "inv")
@@ -331,7 +331,7 @@ def inv(A: Value) -> Value:
     return prims.solve(a, eye_like(a))
 
 
-@in_float32
+@in_float32_on_cpu
 def inv_ex(A: Value, *, check_errors: bool = False) -> WithInfo:
     """`inv`, and info: the first zero on the diagonal of A's U (from 1), or 0.
 
@@ -351,7 +351,7 @@ def solve_triangular(A: Value, B: Value, *, upper: bool, left: bool = True, unit
     return transpose_last(prims.solve_triangular(a, b, upper=not upper, unitriangular=unitriangular))
 
 
-@in_float32
+@in_float32_on_cpu
 def triangular_solve(
     b: Value, A: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Triangular:
@@ -364,7 +364,7 @@ def triangular_solve(
     return Triangular(x, a)
 
 
-@in_float32
+@in_float32_on_cpu
 def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     """X with (L L^T) X = B; with upper, (L^T L) X = B."""
     factor, b = _pair(matrix(L, "cholesky_solve"), matrix(B, "cholesky_solve"))
@@ -373,7 +373,7 @@ def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     return prims.solve(F.matmul(lower, adjoint(lower)), b)
 
 
-@in_float32
+@in_float32_on_cpu
 def cholesky_inverse(L: Value, upper: bool = False) -> Value:
     """The inverse of L L^T; with upper, of L^T L."""
     factor = matrix(L, "cholesky_inverse")
@@ -395,7 +395,7 @@ def lu_solve(LU: Value, pivots: Value, B: Value, *, left: bool = True, adjoint: 
     return prims.solve_triangular(factor, y, upper=True, unitriangular=False)
 
 
-@in_float32
+@in_float32_on_cpu
 def old_lu_solve(b: Value, LU_data: Value, LU_pivots: Value) -> Value:
     """torch.lu_solve."""
     return lu_solve(LU_data, LU_pivots, b)
@@ -461,7 +461,7 @@ def tolerance(values: Value, size: int, rtol: Any, atol: Any) -> Value:
     return cast(F.maximum(limit, F.add(F.mul(largest, 0.0), 0.0 if atol is None else atol)), dtype_of(values))
 
 
-@in_float32
+@in_float32_on_cpu
 def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None = None) -> Lstsq:
     """The X of least norm that minimises |A X - B|. rank and singular values as torch gives them for `driver`."""
     a, b = matrix(A, "lstsq"), floating(B)

@@ -25,7 +25,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     strict,
 )
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.registry import Value
 
@@ -142,7 +142,7 @@ def _sorted(x: Value, dim: int) -> Value:
     return prims.gather(x, prims.argsort(prims.detach(x), dim, False), dim)
 
 
-@in_float32
+@in_float32_on_cpu
 def quantile(
     input: Value, q: Value | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Value:
@@ -153,7 +153,7 @@ def quantile(
     return _quantile(input, q, dim, keepdim, interpolation, ignore_nan=False)
 
 
-@in_float32
+@in_float32_on_cpu
 def nanquantile(
     input: Value, q: Value | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Value:

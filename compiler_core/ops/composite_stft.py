@@ -14,7 +14,7 @@ from compiler_core.ops import composite_transforms as transforms
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, dtype_of
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.registry import Value, current_trace
 
 _TINY = 1e-11  # a sum of squared windows below this counts as zero, as in torch
@@ -39,7 +39,7 @@ def _hop(name: str, hop_length: int | None, n_fft: int) -> int:
     return hop
 
 
-@in_float32
+@in_float32_on_cpu
 def stft(
     input: Value,
     n_fft: int,

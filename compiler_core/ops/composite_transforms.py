@@ -16,7 +16,7 @@ from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, normalize_dim
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.registry import Value
 
 Sizes = Sequence[int] | None
@@ -97,37 +97,37 @@ def _one(n: int | None) -> Sizes:
     return None if n is None else (n,)
 
 
-@in_float32
+@in_float32_on_cpu
 def fft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
     """The transform along `dim`."""
     return _c2c(input, _one(n), dim, norm, False)
 
 
-@in_float32
+@in_float32_on_cpu
 def ifft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
     """The inverse transform along `dim`."""
     return _c2c(input, _one(n), dim, norm, True)
 
 
-@in_float32
+@in_float32_on_cpu
 def fft2(input: Value, s: Sizes = None, dim: Dim = (-2, -1), norm: str | None = None) -> Value:
     """The transform along two dims."""
     return _c2c(input, s, dim, norm, False)
 
 
-@in_float32
+@in_float32_on_cpu
 def ifft2(input: Value, s: Sizes = None, dim: Dim = (-2, -1), norm: str | None = None) -> Value:
     """The inverse transform along two dims."""
     return _c2c(input, s, dim, norm, True)
 
 
-@in_float32
+@in_float32_on_cpu
 def fftn(input: Value, s: Sizes = None, dim: Dim = None, norm: str | None = None) -> Value:
     """The transform along all dims, or those given."""
     return _c2c(input, s, dim, norm, False)
 
 
-@in_float32
+@in_float32_on_cpu
 def ifftn(input: Value, s: Sizes = None, dim: Dim = None, norm: str | None = None) -> Value:
     """The inverse transform along all dims, or those given."""
     return _c2c(input, s, dim, norm, True)
@@ -149,25 +149,25 @@ def _r2c(name: str, input: Value, s: Sizes, dim: Dim, norm: str | None, inverse:
     return _scaled(prims.fft(half, rest, inverse) if rest else half, math.prod(sizes), norm, inverse)
 
 
-@in_float32
+@in_float32_on_cpu
 def rfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
     """The first half, n // 2 + 1, of the transform of a real signal."""
     return _r2c("rfft", input, _one(n), dim, norm, False)
 
 
-@in_float32
+@in_float32_on_cpu
 def rfft2(input: Value, s: Sizes = None, dim: Dim = (-2, -1), norm: str | None = None) -> Value:
     """rfft of two dims."""
     return _r2c("rfft2", input, s, dim, norm, False)
 
 
-@in_float32
+@in_float32_on_cpu
 def rfftn(input: Value, s: Sizes = None, dim: Dim = None, norm: str | None = None) -> Value:
     """rfft of all dims, or those given."""
     return _r2c("rfftn", input, s, dim, norm, False)
 
 
-@in_float32
+@in_float32_on_cpu
 def ihfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
     """The first half of the inverse transform of a real signal."""
     return _r2c("ihfft", input, _one(n), dim, norm, True)
@@ -204,25 +204,25 @@ def _c2r(name: str, input: Value, s: Sizes, dim: Dim, norm: str | None, inverse:
     return _scaled(result, math.prod(sizes), norm, inverse)
 
 
-@in_float32
+@in_float32_on_cpu
 def irfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
     """The real signal of n points (2 (size - 1) by default) of which input is half the transform."""
     return _c2r("irfft", input, _one(n), dim, norm, True)
 
 
-@in_float32
+@in_float32_on_cpu
 def irfft2(input: Value, s: Sizes = None, dim: Dim = (-2, -1), norm: str | None = None) -> Value:
     """irfft of two dims."""
     return _c2r("irfft2", input, s, dim, norm, True)
 
 
-@in_float32
+@in_float32_on_cpu
 def irfftn(input: Value, s: Sizes = None, dim: Dim = None, norm: str | None = None) -> Value:
     """irfft of all dims, or those given."""
     return _c2r("irfftn", input, s, dim, norm, True)
 
 
-@in_float32
+@in_float32_on_cpu
 def hfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
     """The real transform of a signal of which input is the first half, the rest its mirrored conjugate."""
     return _c2r("hfft", input, _one(n), dim, norm, False)

@@ -7,6 +7,7 @@ Random ones take `rng=(key, stream)`, or `key` and `stream`, where torch takes a
 
 from __future__ import annotations
 
+from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_activation import (
     dropout,
     elu,
@@ -442,5 +443,13 @@ __all__ = [
     "zeros_like",
 ]
 
+# what autocast computes in float32 on GPUs alone, where programs call it; what calls it in here computes as it is given
+_IN_FLOAT32_ON_CUDA = (
+    "acos", "asin", "cosh", "cumprod", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log", "log10", "log1p",
+    "log2", "log_softmax", "logsumexp", "norm", "pow", "prod", "reciprocal", "rsqrt", "sinh", "softmax", "softmin",
+    "softplus", "sum", "tan",
+)  # fmt: skip
+
 for _name in __all__:
-    globals()[_name] = numpy_names(globals()[_name])
+    _function = globals()[_name]
+    globals()[_name] = numpy_names(in_float32_on_cuda(_function) if _name in _IN_FLOAT32_ON_CUDA else _function)

@@ -1,8 +1,8 @@
 """autocast, what code asks of it, and the decorators of autograd Functions that go with it.
 
 In: a device type, a dtype, `enabled`. Out: a context manager and decorator within which products are computed in
-bfloat16 or float16, and losses in float32 (`compiler_core/ops/casting.py` says how). It acts on the CPU; for "cuda",
-which is not here, it warns and has no effect, as in torch. The state belongs to the thread.
+bfloat16 or float16, and losses in float32 (`compiler_core/ops/casting.py` says how). It acts on tensors of its kind of
+device; for one that is not here it warns and has no effect, as in torch. The state belongs to the thread.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from contextlib import ContextDecorator
 from typing import Any, Self, TypeVar
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.errors import DeviceError
-from compiler_core.ops.casting import casting
+from compiler_core.ops.casting import acting_in, casting
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla")
+_HERE = ("cpu", "cuda")  # where it can act
 _DTYPES = (dt.bfloat16, dt.float16)
 _others: dict[str, dt.DType] = {}  # what autocast would cast to on devices that are not here, where it was set
 
@@ -51,12 +53,13 @@ class autocast(ContextDecorator):
 
     def _can_act(self) -> bool:
         """Whether it can cast on this device, to this dtype; if not, a warning."""
-        if self.device != "cpu":
+        if not is_here(self.device):
             warnings.warn(f"{self.device.upper()} is not available. Disabling autocast.", stacklevel=4)
             return False
         if self.fast_dtype not in _DTYPES:
-            warnings.warn("In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
-                          "CPU Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
+            name = self.device.upper()
+            warnings.warn(f"In {name} autocast, but the target dtype is not supported. Disabling autocast.\n"
+                          f"{name} Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
                           stacklevel=4)  # fmt: skip
             return False
         return True
@@ -65,24 +68,39 @@ class autocast(ContextDecorator):
         self._before.append((casting.acting, casting.lower, casting.keeps, _others.get(self.device)))
         casting.depth += 1
         casting.keeps = self._cache_enabled
-        if self.device == "cpu":
-            casting.acting = self.fast_dtype if self._enabled else None
-            casting.lower = self.fast_dtype
-        else:
-            _others[self.device] = self.fast_dtype
+        if self.device in _HERE:
+            _act(self.device, self.fast_dtype if self._enabled else None)
+        set_lower(self.device, self.fast_dtype)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        acting, lower, casting.keeps, other = self._before.pop()
-        if self.device == "cpu":
-            casting.acting, casting.lower = acting, lower
-        elif other is None:
-            _others.pop(self.device)
+        casting.acting, casting.lower, casting.keeps, other = self._before.pop()
+        if other is None:
+            _others.pop(self.device, None)
         else:
             _others[self.device] = other
         autocast_decrement_nesting()
         if not casting.depth:
             clear_autocast_cache()
+
+
+def is_here(device_type: str) -> bool:
+    """Whether autocast can act on this kind of device: there is one."""
+    return device_type == "cpu" or (device_type == "cuda" and cuda.device_count() > 0)
+
+
+def _act(device_type: str, dtype: dt.DType | None) -> None:
+    """Have autocast act on this kind of device in `dtype`; None: rest."""
+    kinds = dict.fromkeys(_HERE) if casting.acting is None else casting.acting._asdict()
+    casting.acting = acting_in(**{**kinds, device_type: dtype})
+
+
+def set_lower(device_type: str, dtype: dt.DType) -> None:
+    """What autocast casts to on this kind of device, when it acts."""
+    if device_type in _HERE:
+        casting.lower = casting.lower._replace(**{device_type: dtype})
+    else:
+        _others[device_type] = dtype
 
 
 class cuda_autocast(autocast):
@@ -106,33 +124,31 @@ def is_autocast_available(device_type: str) -> bool:
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether autocast acts now in this thread, on this kind of device."""
-    return device_type == "cpu" and casting.acting is not None
+    return casting.acting is not None and getattr(casting.acting, device_type, None) is not None
 
 
 def is_autocast_cpu_enabled() -> bool:
     """Whether autocast acts on the CPU now."""
-    return casting.acting is not None
+    return is_autocast_enabled("cpu")
 
 
 def set_autocast_enabled(device_type: str, enabled: bool) -> None:
     """Let autocast act in this thread, or rest, without a region."""
-    if device_type == "cpu":
-        casting.acting = casting.lower if enabled else None
+    if is_here(device_type):
+        _act(device_type, get_autocast_dtype(device_type) if enabled else None)
 
 
 def get_autocast_dtype(device_type: str) -> dt.DType:
     """What autocast casts to, or would: bfloat16 on the CPU, float16 elsewhere, unless it was told another."""
-    return casting.lower if device_type == "cpu" else _others.get(device_type, dt.float16)
+    lower: dt.DType = getattr(casting.lower, device_type, None) or _others.get(device_type, dt.float16)
+    return lower
 
 
 def set_autocast_dtype(device_type: str, dtype: dt.DType) -> None:
     """What autocast shall cast to."""
-    if device_type != "cpu":
-        _others[device_type] = dtype
-        return
-    casting.lower = dtype
-    if casting.acting is not None:
-        casting.acting = dtype
+    set_lower(device_type, dtype)
+    if is_autocast_enabled(device_type):
+        _act(device_type, dtype)
 
 
 def get_autocast_gpu_dtype() -> dt.DType:
@@ -142,7 +158,7 @@ def get_autocast_gpu_dtype() -> dt.DType:
 
 def get_autocast_cpu_dtype() -> dt.DType:
     """What autocast casts to, or would, on the CPU."""
-    return casting.lower
+    return get_autocast_dtype("cpu")
 
 
 def is_autocast_cache_enabled() -> bool:

@@ -1,7 +1,7 @@
 """GradScaler: a loss multiplied before backward so that float16 gradients do not vanish, and divided out before a step.
 
-In: losses, optimizers. Out: scaled losses; steps that are left out where a gradient is not finite. On "cuda", which is
-not here, it is disabled with a warning, as torch's is: then it passes everything on. Source: Micikevicius et al. 2018.
+In: losses, optimizers. Out: scaled losses; steps that are left out where a gradient is not finite. For a device that is
+not here it is disabled with a warning, as torch's is: then it passes everything on. Source: Micikevicius et al. 2018.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from compiler_core.dtype import float16, float32
 from compiler_core.errors import DistCompileError
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
+from distcompile.amp.autocasting import is_here
 from distcompile.errors import ArgumentError
 
 
@@ -43,10 +44,10 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        if enabled and device != "cpu":
+        if enabled and not is_here(device):
             name = f"torch.{device}.amp.GradScaler"
             warnings.warn(f"{name} is enabled, but {device.upper()} is not available.  Disabling.", stacklevel=2)
-        self._device, self._enabled = device, enabled and device == "cpu"
+        self._device, self._enabled = device, enabled and is_here(device)
         if self._enabled and growth_factor <= 1.0:
             raise ScalerError("The growth factor must be > 1.0.", got=str(growth_factor))
         if self._enabled and backoff_factor >= 1.0:

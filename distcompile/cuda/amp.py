@@ -1,6 +1,7 @@
-"""torch.cuda.amp's older names: autocast and GradScaler, disabled where there is no GPU.
+"""torch.cuda.amp's older names: autocast and GradScaler for GPUs.
 
-In: whether they are enabled. Out: a context and a scaler without effect, and a warning.
+In: whether they are enabled. Out: `amp.autocast("cuda", ...)`, `amp.GradScaler("cuda", ...)`; without a GPU they warn
+and have no effect.
 """
 
 from __future__ import annotations

@@ -123,6 +123,40 @@ def speed(c: NcclCommunicator) -> str:
     return "\n    " + "\n    ".join(lines)
 
 
+def launching(c: NcclCommunicator) -> str:
+    """What the host spends on the parts of a launch, in microseconds, in a row."""
+    cp = cupy()
+    array = cp.zeros(1 << 18, cp.float32)
+    c.all_reduce(array)
+    c.barrier()
+    engine = c.engine
+    assert engine is not None
+    assert engine.moves is not None
+    cuda, library, comm, pointer = engine.cuda, engine.library, engine.moves.comm, engine.moves.pointer
+    address = cuda.address(array)
+    gate = c.open_gate((1,), 1)
+    gate.wait()
+    call, _ = c._all_reduce_call(array, "sum", "")
+    event = cuda.record(cuda.current())
+    parts: dict[str, Callable[[], Any]] = {
+        "ncclAllReduce": lambda: library.all_reduce(address, address, array.size, 7, 0, comm, pointer),
+        "event recorded": lambda: cuda.record(engine.stream),
+        "event waited for": lambda: cuda.wait(engine.stream, event),
+        "current stream": cuda.current,
+        "launch behind a gate": lambda: c.launch(Task(call, array, array, gate=gate)),
+        "launch and wait": lambda: c.launch(Task(call, array, array, gate=gate)).wait(),
+    }
+    said = []
+    for name, function in parts.items():
+        cp.cuda.Device().synchronize()
+        c.barrier()
+        began_s = time.perf_counter()
+        for _ in range(100):
+            function()
+        said.append(f"{name} {(time.perf_counter() - began_s) * 1e4:.1f}")
+    return ", ".join(said)
+
+
 def streams(c: NcclCommunicator) -> str:
     """The host does not wait; what computes before and after is in order; times are the host's."""
     cp = cupy()
@@ -222,7 +256,7 @@ def shared(c: NcclCommunicator) -> str:
     return f"{type(error).__name__} after {after_s * 1e3:.0f} ms: {error.what}; {error.got}"
 
 
-CASES = {f.__name__: f for f in (right, streams, mismatch, missing, stuck, shared, speed)}
+CASES = {f.__name__: f for f in (right, launching, streams, mismatch, missing, stuck, shared, speed)}
 
 
 def main(names: list[str]) -> int:

@@ -89,7 +89,7 @@ def accumulated() -> str:
     rank, world = dist.get_rank(), dist.get_world_size()
 
     def run(model: Any, ranks: tuple[int, int], no_sync: Callable[[], Any]) -> Any:
-        (rank, world), rows = ranks, 32 // ranks[1]
+        rank, rows = ranks[0], 32 // ranks[1]
         with no_sync():
             model(batch(1, 32)[rank * rows : (rank + 1) * rows].cuda()).square().mean().backward()
         model(batch(2, 32)[rank * rows : (rank + 1) * rows].cuda()).square().mean().backward()

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from collectives import Communicator, Gate, Stamp, Work
 from collectives.call import Wire
 from collectives.work import WorkTimes
+from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
@@ -163,7 +164,7 @@ class HookWork:
                 got=got,
             )
         array: Array = tensor._own_array("a communication hook").reshape(-1)
-        return array
+        return array if type(array) is type(self.flat) else device_of(self.flat).put(array)
 
 
 def make_hook(state: Any, hook: Hook, communicator: Communicator) -> NativeHook | PythonHook:

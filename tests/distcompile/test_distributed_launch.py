@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import distcompile as dc
 from distcompile import distributed as dist
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed.environment import (
@@ -107,6 +108,25 @@ def test_the_local_rank_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> Non
         dist.get_node_local_rank()
     monkeypatch.setenv("LOCAL_RANK", "2")
     assert dist.get_node_local_rank() == 2
+
+
+def test_backends_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy and NCCL are loaded by the first tensor on a GPU, not before."""
+    for module in ("collectives.connect", "distcompile.distributed.backend"):
+        monkeypatch.setattr(sys.modules[module], "is_there", lambda: True)
+    for backend, config in {
+        "nccl": "cpu:threaded,cuda:nccl", "cpu:gloo,cuda:nccl": "cpu:threaded,cuda:nccl", "gloo": "cpu:threaded"
+    }.items():  # fmt: skip
+        dist.init_process_group(backend, world_size=1, rank=0)
+        assert dist.get_backend_config() == config
+        assert dist.get_backend() == ("threaded" if backend == "gloo" else "nccl")
+        x = dc.ones(2)
+        dist.all_reduce(x)  # on the CPU
+        group = dist.new_group([0], backend="nccl")
+        assert dist.get_backend(group) == "nccl"
+        dist.destroy_process_group()
+    assert dist.is_nccl_available()
+    assert dist.is_backend_available("nccl")
 
 
 def test_what_is_available() -> None:

@@ -20,6 +20,8 @@ from distcompile import nn
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
 from distcompile.distributed import use_communicator
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
+from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from distcompile.distributed.algorithms.model_averaging.averagers import average_parameters
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.nn.parallel import DistributedDataParallel as DDP
 from tests.fake_cupy import on_fake_device
@@ -137,6 +139,28 @@ def hooked(c: Communicator, device: str, hook: Any) -> dict[str, Any]:
     return seen(model)
 
 
+def power_sgd(c: Communicator, device: str) -> dict[str, Any]:
+    """Computed on the host, whatever the device."""
+    model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
+    state = PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=0.1)
+    model.register_comm_hook(state, powerSGD_hook)
+    for step in range(4):
+        model(batch(c, step, device)).square().mean().backward()
+    return seen(model)
+
+
+def averaged(c: Communicator, device: str) -> dict[str, Any]:
+    """Parameters that were stepped apart become averages; a group made later."""
+    model = Net().to(device)
+    model(batch(c, 0, device)).square().mean().backward()
+    dc.optim.SGD(model.parameters(), lr=0.1).step()
+    everyone = dist.new_group(backend=None)
+    average_parameters(list(model.parameters()), everyone)
+    assert dist.get_backend_config(everyone) == ("cpu:threaded,cuda:nccl" if device == "cuda" else "cpu:threaded")
+    dist.all_reduce(dc.ones(1).to(device))
+    return {k: v for k, v in seen(model).items() if "norm." not in k and "grad" not in k}
+
+
 def leaf_hooks(c: Communicator, device: str) -> dict[str, Any]:
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
     model.module.first.weight.register_hook(lambda g: g * 3)
@@ -188,14 +212,14 @@ def collectives(c: Communicator, device: str) -> dict[str, Any]:
 
 
 SCENES: list[Scene] = [
-    train, accumulate, unused, uneven, native_hook, python_hook, leaf_hooks, collectives,
+    train, power_sgd, averaged, accumulate, unused, uneven, native_hook, python_hook, leaf_hooks, collectives,
     lambda c, d: train(c, d, overlap="step"),
     lambda c, d: train(c, d, static_graph=True, broadcast_buffers=False),
     lambda c, d: train(c, d, compiled="eager"),
     lambda c, d: train(c, d, compiled="aot_eager"),
 ]  # fmt: skip
 NAMES = [
-    "train", "accumulate", "unused", "uneven", "native_hook", "python_hook", "leaf_hooks", "collectives",
+    "train", "power_sgd", "averaged", "accumulate", "unused", "uneven", "native_hook", "python_hook", "leaf_hooks", "collectives",
     "across the step", "static graph", "eager backend", "aot_eager backend",
 ]  # fmt: skip
 

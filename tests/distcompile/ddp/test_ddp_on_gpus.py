@@ -219,8 +219,8 @@ SCENES: list[Scene] = [
     lambda c, d: train(c, d, compiled="aot_eager"),
 ]  # fmt: skip
 NAMES = [
-    "train", "power_sgd", "averaged", "accumulate", "unused", "uneven", "native_hook", "python_hook", "leaf_hooks", "collectives",
-    "across the step", "static graph", "eager backend", "aot_eager backend",
+    "train", "power_sgd", "averaged", "accumulate", "unused", "uneven", "native_hook", "python_hook", "leaf_hooks",
+    "collectives", "across the step", "static graph", "eager backend", "aot_eager backend",
 ]  # fmt: skip
 
 

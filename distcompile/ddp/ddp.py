@@ -22,9 +22,11 @@ from weakref import WeakKeyDictionary
 from collectives import Communicator
 from compiler_core import log, observe
 from compiler_core.aot.strategy import GradientStrategy
+from compiler_core.device import Device
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
 from compiler_core.tensor.tape import tape_position
+from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, Caps
@@ -40,6 +42,7 @@ from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, mak
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.nn.module import Module
+from distcompile.utils._pytree import tree_map
 
 if TYPE_CHECKING:
     from distcompile.tuning.auto import AutoTuner, Tuning
@@ -63,7 +66,8 @@ class DistributedDataParallel(Module):
     overlap: what communication is hidden behind: "backward"; or "step", across the step: backward() returns while
     buckets travel, our optimizers update a parameter when its gradient has arrived, and the next forward waits for each
     where it first uses it. The same bits; any other reader of a value that is on its way waits for it.
-    device_ids, output_device, dim, check_reduction: accepted for torch's sake, without effect on a CPU.
+    device_ids: of a module on a GPU, that GPU: then inputs are moved there, as in torch. output_device, dim,
+    check_reduction: accepted for torch's sake, without effect.
     Raises ModelMismatchError if ranks built different modules, NoGradientsError if nothing is to be trained.
     """
 
@@ -96,6 +100,7 @@ class DistributedDataParallel(Module):
             raise ArgumentError(f"unknown overlap {overlap!r}", expected=" or ".join(map(repr, DEFAULT_CAPS_MB)))
         cap_mb = DEFAULT_CAPS_MB[overlap] if bucket_cap_mb is None else bucket_cap_mb
         choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)
+        self._home = home_of(module, device_ids)
         settings = Settings(
             Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice, overlap
         )
@@ -138,6 +143,8 @@ class DistributedDataParallel(Module):
         log.set_rank(group.rank)
         parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
         device = check_devices(group, parameters)
+        if device.type != "cpu" and settings.overlap == "step":
+            log.warn_once("ddp: overlap on GPUs", 'overlap="step" is as "backward" on GPUs, so far')
         if device.type != "cpu" and settings.bucket_plan == "auto":
             raise NotSupportedError(
                 'bucket_plan="auto" measures MPI, not the GPUs', remedy="leave bucket_plan out, or give bucket_cap_mb"
@@ -156,6 +163,8 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The wrapped module's forward."""
         trained_as_announced(self)
+        if self._home is not None:
+            inputs, kwargs = moved(self._home, inputs, kwargs)
         if not announced(self):
             return self._run_eager(inputs, kwargs)
         with set_shard(self.process_group.rank):
@@ -293,6 +302,31 @@ class DistributedDataParallel(Module):
             return make_report(self.process_group.rank, recorder.steps())
         spans = [*recorder.spans(), *optimizer_spans(self._books.parameters.values())]
         return gather_report(self.process_group, recorder.steps(), spans)
+
+
+def home_of(module: Module, device_ids: Sequence[Any] | None) -> Device | None:
+    """Where `device_ids` has inputs moved to. Raises ArgumentError for ids that are not the module's GPU."""
+    device = next((parameter.device for parameter in module.parameters()), None)
+    if not device_ids or device is None or device.type == "cpu":
+        return None
+    asked = [Device(f"cuda:{one}" if isinstance(one, int) else one) for one in device_ids]
+    if asked != [device]:
+        raise ArgumentError(
+            "device_ids of DistributedDataParallel name the one GPU that the module is on",
+            expected=f"[{device.index}]",
+            got=str(list(device_ids)),
+            remedy="module.to(local_rank), and device_ids=[local_rank] or none",
+        )
+    return device
+
+
+def moved(home: Device, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same with all tensors on `home`."""
+
+    def move(value: Any) -> Any:
+        return value.to(home) if isinstance(value, Tensor) and value.device != home else value
+
+    return tree_map(move, inputs), tree_map(move, kwargs)
 
 
 def attach_plan(choice: PlanChoice, ddp: DistributedDataParallel) -> AutoTuner | None:

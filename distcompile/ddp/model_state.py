@@ -89,11 +89,12 @@ class Census:
         self.flags = self._flags()
 
     def _flags(self) -> list[object]:
-        """What a plan depends on: which parameters are trained, and their dtypes (a module may be converted).
+        """What a plan depends on: which parameters are trained, their dtypes and the kind of device (`module.cuda()`).
 
         `raw`: a value that is still on its way (overlap="step") must not be waited for here.
         """
-        return [p._requires_grad and p._cell.raw.dtype for p in self.parameters.values()]
+        kind = next((type(p._cell.raw) for p in self.parameters.values()), None)
+        return [kind, *(p._requires_grad and p._cell.raw.dtype for p in self.parameters.values())]
 
     def trained(self) -> dict[str, Tensor]:
         """The parameters that require gradients."""

@@ -301,6 +301,24 @@ def test_what_cannot_be_is_refused_with_a_name() -> None:
         on_cpus(1, without_nccl)
 
 
+def test_inputs_go_to_the_device_that_is_named_and_a_module_may_move_later() -> None:
+    def scene(c: Communicator) -> list[float]:
+        model = DDP(Net().to("cuda"), device_ids=[0])
+        loss = model(batch(c, 0, "cpu")).square().mean()
+        loss.backward()
+        with pytest.raises(ArgumentError, match=r"(?s)name the one GPU.*\[0\].*\[1\]"):
+            DDP(Net().to("cuda"), device_ids=[1])
+        later = DDP(Net())
+        later.cuda()
+        other = later(batch(c, 0, "cuda")).square().mean()
+        other.backward()
+        return [loss.item(), other.item(), *(float(m.module.last.weight.grad.sum()) for m in (model, later))]
+
+    first, second = on_gpus(2, scene)
+    assert first[2:] == second[2:]
+    np.testing.assert_allclose(first[0::2], first[1::2])
+
+
 def test_ranks_that_stepped_apart_are_told() -> None:
     def scene(c: Communicator) -> None:
         model = DDP(Net().to("cuda"))

@@ -77,7 +77,7 @@ def _line(scan: d.Scan, lanes: _Lanes, params: ParamTable) -> list[ir.Stmt]:
     starts: list[ir.Stmt] = [ir.Store(name, at, start) for name, start in state]
     return [
         *(ir.Local(name, start.dtype, lane.extent) for name, start in state),
-        *_each(lane, "vector", starts),
+        *_each(lane, kind, starts),  # of one kind with the loop below: in Triton a name is lanes, or a number
         *rows,
         *_each(line, "serial", _each(lane, kind, column)),
     ]

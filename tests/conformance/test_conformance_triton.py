@@ -8,12 +8,16 @@ from cases import Case, all_cases, assert_same
 from one_op_graphs import graph_of
 
 from compiler_core import dtype as dt
+from compiler_core.codegen.triton.load import load
+from compiler_core.codegen.triton.module import print_module
 from compiler_core.codegen.triton_backend import TritonBackend
 from compiler_core.errors import IndexError_
+from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.ops.registry import OPS, Array, meta_of
+from compiler_core.schedule.target import GPU
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'")]
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'", "ignore:TRITON_DEFAULT")]
 
 
 def _has_complex(case: Case) -> bool:
@@ -77,6 +81,37 @@ def test_interpreted_triton_refuses_a_bad_index(name: str) -> None:
     (executable,) = TritonBackend().compile([graph_of(case)], f"bad_{name}")
     with pytest.raises(IndexError_):
         executable(arrays)
+
+
+FRONT_END = [pytest.param(d, id=d.short) for d in (dt.float32, dt.int64)]
+
+
+@pytest.mark.parametrize("dtype", FRONT_END)
+def test_tritons_compiler_takes_every_function(dtype: dt.DType) -> None:
+    """As far as its front end goes, which checks types that its interpreter does not: a twentieth of a compilation."""
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+
+    target = GPUTarget("cuda", 90, 32)
+    backend = make_backend(target)
+    programs = lower_and_schedule([graph_of(c) for c in cases_of(dtype, True)], "front_end", GPU)
+    module = print_module(list(dict.fromkeys(kernel for program in programs for kernel in program.kernels)))
+    functions = load(module, interpret=False)
+    wrong = []
+    for launch in (launch for launches in module.launches.values() for launch in launches):
+        source = ASTSource(functions[launch.function], signature=dict(launch.signature), constexprs={}, attrs={})
+        options = backend.parse_options({"num_warps": launch.warps})
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        try:
+            source.make_ir(
+                target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+            )
+        except Exception as error:  # noqa: BLE001  CompilationError, and what its checks raise
+            wrong.append(f"{launch.function}: {error}")
+    assert not wrong, f"{len(wrong)} of {len(functions)} functions\n" + "\n".join(wrong)
 
 
 def test_every_op_is_run_in_every_dtype_it_has() -> None:

@@ -113,6 +113,14 @@ class Device:
             return cuda.put(array, cuda.check_number(self.index))
         return cuda.fetch(array) if cuda.is_array(array) else array
 
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """A new C-contiguous array here. Its values are undefined."""
+        if self.type != "cuda":
+            return np.empty(shape, dtype)
+        number = cuda.check_number(self.index)
+        with cuda.on(number), cuda.allocating(number):
+            return cuda.module().empty(shape, dtype)
+
     def scale(self, array: Array, factor: float, out: Array) -> None:
         """out = array * factor, in its dtype. array, out: of this device, of one shape and dtype; may be the same."""
         self.xp.multiply(array, array.dtype.type(factor), out=out)

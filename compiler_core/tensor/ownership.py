@@ -15,6 +15,7 @@ from sys import getrefcount
 
 import numpy as np
 
+from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 
@@ -31,7 +32,7 @@ def is_sole_owner(cell: Cell) -> bool:
     if cell.root is not cell or _references(cell) != _ALONE:
         return False
     flags = cell.value.flags  # refers to the array: counted before this line
-    return bool(flags.owndata and flags.writeable and flags.c_contiguous)
+    return bool(flags.owndata and flags.c_contiguous and getattr(flags, "writeable", True))  # on a GPU all are
 
 
 def other_holders(cell: Cell) -> int:
@@ -44,4 +45,7 @@ def destination(cell: Cell) -> Array:
     if is_sole_owner(cell):
         array: Array = cell.value
         return array
-    return np.empty(cell.value.shape, cell.value.dtype)
+    like = cell.value
+    return (
+        np.empty(like.shape, like.dtype) if type(like) is np.ndarray else device_of(like).empty(like.shape, like.dtype)
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from compiler_core.device import device_of
 from compiler_core.dtype import of
 from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph, GraphBuilder, Placeholder
@@ -43,7 +44,10 @@ class FusedUpdates:
         numbers = {key: self._numbers.setdefault(rule, len(self._numbers)) for key, rule in rules.items()}
         key = tuple(
             [
-                tuple([(numbers[id(rule)], value.shape, value.dtype, place) for rule, value, place in layout])
+                (
+                    *[(numbers[id(rule)], value.shape, value.dtype, place) for rule, value, place in layout],
+                    device_of(layout[0][1]),
+                )
                 for layout in layouts
             ]
         )
@@ -63,8 +67,9 @@ class FusedUpdates:
 
 
 def update_graph(layout: Layout, scalars: ScalarSets) -> Graph:
-    """The graph of all updates of a layout."""
+    """The graph of all updates of a layout, whose parameters are on one device."""
     builder = GraphBuilder("optimizer_step")
+    builder.device = str(device_of(layout[0][1]))
     operands = [_operands(builder, i, rule, meta_of(parameter)) for i, (rule, parameter, _) in enumerate(layout)]
     sets = [
         {name: builder.placeholder(f"{name}_{i}", TensorMeta((), of(a.dtype))) for name, a in numbers.items()}

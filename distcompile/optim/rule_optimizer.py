@@ -13,13 +13,13 @@ The step runs once per training step over every parameter: its Python is kept to
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
-from compiler_core.cuda import is_array as is_cuda_array
+from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType, of
 from compiler_core.errors import BackendError
 from compiler_core.log import warn_once
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class RuleOptimizer(Optimizer):
     """Base of SGD, Adam and their kin: subclasses say the rule of a group and the number of a step.
 
-    torch's `foreach` and `capturable` are taken and make no difference. Parameters on a CUDA device are updated there,
-    op by op.
+    torch's `foreach` and `capturable` are taken and make no difference. Parameters of several devices are updated by a
+    call for each.
     """
 
     counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
@@ -146,11 +146,9 @@ class RuleOptimizer(Optimizer):
         if later:
             self._defer(later, scalars, compiled=compiled)
             updates = [update for update in updates if update.fence is None]
-        on_host = not any(is_cuda_array(update.cells[0].raw) for update in updates)
-        if not updates or (compiled and on_host and self._run_compiled(updates, scalars)):
-            return
-        results = [run_eager_update(update, scalars) for update in updates]
-        for update, outputs in zip(updates, results, strict=True):
+        left = [part for part in _by_device(updates) if not (compiled and self._run_compiled(part, scalars))]
+        results = [(update, run_eager_update(update, scalars)) for part in left for update in part]
+        for update, outputs in results:
             update.write(outputs)
 
     def _compile(
@@ -190,6 +188,14 @@ class RuleOptimizer(Optimizer):
             update.write(outputs[start:end])
             start = end
         return True
+
+
+def _by_device(updates: list[Update]) -> Iterable[list[Update]]:
+    """The updates of each device."""
+    parts: dict[Device, list[Update]] = {}
+    for update in updates:
+        parts.setdefault(device_of(update.cells[0].raw), []).append(update)
+    return parts.values()
 
 
 def _arrays(numbers: dict[str, float], dtype: DType) -> dict[str, Array]:

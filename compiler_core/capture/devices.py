@@ -47,6 +47,8 @@ class PlacedBuilder(GraphBuilder):
     def note_made(self, node: Value, place: Device) -> None:
         """The code made this value here."""
         if isinstance(node, Node):
+            if place.type == "cuda":
+                self._take(place)
             self.devices[node] = place
 
     def check_lifted(self, cell: Cell) -> Device:

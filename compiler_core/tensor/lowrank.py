@@ -19,7 +19,7 @@ from compiler_core.tensor.tensor import Tensor
 
 def _range_basis(a: Tensor, q: int, niter: int) -> Tensor:
     """f[*batch, m, q], orthonormal columns that span what a's largest components span."""
-    basis = qr(F.matmul(a, randn((a.shape[-1], q), dtype=a.dtype))).Q
+    basis = qr(F.matmul(a, randn((a.shape[-1], q), dtype=a.dtype, device=a.device))).Q
     for _ in range(niter):
         basis = qr(F.matmul(transpose_last(a), basis)).Q
         basis = qr(F.matmul(a, basis)).Q

@@ -99,7 +99,10 @@ def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...],
     requires_grad = kwargs.pop("requires_grad", False)
     if "device" in kwargs:
         kwargs["device"] = cpu
-    made = moved(function(*args, **kwargs), place)
+    made = function(*args, **kwargs)
+    if not hasattr(made, "_cell") and not isinstance(made, tuple):  # a value, of which the caller makes a leaf there
+        return made
+    made = _all_moved(made, place)
     return made.requires_grad_() if requires_grad else made
 
 

@@ -136,7 +136,7 @@ class Generator:
     def set_state(self, state: Tensor) -> Generator:
         """Go on where `get_state` was called."""
         own = self._state()
-        own.seed, own.offset = (int(n) for n in state.numpy().copy().view(np.uint64))
+        own.seed, own.offset = (int(n) for n in state.cpu().numpy().copy().view(np.uint64))
         return self
 
 

@@ -31,8 +31,9 @@ def _drawn(name: str, generator: Generator | None, draw: Callable[..., Any], *pa
         raise GraphBreak(f"{name} draws by rejection, which cannot be traced", where=user_location())
     key = (generator or default_generator).next_key()[0]
     source = np.random.Generator(np.random.Philox(key=key[:2], counter=[0, 0, 0, int(key[2])]))
-    arrays = [np.asarray(p.detach().numpy(), np.float64) for p in parameters]
-    return Tensor._wrap(np.asarray(draw(source, *arrays)).astype(parameters[0].dtype.numpy))
+    arrays = [np.asarray(p._array(name), np.float64) for p in parameters]
+    drawn = np.asarray(draw(source, *arrays)).astype(parameters[0].dtype.numpy)
+    return Tensor._wrap(parameters[0].device.put(drawn))
 
 
 def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
@@ -47,8 +48,8 @@ def standard_gamma(alpha: Tensor, generator: Generator | None = None) -> Tensor:
 
 def standard_gamma_grad(alpha: Tensor, output: Tensor) -> Tensor:
     """The derivative of a draw for its parameter: f[*], of alpha f[*] and the draws f[*]."""
-    a, x = (np.asarray(t.detach().numpy(), np.float64) for t in (alpha, output))
-    return Tensor._wrap(_slope(*np.broadcast_arrays(a, x)).astype(alpha.dtype.numpy))
+    a, x = (np.asarray(t._array("the derivative of a draw"), np.float64) for t in (alpha, output))
+    return Tensor._wrap(alpha.device.put(_slope(*np.broadcast_arrays(a, x)).astype(alpha.dtype.numpy)))
 
 
 def _slope(a: Array, x: Array) -> Array:

@@ -120,12 +120,12 @@ def _traced_multinomial(input: Tensor, count: int, replacement: bool, generator:
     rows = _usable(input.detach().to(float64).reshape(-1, categories), 1 if replacement else count)
     if replacement or count == 1:
         cumulative = rows.cumsum(1)
-        uniform = rand(len(rows), count, generator=generator, device="cpu").to(float64) * cumulative[:, -1:]
+        uniform = rand(len(rows), count, generator=generator, device=input.device).to(float64) * cumulative[:, -1:]
         picks = searchsorted(cumulative, uniform, right=True)
-        last = (arange(categories) * (rows > 0)).amax(1)
+        last = (arange(categories, device=input.device) * (rows > 0)).amax(1)
         picks = picks.minimum(last[:, None])
     else:
-        uniform = rand(*rows.shape, generator=generator, device="cpu").to(float64)
+        uniform = rand(*rows.shape, generator=generator, device=input.device).to(float64)
         keys = chosen(rows > 0, uniform.clamp(min=1e-300).log() / rows, -float("inf"))
         picks = (-keys).argsort(dim=1, stable=True)[:, :count]
     return picks.reshape(*input.shape[:-1], count)  # type: ignore[no-any-return]
@@ -134,4 +134,4 @@ def _traced_multinomial(input: Tensor, count: int, replacement: bool, generator:
 def _usable(rows: Tensor, count: int) -> Tensor:
     """`rows`, read by indices that are out of range for one that cannot be drawn from `count` times."""
     good = ((rows >= 0) & rows.isfinite()).all(1) & ((rows > 0).sum(1) >= count)
-    return rows.index_select(0, chosen(good, arange(len(rows)), len(rows)))
+    return rows.index_select(0, chosen(good, arange(len(rows), device=rows.device), len(rows)))

@@ -75,9 +75,10 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
         from compiler_core.tensor.creation import leaf
         from compiler_core.tensor.placement import chosen, run_on
 
-        result = run_on(chosen(device), function, *args, **kwargs)
+        place = chosen(device)
+        result = run_on(place, function, *args, **kwargs)
         value = result._cell.value if hasattr(result, "_cell") else result
-        return leaf(value, requires_grad) if out is None else write_out(out, leaf(value))
+        return leaf(value, requires_grad, place) if out is None else write_out(out, leaf(value, False, place))
 
     return call
 

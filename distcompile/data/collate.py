@@ -41,7 +41,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def _stack(batch: Sequence[Any]) -> Tensor:
-    arrays = [sample.detach().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
+    arrays = [sample.detach().cpu().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
         raise DataLoaderError(
@@ -49,7 +49,8 @@ def _stack(batch: Sequence[Any]) -> Tensor:
             got=", ".join(map(str, sorted(shapes))),
             remedy="pad them in the data set, or give the loader a collate_fn",
         )
-    return from_numpy(np.stack(arrays))
+    stacked = from_numpy(np.stack(arrays))
+    return stacked.to(batch[0].device) if isinstance(batch[0], Tensor) else stacked
 
 
 def _like(first: Mapping[Any, Any], collated: dict[Any, Any]) -> Any:

@@ -56,7 +56,7 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._enumerated(dc.arange(2, dtype=self._parameter.dtype), expand)
+        return self._enumerated(dc.arange(2, dtype=self._parameter.dtype, device=self._parameter.device), expand)
 
     @property
     def mean(self) -> Tensor:
@@ -195,11 +195,11 @@ class Categorical(Distribution):
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._enumerated(dc.arange(self._num_events), expand)
+        return self._enumerated(dc.arange(self._num_events, device=self.logits.device), expand)
 
     @property
     def mean(self) -> Tensor:
-        return dc.full(tuple(self.batch_shape), math.nan, dtype=self.probs.dtype)
+        return dc.full(tuple(self.batch_shape), math.nan, dtype=self.probs.dtype, device=self.probs.device)
 
     @property
     def mode(self) -> Tensor:
@@ -262,7 +262,7 @@ class OneHotCategorical(OverCategorical):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         n = self.event_shape[0]
-        values = dc.eye(n, dtype=self.probs.dtype).view((n, *(1,) * len(self.batch_shape), n))
+        values = dc.eye(n, dtype=self.probs.dtype, device=self.probs.device).view((n, *(1,) * len(self.batch_shape), n))
         return values.expand((n, *self.batch_shape, n)) if expand else values
 
     @property
@@ -310,7 +310,7 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
         self._validate_sample(value)
         logits, value = dc.broadcast_tensors(self.logits, value)
         difference = logits - value * self.temperature
-        log_temperature = dc.as_tensor(self.temperature, dtype=logits.dtype).log()
+        log_temperature = dc.as_tensor(self.temperature, dtype=logits.dtype, device=logits.device).log()
         return log_temperature + difference - 2 * difference.exp().log1p()
 
 
@@ -337,7 +337,7 @@ class ExpRelaxedCategorical(OverCategorical):
         self._validate_sample(value)
         count = self.event_shape[0]
         logits, value = dc.broadcast_tensors(self.logits, value)
-        log_temperature = dc.as_tensor(self.temperature, dtype=logits.dtype).log()
+        log_temperature = dc.as_tensor(self.temperature, dtype=logits.dtype, device=logits.device).log()
         score = logits - value * self.temperature
         score = (score - score.logsumexp(-1, keepdim=True)).sum(-1)
         return score + math.lgamma(count) + (count - 1) * log_temperature

@@ -151,7 +151,7 @@ class TransformedDistribution(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        dims, total, y = len(self.event_shape), dc.zeros((), dtype=value.dtype), value
+        dims, total, y = len(self.event_shape), dc.zeros((), dtype=value.dtype, device=value.device), value
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             dims += transform.domain.event_dim - transform.codomain.event_dim

@@ -128,7 +128,7 @@ class _Square(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        return dc.full(tuple(value.shape[:-2]), value.shape[-2] == value.shape[-1], dtype=dc.bool)
+        return dc.full(tuple(value.shape[:-2]), value.shape[-2] == value.shape[-1], dtype=dc.bool, device=value.device)
 
 
 class _Symmetric(_Square):

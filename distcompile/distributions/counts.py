@@ -137,7 +137,9 @@ class Binomial(ProbsOrLogits):
         most: Any = self.total_count.max()
         if not bool((self.total_count == most).all()):
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
-        return self._enumerated(dc.arange(1 + int(most), dtype=self._parameter.dtype), expand)
+        return self._enumerated(
+            dc.arange(1 + int(most), dtype=self._parameter.dtype, device=self._parameter.device), expand
+        )
 
     @property
     def mean(self) -> Tensor:
@@ -228,7 +230,7 @@ class Multinomial(OverCategorical):
         return log_factorial(value.sum(-1)) - log_factorial(value).sum(-1) + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        n = dc.tensor(float(self.total_count), dtype=self.probs.dtype)
+        n = dc.tensor(float(self.total_count), dtype=self.probs.dtype, device=self.probs.device)
         single = Binomial(self.total_count, self.probs, validate_args=False)
         support = single.enumerate_support(False)[1:]
         ties = (single.log_prob(support).exp() * log_factorial(support)).sum((0, -1))

@@ -187,7 +187,7 @@ def tiny(tensor: Tensor) -> float:
 
 def uniforms(shape: Shape, like: Tensor) -> Tensor:
     """Uniform draws away from 0 by the smallest number, in a tensor's dtype."""
-    return dc.rand(tuple(shape), dtype=like.dtype).clamp(min=tiny(like))
+    return dc.rand(tuple(shape), dtype=like.dtype, device=like.device).clamp(min=tiny(like))
 
 
 def sum_rightmost(value: Tensor, count: int) -> Tensor:

@@ -170,7 +170,8 @@ def _between(p: Any, q: Any) -> Tensor:
 
 def _infinite(p: Distribution, q: Distribution) -> Tensor:
     shape = dc.broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape))
-    return dc.full(tuple(shape), math.inf, dtype=p.entropy().dtype)
+    like = p.entropy()
+    return dc.full(tuple(shape), math.inf, dtype=like.dtype, device=like.device)
 
 
 _KINDS: dict[str, type] = {

@@ -52,7 +52,9 @@ class Exponential(ExponentialFamily):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.icdf(dc.rand(tuple(self._extended_shape(sample_shape)), dtype=self.rate.dtype))
+        return self.icdf(
+            dc.rand(tuple(self._extended_shape(sample_shape)), dtype=self.rate.dtype, device=self.rate.device)
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

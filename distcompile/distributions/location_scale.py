@@ -59,7 +59,9 @@ class Normal(_LocScale, ExponentialFamily):
     """exp(-z²/2) / (scale √2π), z = (x - loc)/scale."""
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.loc + self.scale * dc.randn(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype)
+        return self.loc + self.scale * dc.randn(
+            tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -(self._centred(value) ** 2) / 2 - self.scale.log() - HALF_LOG_TAU
@@ -262,7 +264,7 @@ class Uniform(Distribution):
         return constraints.interval(self.low, self.high)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = dc.rand(tuple(self._extended_shape(sample_shape)), dtype=self.low.dtype)
+        u = dc.rand(tuple(self._extended_shape(sample_shape)), dtype=self.low.dtype, device=self.low.device)
         return self.low + u * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -309,7 +311,10 @@ class StudentT(_LocScale):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = tuple(self._extended_shape(sample_shape))
         chi2 = 2 * standard_gamma((self.df / 2).expand(shape))
-        return self.loc + self.scale * dc.randn(shape, dtype=self.df.dtype) * (chi2 / self.df).rsqrt()
+        return (
+            self.loc
+            + self.scale * dc.randn(shape, dtype=self.df.dtype, device=self.df.device) * (chi2 / self.df).rsqrt()
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         half = (self.df + 1) / 2

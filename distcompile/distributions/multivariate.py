@@ -42,7 +42,7 @@ def log_diagonal(factor: Tensor) -> Tensor:
 def inverse_factor(precision: Tensor) -> Tensor:
     """L with L Lᵀ the inverse of a positive definite matrix."""
     flipped = dc.linalg.cholesky(precision.flip((-2, -1)))
-    eye = dc.eye(precision.shape[-1], dtype=precision.dtype)
+    eye = dc.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
     return dc.linalg.solve_triangular(flipped.flip((-2, -1)).mT, eye, upper=False)
 
 
@@ -105,7 +105,7 @@ class MultivariateNormal(_ByFactor, ExponentialFamily):
         self._unbroadcasted_scale_tril = self._factor(name, value)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        eps = dc.randn(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype)
+        eps = dc.randn(tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + (self._unbroadcasted_scale_tril @ eps.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -161,16 +161,16 @@ class LowRankMultivariateNormal(Distribution):
         """The factor of I + Wᵀ D⁻¹ W: f[..., K, K]."""
         w = self.cov_factor
         inner = (w / self.cov_diag.unsqueeze(-1)).mT @ w
-        return dc.linalg.cholesky(inner + dc.eye(inner.shape[-1], dtype=inner.dtype))
+        return dc.linalg.cholesky(inner + dc.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device))
 
     def _log_determinant(self) -> Tensor:
         return 2 * log_diagonal(self._capacitance) + self.cov_diag.log().sum(-1)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = tuple(self._extended_shape(sample_shape))
-        few = dc.randn((*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype)
+        few = dc.randn((*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype, device=self.loc.device)
         common = (self.cov_factor @ few.unsqueeze(-1)).squeeze(-1)
-        return self.loc + common + self.cov_diag.sqrt() * dc.randn(shape, dtype=self.loc.dtype)
+        return self.loc + common + self.cov_diag.sqrt() * dc.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -222,7 +222,7 @@ class Wishart(_ByFactor, ExponentialFamily):
                  scale_tril: Tensor | None = None, validate_args: bool | None = None) -> None:  # fmt: skip
         given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
         name, value = self._take(given)
-        df = df if isinstance(df, Tensor) else dc.tensor(float(df), dtype=value.dtype)
+        df = df if isinstance(df, Tensor) else dc.tensor(float(df), dtype=value.dtype, device=value.device)
         batch, event = tuple(dc.broadcast_shapes(tuple(value.shape[:-2]), tuple(df.shape))), tuple(value.shape[-2:])
         if bool((df <= event[-1] - 1).any()):
             raise ArgumentError(f"Value of df={df} expected to be greater than ndim - 1 = {event[-1] - 1}.")
@@ -233,12 +233,12 @@ class Wishart(_ByFactor, ExponentialFamily):
 
     def _halves(self) -> Tensor:
         """(df - i) / 2 for the rows i: f[..., D]."""
-        return (self.df.unsqueeze(-1) - dc.arange(self.event_shape[-1], dtype=self.df.dtype)) / 2
+        return (self.df.unsqueeze(-1) - dc.arange(self.event_shape[-1], dtype=self.df.dtype, device=self.df.device)) / 2
 
     def rsample(self, sample_shape: Shape = (), max_try_correction: int | None = None) -> Tensor:
         shape = tuple(self._extended_shape(sample_shape))
         chi = (2 * standard_gamma(self._halves().expand(shape[:-1]))).sqrt()
-        bartlett = dc.randn(shape, dtype=self.df.dtype).tril(-1) + chi.diag_embed()
+        bartlett = dc.randn(shape, dtype=self.df.dtype, device=self.df.device).tril(-1) + chi.diag_embed()
         factor = self._unbroadcasted_scale_tril @ bartlett
         return factor @ factor.mT
 
@@ -291,12 +291,12 @@ class LKJCholesky(Distribution):
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         shape = tuple(self._extended_shape(sample_shape))
-        dtype, rest = self.concentration.dtype, self.dim - 1
+        dtype, device, rest = self.concentration.dtype, self.concentration.device, self.dim - 1
         with dc.no_grad():
-            k = dc.arange(rest, dtype=dtype)
+            k = dc.arange(rest, dtype=dtype, device=device)
             pair = dc.stack(
                 [
-                    (k + 1) / 2 + dc.zeros((*self.batch_shape, 1), dtype=dtype),
+                    (k + 1) / 2 + dc.zeros((*self.batch_shape, 1), dtype=dtype, device=device),
                     self.concentration.unsqueeze(-1) + (rest - 1 - k) / 2,
                 ],
                 -1,
@@ -304,16 +304,16 @@ class LKJCholesky(Distribution):
             radius = sample_dirichlet(pair.expand((*shape[:-2], rest, 2)))[
                 ..., :1
             ]  # squared: of the rows after the first
-            normal = dc.randn(shape, dtype=dtype).tril(-1)[..., 1:, :]
+            normal = dc.randn(shape, dtype=dtype, device=device).tril(-1)[..., 1:, :]
             rows = radius.sqrt() * normal / normal.square().sum(-1, True).sqrt()
-            whole = dc.cat([dc.zeros((*shape[:-2], 1, self.dim), dtype=dtype), rows], -2)
+            whole = dc.cat([dc.zeros((*shape[:-2], 1, self.dim), dtype=dtype, device=device), rows], -2)
             left = (1 - whole.square().sum(-1)).clamp(min=dc.finfo(dtype).tiny).sqrt()
             return whole + left.diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         d, rest = self.dim, self.dim - 1
-        orders = dc.arange(2, d + 1, dtype=self.concentration.dtype)
+        orders = dc.arange(2, d + 1, dtype=self.concentration.dtype, device=self.concentration.device)
         orders = 2 * (self.concentration - 1).unsqueeze(-1) + d - orders
         powers = (orders * value.diagonal(0, -2, -1)[..., 1:].log()).sum(-1)
         alpha = self.concentration + rest / 2

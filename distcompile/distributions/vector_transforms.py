@@ -37,7 +37,7 @@ class ReshapeTransform(Transform):
         return y.reshape((*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return dc.zeros(tuple(x.shape[: x.ndim - len(self.in_shape)]), dtype=x.dtype)
+        return dc.zeros(tuple(x.shape[: x.ndim - len(self.in_shape)]), dtype=x.dtype, device=x.device)
 
     def forward_shape(self, shape: Shape) -> Shape:
         return (*shape[: len(shape) - len(self.in_shape)], *self.out_shape)
@@ -64,19 +64,19 @@ class StickBreakingTransform(Transform):
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
 
     def _call(self, x: Tensor) -> Tensor:
-        left = x.shape[-1] - dc.arange(x.shape[-1], dtype=x.dtype)  # K-1 ... 1
+        left = x.shape[-1] - dc.arange(x.shape[-1], dtype=x.dtype, device=x.device)  # K-1 ... 1
         share = SigmoidTransform()(x - left.log())
         rest = (1 - share).cumprod(-1)
         return F.pad(share, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         before = y[..., :-1]
-        left = before.shape[-1] - dc.arange(before.shape[-1], dtype=y.dtype)
+        left = before.shape[-1] - dc.arange(before.shape[-1], dtype=y.dtype, device=y.device)
         rest = (1 - before.cumsum(-1)).clamp(min=dc.finfo(y.dtype).tiny)
         return before.log() - rest.log() + left.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        left = x.shape[-1] - dc.arange(x.shape[-1], dtype=x.dtype)
+        left = x.shape[-1] - dc.arange(x.shape[-1], dtype=x.dtype, device=x.device)
         shifted = x - left.log()
         return (-shifted + F.logsigmoid(shifted) + y[..., :-1].log()).sum(-1)
 
@@ -123,7 +123,7 @@ class CorrCholeskyTransform(Transform):
         eps = dc.finfo(x.dtype).eps
         r = _as_lower(x.tanh().clamp(-1 + eps, 1 - eps), -1)
         left = (1 - r**2).sqrt().cumprod(-1)
-        r = r + dc.eye(r.shape[-1], dtype=r.dtype)
+        r = r + dc.eye(r.shape[-1], dtype=r.dtype, device=r.device)
         return r * F.pad(left[..., :-1], (1, 0), value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def _places(size: int, offset: int) -> Tensor:
 def _as_lower(values: Tensor, offset: int) -> Tensor:
     """Values f[..., n] below a diagonal of zeros f[..., D, D]."""
     size = round((0.25 + 2 * values.shape[-1]) ** 0.5 + 0.5)
-    flat = dc.zeros((*values.shape[:-1], size * size), dtype=values.dtype)
+    flat = dc.zeros((*values.shape[:-1], size * size), dtype=values.dtype, device=values.device)
     return flat.index_copy(-1, _places(size, offset), values).unflatten(-1, (size, size))
 
 

@@ -82,7 +82,7 @@ def trunc_normal_(
             "init.trunc_normal", "trunc_normal_: mean is more than 2 std from [a, b]; the distribution may be off"
         )
     low, high = (0.5 * (1 + math.erf((x - mean) / std / math.sqrt(2))) for x in (a, b))
-    uniform = rand(*tensor.shape, generator=generator).numpy().astype(np.float64) * (high - low) + low
+    uniform = rand(*tensor.shape, generator=generator, device="cpu").numpy().astype(np.float64) * (high - low) + low
     values = np.clip(mean + std * _normal_quantile(uniform), a, b)
     with no_grad():
         return tensor.copy_(from_numpy(values.astype(tensor.dtype.numpy)))
@@ -177,7 +177,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     if rows * columns == 0:
         return tensor
-    flat = randn(rows, columns, generator=generator).numpy().astype(np.float64)
+    flat = randn(rows, columns, generator=generator, device="cpu").numpy().astype(np.float64)
     q, r = np.linalg.qr(flat.T if rows < columns else flat)
     q = q * np.sign(np.diag(r))  # makes the distribution uniform over the orthogonal matrices
     q = q.T if rows < columns else q
@@ -192,11 +192,11 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     if tensor.dim() != 2:
         raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
     rows, columns = tensor.shape
-    order = np.argsort(rand(rows, columns, generator=generator).numpy(), axis=0)
+    order = np.argsort(rand(rows, columns, generator=generator, device="cpu").numpy(), axis=0)
     normal_(tensor, 0, std, generator)
     keep = order >= math.ceil(sparsity * rows)
     with no_grad():
-        return tensor.mul_(from_numpy(keep.astype(tensor.dtype.numpy)))
+        return tensor.mul_(from_numpy(keep.astype(tensor.dtype.numpy)).to(tensor.device))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:

@@ -87,14 +87,14 @@ def of_rank_0(module: Module, communicator: Communicator) -> Module:
     """A copy with the parameters and buffers of rank 0's, as DistributedDataParallel gives them to all ranks."""
     copied = copy_of(module)
     tensors = [*copied.parameters(), *copied.buffers()]
-    arrays = communicator.broadcast_object([tensor.detach().numpy() for tensor in tensors])
+    arrays = communicator.broadcast_object([tensor.detach().cpu().numpy() for tensor in tensors])
     shapes, theirs = [tuple(t.shape) for t in tensors], [array.shape for array in arrays]
     if shapes != theirs:
         raise ParityTargetError(
             "ranks built different modules", expected=f"rank 0's shapes: {theirs}", got=f"here: {shapes}"
         )
     for tensor, array in zip(tensors, arrays, strict=True):
-        tensor._cell.write(np.array(array))
+        tensor._cell.write(tensor.device.put(np.array(array)))
     return copied
 
 
@@ -107,10 +107,10 @@ def gradients(case: Case, wrap: Wrap) -> dict[str, Array | None]:
         module.zero_grad()
         loss = case.run(run)
         loss.backward()
-        value = loss.detach().numpy()
+        value = loss.detach().cpu().numpy()
     found: dict[str, Array | None] = {LOSS: value.copy()}
     for name, parameter in module.named_parameters():
-        found[name] = None if parameter.grad is None else parameter.grad.detach().numpy().copy()
+        found[name] = None if parameter.grad is None else parameter.grad.detach().cpu().numpy().copy()
     return found
 
 

@@ -107,23 +107,27 @@ class _Slope:
 
     def __init__(self, case: Case, module: Module, parameter: Tensor, gradient: Array) -> None:
         self.case, self.module, self.parameter = case, module, parameter
-        self.start: Array = parameter.detach().numpy().copy()
-        self.buffers = [(buffer, buffer.detach().numpy().copy()) for buffer in module.buffers()]
+        self.start: Array = parameter.detach().cpu().numpy().copy()
+        self.buffers = [(buffer, buffer.detach().cpu().numpy().copy()) for buffer in module.buffers()]
         self.size = size_of(self.start)
         self.greatest = float(np.abs(np.nan_to_num(gradient)).max(initial=0.0))
+
+    def _put(self, value: Array) -> None:
+        """Make this the parameter's value."""
+        self.parameter._cell.write(self.parameter.device.put(value))
 
     def along(self, direction: Array) -> Callable[[float], float]:
         """The loss as a function of how far the parameter is moved; module and buffers are put back."""
 
         def loss(step: float) -> float:
-            self.parameter._cell.write(self.start + step * direction)
+            self._put(self.start + step * direction)
             try:
                 with no_grad():
                     return float(self.case.run(self.module))
             finally:
-                self.parameter._cell.write(self.start)
+                self._put(self.start)
                 for buffer, array in self.buffers:
-                    buffer._cell.write(array.copy())
+                    buffer._cell.write(buffer.device.put(array.copy()))
 
         return loss
 

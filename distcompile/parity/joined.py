@@ -51,7 +51,7 @@ class JoinedBatch:
 
 def join(inputs: Sequence[Any], communicator: Communicator) -> tuple[tuple[Any, ...] | None, str]:
     """All ranks' inputs one after the other; or None, and why they cannot be joined."""
-    mine = [x.detach().numpy() if isinstance(x, Tensor) else x for x in inputs]
+    mine = [x.detach().cpu().numpy() if isinstance(x, Tensor) else x for x in inputs]
     joined: list[Any] = []
     for place, parts in enumerate(zip(*communicator.all_gather_object(mine), strict=True)):
         if not isinstance(parts[0], np.ndarray):

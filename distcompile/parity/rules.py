@@ -92,9 +92,9 @@ def _function_finding(call: Application, rng: np.random.Generator) -> Finding | 
         return [out for out in outputs if isinstance(out, Tensor)]
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:
-        return [out.detach().numpy() for out in apply([from_numpy(np.array(array)) for array in arrays])]
+        return [out.detach().cpu().numpy() for out in apply([from_numpy(np.array(array)) for array in arrays])]
 
-    operands = [call.arguments[place].detach().numpy() for place in places]
+    operands = [call.arguments[place].detach().cpu().numpy() for place in places]
     what = _wrong(run, apply, operands, rng)
     name = call.function.__name__
     return Finding("backward rule", f"the backward of {name}", name, call.location, what) if what else None
@@ -122,7 +122,7 @@ def _wrong(
         if operand.dtype != np.float64 or not operand.size:
             continue
         direction = np.where(rng.random(operand.shape) < 0.5, -1.0, 1.0)
-        claimed = 0.0 if leaf.grad is None else float((leaf.grad.numpy() * direction).sum())
+        claimed = 0.0 if leaf.grad is None else float((leaf.grad.cpu().numpy() * direction).sum())
         what = _compare(claimed, _along(run, operands, place, direction, weights), size_of(operand))
         if what:
             return f"operand {place}: {what}"

@@ -113,13 +113,13 @@ def _reference(case: Case, communicator: Communicator, make: MakeOptimizer, broa
 
 
 def _take_buffers(module: Module, communicator: Communicator) -> None:
-    arrays = communicator.broadcast_object([buffer.detach().numpy() for buffer in module.buffers()])
+    arrays = communicator.broadcast_object([buffer.detach().cpu().numpy() for buffer in module.buffers()])
     for buffer, array in zip(module.buffers(), arrays, strict=True):
-        buffer._cell.write(np.array(array))
+        buffer._cell.write(buffer.device.put(np.array(array)))
 
 
 def _average_gradients(module: Module, communicator: Communicator) -> None:
-    mine = [None if p.grad is None else p.grad.detach().numpy() for p in module.parameters()]
+    mine = [None if p.grad is None else p.grad.detach().cpu().numpy() for p in module.parameters()]
     everyones = communicator.all_gather_object(mine)
     for place, parameter in enumerate(module.parameters()):
         arrays = [array for one in everyones if (array := one[place]) is not None]
@@ -131,4 +131,4 @@ def _average_gradients(module: Module, communicator: Communicator) -> None:
 def state_of(module: Module) -> State:
     """Copies of parameters and floating buffers."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {name: t.detach().numpy().copy() for name, t in tensors.items() if t.dtype.is_floating_point}
+    return {name: t.detach().cpu().numpy().copy() for name, t in tensors.items() if t.dtype.is_floating_point}

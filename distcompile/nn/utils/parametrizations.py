@@ -62,8 +62,12 @@ class _SpectralNorm(Module):
         self.eps, self.n_power_iterations = eps, n_power_iterations
         if weight.dim() > 1:
             matrix = self._matrix(weight.detach())
-            self.register_buffer("_u", F.normalize(randn(matrix.shape[0], dtype=weight.dtype), dim=0, eps=eps))
-            self.register_buffer("_v", F.normalize(randn(matrix.shape[1], dtype=weight.dtype), dim=0, eps=eps))
+            self.register_buffer(
+                "_u", F.normalize(randn(matrix.shape[0], dtype=weight.dtype, device=weight.device), dim=0, eps=eps)
+            )
+            self.register_buffer(
+                "_v", F.normalize(randn(matrix.shape[1], dtype=weight.dtype, device=weight.device), dim=0, eps=eps)
+            )
             self._iterate(matrix, 15)
 
     def _matrix(self, weight: Tensor) -> Tensor:
@@ -136,7 +140,7 @@ class _Orthogonal(Module):
         if self.orthogonal_map == "matrix_exp":
             Q = matrix_exp(A)
         else:
-            identity = eye(n, dtype=A.dtype)
+            identity = eye(n, dtype=A.dtype, device=A.device)
             Q = solve(identity - A * 0.5, identity + A * 0.5)
         first: Tensor = Q[..., :k]
         return first
@@ -153,15 +157,15 @@ class _Orthogonal(Module):
             raise ArgumentError(f"Expected a matrix or batch of matrices of shape {self.shape}",
                                 got=f"a tensor of shape {value.shape}")  # fmt: skip
         wide = value.shape[-2] < value.shape[-1]
-        tall = (value.mT if wide else value).detach().numpy()
+        tall = (value.mT if wide else value).detach().cpu().numpy()
         if self.use_trivialization:
-            self.base = from_numpy(_completed(tall))
+            self.base = from_numpy(_completed(tall)).to(value.device)
             n, k = value.shape[-2:]
-            return (-eye(n, k, dtype=value.dtype)).expand(value.shape).clone()
+            return (-eye(n, k, dtype=value.dtype, device=value.device)).expand(value.shape).clone()
         if self.orthogonal_map != "householder":
             raise NotSupportedError("It is not possible to assign to the matrix exponential or the Cayley "
                                     "parametrizations when use_trivialization=False.")  # fmt: skip
-        packed = from_numpy(_packed_reflections(tall))
+        packed = from_numpy(_packed_reflections(tall)).to(value.device)
         return packed.mT if wide else packed
 
 
@@ -171,7 +175,7 @@ def _completed(tall: Array) -> Array:
     product = np.swapaxes(tall, -1, -2) @ tall
     if n == k and np.allclose(product, np.eye(n), atol=10 * n * np.finfo(tall.dtype).eps, rtol=0):
         return np.array(tall)
-    extra = randn(*tall.shape[:-2], n, n - k).numpy().astype(tall.dtype)
+    extra = randn(*tall.shape[:-2], n, n - k, device="cpu").numpy().astype(tall.dtype)
     q, r = np.linalg.qr(np.concatenate([tall, extra], -1))
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
     completed: Array = q * np.where(diagonal < 0, -1, 1).astype(tall.dtype)

@@ -72,7 +72,7 @@ def spectral_norm(
     del module._parameters[name]
     module.register_parameter(f"{name}_orig", weight)
     for part, size in (("u", rows), ("v", columns)):
-        start = F.normalize(randn(size, dtype=weight.dtype), dim=0, eps=eps)
+        start = F.normalize(randn(size, dtype=weight.dtype, device=weight.device), dim=0, eps=eps)
         module.register_buffer(f"{name}_{part}", start)
     hook = module.register_forward_pre_hook(spectral.follow)
     cls = type(module)

@@ -46,7 +46,8 @@ def test_where_a_tensor_is() -> None:
         lambda: dc.zeros(3), lambda: dc.empty(2), lambda: dc.arange(4), lambda: dc.tensor([1.0]), lambda: dc.rand(2),
         lambda: dc.eye(2), lambda: dc.full((2,), 3), lambda: dc.randint(0, 9, (3,)), lambda: dc.randperm(4),
         lambda: dc.as_tensor(np.ones(2)), lambda: dc.linspace(0, 1, 3), lambda: dc.nn.Linear(2, 2).weight,
-        lambda: dc.normal(0.0, 1.0, (2,)),
+        lambda: dc.normal(0.0, 1.0, (2,)), lambda: dc.hann_window(4), lambda: dc.tril_indices(2, 2),
+        lambda: dc.nn.init.orthogonal_(dc.empty(3, 2)), lambda: dc.nn.init.trunc_normal_(dc.empty(3)),
     ],
 )  # fmt: skip
 def test_new_tensors_go_to_the_default_device(make: Callable[[], Any]) -> None:
@@ -106,6 +107,47 @@ def test_a_gradient_goes_back_to_where_the_tensor_was() -> None:
     (twice,) = dc.autograd.grad((x.cuda() ** 3).sum(), x, create_graph=True)
     twice.sum().backward()
     assert x.grad.tolist() == [0.0, 4.0 + 6.0, 8.0 + 12.0, 12.0 + 18.0]
+
+
+def test_hooks_and_functions_see_gradients_on_the_device() -> None:
+    seen = []
+
+    class Square(dc.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            seen.append(grad.device)
+            return 2 * grad * ctx.saved_tensors[0]
+
+    x = dc.ones(3, device="cuda:1", requires_grad=True)
+    y = Square.apply(x)
+    y.register_hook(lambda grad: seen.append(grad.device))
+    (y.floor().sum() + y.sum()).backward()  # floor's gradient is zero, a constant
+    assert set(seen) == {x.device}
+    assert x.grad is not None
+    assert (x.grad.get_device(), x.grad.tolist()) == (1, [2.0, 2.0, 2.0])
+    with pytest.raises(RuntimeError, match="must be on its tensor's device"):
+        x.grad = dc.ones(3)
+    (zeros,) = dc.autograd.grad(x.sum(), dc.ones(1, device="cuda", requires_grad=True), materialize_grads=True)
+    assert zeros is not None
+    assert zeros.is_cuda
+
+
+def test_draws_of_distributions() -> None:
+    loc = dc.zeros(3, device="cuda")
+    for made in (
+        dc.distributions.Normal(loc, loc + 1), dc.distributions.Uniform(loc, loc + 1),
+        dc.distributions.Gamma(loc + 1, loc + 1), dc.distributions.Categorical(logits=loc),
+        dc.distributions.Dirichlet(loc + 1), dc.distributions.Bernoulli(logits=loc),
+        dc.distributions.MultivariateNormal(loc, dc.eye(3, device="cuda")),
+    ):  # fmt: skip
+        draw = made.sample()
+        assert draw.is_cuda
+        assert made.log_prob(draw).is_cuda
 
 
 def test_views_and_writes() -> None:

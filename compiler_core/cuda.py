@@ -128,7 +128,7 @@ def is_array(value: object) -> bool:
 
 def is_on(value: Any, number: int) -> bool:
     """Whether this is an array on that CUDA device."""
-    return is_array(value) and value.device.id == number
+    return is_array(value) and value.data.device_id == number
 
 
 # ---- copies
@@ -139,7 +139,7 @@ def put(array: Array, number: int) -> Array:
     cupy = module()
     with on(number), allocating(number):
         if not isinstance(array, np.ndarray):
-            return cupy.asarray(array) if is_array(array) and array.device.id == number else _across(cupy, array)
+            return cupy.asarray(array) if is_array(array) and array.data.device_id == number else _across(cupy, array)
         repeated = tuple(stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape))
         if any(repeated) and array.size:
             core = array[tuple(slice(1) if again else slice(None) for again in repeated)]
@@ -151,7 +151,7 @@ def _across(cupy: Any, array: Array) -> Array:
     """An array of another device, or a NumPy scalar, here."""
     if not is_array(array):
         return cupy.asarray(array)
-    with cupy.cuda.Device(array.device.id):
+    with cupy.cuda.Device(array.data.device_id):
         dense = cupy.ascontiguousarray(array)
         cupy.cuda.get_current_stream().synchronize()
     out = cupy.empty(dense.shape, dense.dtype)
@@ -163,7 +163,7 @@ def _across(cupy: Any, array: Array) -> Array:
 
 def fetch(array: Array) -> Array:
     """A device array's copy on the host."""
-    with on(array.device.id):
+    with on(array.data.device_id):
         return array.get()
 
 
@@ -249,7 +249,7 @@ def largest_tensors(number: int, count: int = 8) -> list[str]:
     for thing in gc.get_objects():
         cell = getattr(thing, "_cell", None) if hasattr(type(thing), "_cell") else None
         raw: Any = getattr(cell, "raw", None)
-        if is_array(raw) and raw.device.id == number:
+        if is_array(raw) and raw.data.device_id == number:
             found.setdefault(raw.data.ptr, thing)
     ranked = sorted(found.values(), key=lambda tensor: -tensor._cell.raw.nbytes)[:count]
     return [f"{_mib(t._cell.raw.nbytes)}  {t.dtype!r}{list(t.shape)}  {_holder(t)}" for t in ranked]

@@ -172,7 +172,7 @@ def cuda_device(number: int) -> Device:
 
 def device_of(array: Array) -> Device:
     """Where an array is. Values of device meta and nodes are no arrays."""
-    return cuda_device(array.device.id) if cuda.is_array(array) else _CPU
+    return cuda_device(array.data.device_id) if cuda.is_array(array) else _CPU
 
 
 def array_module(array: Array) -> Any:

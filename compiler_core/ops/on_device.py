@@ -24,33 +24,53 @@ Array = Any
 
 def run_on_device(op: Any, arrays: Sequence[Array], attrs: dict[str, Any]) -> Array:
     """op(*arrays, **attrs) on the device of those that are on one."""
-    number = _number_of(op, arrays)
+    number = _number_of(arrays)
     if op.host:
         return cuda.put(_on_host(op, arrays, attrs), number)
-    with cuda.on(number), cuda.allocating(number):
-        cupy = cuda.module()
-        if op.random:  # the key is read by Python: it stays on the host
-            return cupy.asarray(op.eager(cupy, *arrays, **attrs))
-        result = op.eager(cupy, *_brought(op, arrays, number), **attrs)
-        return result if cuda.is_array(result) else cupy.asarray(result)
+    try:
+        if cuda.current() == number:
+            return _run(op, arrays, attrs, number)
+        with cuda.on(number):
+            return _run(op, arrays, attrs, number)
+    except MemoryError as error:
+        if isinstance(error, DeviceError):
+            raise
+        cuda.raise_out_of_memory(error, number)
 
 
-def _number_of(op: Any, arrays: Sequence[Array]) -> int:
+def _run(op: Any, arrays: Sequence[Array], attrs: dict[str, Any], number: int) -> Array:
+    """The op on the current device, which is this one."""
+    cupy = cuda.module()
+    if op.random:  # the key is read by Python: it stays on the host
+        return cupy.asarray(op.eager(cupy, *arrays, **attrs))
+    result = op.eager(cupy, *_brought(op, arrays, number), **attrs)
+    return result if cuda.is_array(result) else cupy.asarray(result)
+
+
+def _number_of(arrays: Sequence[Array]) -> int:
     """The device of the operands. Raises DeviceError where there are two."""
-    numbers: dict[int, None] = dict.fromkeys(a.device.id for a in arrays if cuda.is_array(a))
-    if len(numbers) > 1:
-        names = " and ".join(f"cuda:{n}" for n in numbers)
-        raise DeviceError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {names}!",
-            got=", ".join(f"{_place(a)}{list(a.shape)}" for a in arrays),
-            where=user_location(),
-            remedy="move them with .to(device)",
-        )
-    return next(iter(numbers))
+    found = -1
+    for array in arrays:
+        if cuda.is_array(array):
+            number: int = array.data.device_id
+            if found not in (-1, number):
+                raise _two_devices(arrays)
+            found = number
+    return found
+
+
+def _two_devices(arrays: Sequence[Array]) -> DeviceError:
+    names = " and ".join(dict.fromkeys(_place(a) for a in arrays if cuda.is_array(a)))
+    return DeviceError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {names}!",
+        got=", ".join(f"{_place(a)}{list(a.shape)}" for a in arrays),
+        where=user_location(),
+        remedy="move them with .to(device)",
+    )
 
 
 def _place(array: Array) -> str:
-    return f"cuda:{array.device.id}" if cuda.is_array(array) else "cpu"
+    return f"cuda:{array.data.device_id}" if cuda.is_array(array) else "cpu"
 
 
 def _brought(op: Any, arrays: Sequence[Array], number: int) -> list[Array]:

@@ -52,9 +52,9 @@ def ctc_loss(
     steps, batch, classes = frames.shape
     if not 0 <= blank < classes:
         raise ArgumentError("blank must be in label range", expected=f"0..{classes - 1}", got=str(blank))
-    labels, label_counts = _padded(targets, target_lengths, batch)
+    labels, label_counts = (given.to(frames.device) for given in _padded(targets, target_lengths, batch))
     counts = prims.check_index(label_counts, labels.shape[1] + 1)
-    frame_counts = prims.check_index(_lengths(input_lengths, batch), steps + 1)
+    frame_counts = prims.check_index(_lengths(input_lengths, batch).to(frames.device), steps + 1)
     loss = _negative_log_likelihood(frames, labels, frame_counts, counts, blank)
     if zero_infinity:
         loss = C.where(loss == math.inf, 0.0, loss)

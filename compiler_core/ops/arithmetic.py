@@ -114,6 +114,27 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
     return xp.where(b >= 0, xp.power(a, xp.maximum(b, 0)), inverse)  # type: ignore[no-any-return]
 
 
+def _eager_remainder(xp: Any, a: Array, b: Array) -> Array:
+    """NumPy's, also of infinities, of which CuPy's remainder and floor_divide give others."""
+    if xp is np or a.dtype.kind in "iu":
+        return xp.remainder(a, b)  # type: ignore[no-any-return]
+    rest = xp.fmod(a, b)
+    turned = xp.where((rest < 0) == (b < 0), rest, rest + b)
+    return xp.where(rest == 0, xp.copysign(rest, b), turned)  # type: ignore[no-any-return]
+
+
+def _eager_floor_divide(xp: Any, a: Array, b: Array) -> Array:
+    if xp is np or a.dtype.kind in "iu":
+        return xp.floor_divide(a, b)  # type: ignore[no-any-return]
+    rest = xp.fmod(a, b)
+    whole = (a - rest) / b
+    whole = xp.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1, whole)
+    low = xp.floor(whole)
+    rounded = xp.where(whole - low > 0.5, low + 1, low)
+    rounded = xp.where(whole == 0, xp.copysign(whole, a / b), rounded)
+    return xp.where(b == 0, a / b, rounded)  # type: ignore[no-any-return]
+
+
 def add_gradients(a: Value, b: Value) -> Value:
     """`prims.add`, at a third of the cost where both are arrays alike and nothing records: a backward adds many."""
     if (
@@ -145,12 +166,10 @@ MAXIMUM = _binary(
 MINIMUM = _binary(
     "minimum", lambda xp, a, b: xp.minimum(a, b), _vjp_minimum, dtypes=ORDERED_NUMBERS, commutative=True, cheap=True
 )
-REMAINDER = _binary(
-    "remainder", lambda xp, a, b: xp.remainder(a, b), _vjp_remainder, low=1.1, high=1.9, dtypes=ORDERED_NUMBERS
-)
+REMAINDER = _binary("remainder", _eager_remainder, _vjp_remainder, low=1.1, high=1.9, dtypes=ORDERED_NUMBERS)
 FLOOR_DIVIDE = _binary(
     "floor_divide",
-    lambda xp, a, b: xp.floor_divide(a, b),
+    _eager_floor_divide,
     NotDifferentiable("piecewise constant"),
     low=1.0,
     high=6.0,

@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.fake_cupy.array import DeviceOf, State, host_of, ndarray
@@ -190,6 +191,11 @@ def _creation(module: types.ModuleType, boxes: _Boxes) -> None:
     vars(module).update(array=array, asarray=asarray, ascontiguousarray=ascontiguousarray, asnumpy=asnumpy)
 
 
+def _as_float32(result: Any) -> Any:
+    """CuPy has no `where` of bfloat16: it takes the one of float32."""
+    return result.astype(np.float32) if getattr(result, "dtype", None) == ml_dtypes.bfloat16 else result
+
+
 def _unboxed(obj: Any) -> Any:
     return type(obj)(map(_unboxed, obj)) if isinstance(obj, (list, tuple)) else (
         obj._host if isinstance(obj, ndarray) else obj
@@ -228,6 +234,8 @@ def install(devices: int = 2) -> types.ModuleType:
     module.einsum = _function(boxes, "einsum", "*operands, **kwargs")
     module.broadcast_to = lambda array, shape: array._new(np.broadcast_to(array._host, shape))
     module.__version__ = "14.2.0"
+    where = module.where
+    module.where = lambda condition, x=None, y=None: _as_float32(where(condition, x, y))
     _creation(module, boxes)
     module.get_array_module = lambda *args: module if any(isinstance(a, ndarray) for a in args) else np
     module.cuda = cuda.install(state, module)

@@ -92,17 +92,17 @@ def is_loaded() -> bool:
     return _found.count > 0
 
 
-def module() -> Any:
-    """CuPy. Raises DeviceError, which says what is missing."""
+def module(name: str = "cuda") -> Any:
+    """CuPy. Raises DeviceError, which says that device `name` is not there, and what is missing."""
     found = _look()
     if found.why:
-        raise DeviceError("there is no device 'cuda' here", got=found.why, expected="cpu, or meta", remedy=REMEDY)
+        raise DeviceError(f"there is no device {name!r} here", got=found.why, expected="cpu, or meta", remedy=REMEDY)
     return found.module
 
 
 def check_number(number: int | None) -> int:
     """The number of a device, the current one if None. Raises DeviceError for one that is not there."""
-    module()
+    module("cuda" if number is None else f"cuda:{number}")
     if number is None:
         return current()
     if not 0 <= number < _found.count:

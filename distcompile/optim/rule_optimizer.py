@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
+from compiler_core.cuda import is_array as is_cuda_array
 from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType, of
-from compiler_core.errors import BackendError
+from compiler_core.errors import BackendError, DeviceError
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
+from compiler_core.runtime.cuda import driver
 from compiler_core.tensor.fence import Fence
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
@@ -156,8 +158,10 @@ class RuleOptimizer(Optimizer):
     ) -> Sequence[Executable] | None:
         """A native call for each group of updates. None if that cannot be compiled and no parameter group insists."""
         try:
+            if is_cuda_array(groups[0][0].cells[0].raw):
+                driver.function("cuLaunchKernel")  # before anything is compiled: is there one?
             return self._fused.get([[(u.rule, u.cells[0].raw, u.numbers) for u in group] for group in groups], scalars)
-        except BackendError as error:
+        except (BackendError, DeviceError) as error:
             if any(group.get("fused") for group in self.param_groups):
                 raise
             reason = str(error).partition("\n")[0]

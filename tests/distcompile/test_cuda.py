@@ -14,6 +14,8 @@ from distcompile import nn
 from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*runs op by op, not compiled. the CUDA driver cannot be opened")
+
 
 @pytest.fixture(autouse=True)
 def device() -> Iterator[Any]:

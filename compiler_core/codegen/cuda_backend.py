@@ -13,19 +13,20 @@ BackendError where Triton is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler_core import cuda
+from compiler_core import cuda, log
 from compiler_core.backend import Executable
 from compiler_core.codegen.native_backend import NativeBackend, read_constants, with_symbols, write_constants
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
-from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, PoolingComposed, run_passes
+from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, ChannelsLast, PoolingComposed, run_passes
 from compiler_core.graph.print import print_graph
+from compiler_core.ops.routine import ROUTINES, Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.cuda.entry import CudaEntry, Function
 from compiler_core.runtime.cuda.executable import CudaExecutable
@@ -59,10 +60,13 @@ class CudaBackend:
         self.capability = device_capability() if capability is None else capability
 
     def lay_out(self, graph: Graph) -> Graph:
-        """Attention that kernels do not take as products and a softmax, and the backward of pooling as loops."""
+        """Attention that kernels do not take as products and a softmax, the backward of pooling as loops; convolutions
+        that kernels take with channels last.
+        """
         attention = AttentionComposed(kernels=True).apply(graph)
         made = PoolingComposed().apply(attention)
-        return made if made is attention else run_passes(made, SIMPLIFY_JOINT)
+        made = made if made is attention else run_passes(made, SIMPLIFY_JOINT)
+        return ChannelsLast(_judge, weights=True).apply(made)
 
     def compile(self, graphs: Sequence[Graph], name: str) -> list[CudaExecutable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
@@ -72,6 +76,15 @@ class CudaBackend:
             return _build(folder, graphs, name, toolchain, self.capability)
 
         return _load(load_or_build(artefact_key(graphs, toolchain, self.capability), build), _number(graphs))
+
+
+def _judge(name: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> bool:
+    """Whether the kernels of a routine take a call on these arrays (the last one: its result)."""
+    kernels = ROUTINES[name].kernels
+    why = "it has no kernels" if kernels is None else kernels.refuses(arrays[:-1], attrs)
+    if why:
+        log.emit("fusion", f"{name} is windows and products: {why}")
+    return not why
 
 
 class CudaGraphsBackend:

@@ -3,7 +3,9 @@
 In: the operands' layouts and the attributes of a call (ops/attention.py). Out: `FORWARD`, `BACKWARD`: the launches of
 codegen/triton/kernels/attention.py with their constants, blocks, warps and stages; or the reason why they do not take
 a call, which then goes through products and a softmax (attention_composed.py). Operands may have any strides.
-Blocks are chosen from `BLOCKS`, which holds what was fastest on an H200 (`benchmarks/gpu/attention.py` measures it).
+Blocks are chosen from `BLOCKS`: of some ten each what was fastest on an H200 (Triton 3.6; causal, 1024 positions).
+There 16x12x1024x64 of bf16 take 0.088 (forward), 0.103 (queries) and 0.158 ms (keys); torch, which has cuDNN do it,
+0.085, and 0.357 with the backward.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
         (2, 64): Blocks(64, 64, 4, 3),
         (2, 128): Blocks(128, 64, 8, 3),
         (2, 256): Blocks(64, 32, 4, 2),
-        (4, 64): Blocks(64, 32, 4, 2),
+        (4, 64): Blocks(64, 64, 4, 2),
         (4, 128): Blocks(32, 32, 4, 2),
         (4, 256): Blocks(16, 16, 4, 1),
     },
     "attention_queries": {
-        (2, 64): Blocks(64, 64, 4, 3),
+        (2, 64): Blocks(64, 32, 4, 3),
         (2, 128): Blocks(64, 64, 4, 2),
         (2, 256): Blocks(64, 32, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),

@@ -5,8 +5,10 @@ which a convolution that it computes is `convolution_last` of permuted operands,
 that read such a result (pointwise, reductions, pad, slice, cat, sums over windows) work on the array with channels
 last and permute theirs back. So two permutes meet before the next convolution and vanish, and every array between is
 contiguous with channels last: the shapes in the graph say how values lie in memory, and no later step knows of layouts.
-Shapes that the user sees do not change. A permute that stays (of an input, before a reshape) is a view, copied where
-its reader needs it. Method: one forward sweep; layouts follow convolutions, as torch's channels_last format does.
+For a GPU (`weights`) the weight, too, has its channels last, and convolutions are ops/convolution_inner.py's; one that
+reads each position alone is a matrix product there. Shapes that the user sees do not change. A permute that stays (of
+an input, before a reshape) is a view, copied where its reader needs it. Method: one forward sweep; layouts follow
+convolutions, as torch's channels_last format does.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.meta import Shape
+from compiler_core.ops.convolution_inner import INNER
 from compiler_core.ops.convolution_last import LAST, to_first, to_last
 from compiler_core.ops.routine import Strided
 from compiler_core.ops.rules import Pointwise, Reduction
@@ -43,11 +46,12 @@ class ChannelsLast:
     """See the head of this file."""
 
     judge: Judge
+    weights: bool = False
 
     def apply(self, graph: Graph) -> Graph:
         if not any(call.op in LAST for call in graph.calls):
             return graph
-        made = Rewriter(graph, _Sweep(self.judge)).run()
+        made = Rewriter(graph, _Sweep(self.judge, self.weights)).run()
         made = replace(made, signals=graph.signals, waits=graph.waits)
         return Dce().apply(Cse().apply(made))
 
@@ -55,8 +59,8 @@ class ChannelsLast:
 class _Sweep:
     """The rule. last: values that have channels last in memory -> the array that lies so."""
 
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
+    def __init__(self, judge: Judge, weights: bool) -> None:
+        self.judge, self.weights = judge, weights
         self.last: dict[Node, Node] = {}
         self.busy = False
 
@@ -66,7 +70,7 @@ class _Sweep:
         self.busy = True
         try:
             if call.op in LAST:
-                return self._convolution(rewriter, call)
+                return self._inner(rewriter, call) if self.weights else self._convolution(rewriter, call)
             if call.op.name in ("windows_add", "windows_put"):
                 return self._windows_back(rewriter, call)
             if any(arg in self.last for arg in call.args):
@@ -111,6 +115,17 @@ class _Sweep:
         operands = self._as_last(rewriter, first), second if has_weight else self._as_last(rewriter, second)
         made = rewriter.call(op, *operands, **call.attrs)
         return self._as_first(rewriter, made) if has_weight else made
+
+    def _inner(self, rewriter: Rewriter, call: Call) -> Node | None:
+        """With the weight's channels last too."""
+        op = INNER[call.op]
+        arrays = [_contiguous(call, _pick(node.shape, to_last(len(node.shape)))) for node in (*call.args, call)]
+        if not all(array.numel for array in arrays) or not self.judge(op.name, call.attrs, tuple(arrays)):
+            return None
+        operands = [self._as_last(rewriter, arg) for arg in call.args]
+        if _is_product(call):
+            return self._as_first(rewriter, _product(rewriter, call, *operands))
+        return self._as_first(rewriter, rewriter.call(op, *operands, **call.attrs))
 
     # ---- what follows
 
@@ -191,6 +206,30 @@ class _Sweep:
             return None
         moved = [self._as_last(rewriter, arg) for arg in call.args]
         return self._as_first(rewriter, rewriter.call(call.op, *moved, **{**call.attrs, "trailing": 1}))
+
+
+def _is_product(call: Call) -> bool:
+    """Whether each position is one of a product of matrices (positions, channels) and (channels, channels)."""
+    attrs, rank = call.attrs, len(call.attrs["stride"])
+    kernel = attrs["kernel"] if call.op.name == "convolution_weight" else call.args[1].shape[2:]
+    numbers = (*kernel, *attrs["stride"], attrs["groups"])
+    return set(numbers) == {1} and not any((*attrs["low"], *attrs["high"])) and rank > 0
+
+
+def _product(rewriter: Rewriter, call: Call, first: Node, second: Node) -> Node:
+    """The convolution `call` of arrays with channels last, as a product."""
+    a, b = (rewriter.call("reshape", node, shape=_matrix(node.shape)) for node in (first, second))
+    if call.op.name == "convolution":
+        found = rewriter.call("matmul", a, rewriter.call("permute", b, dims=(1, 0)))  # x, weight (O, C)
+    elif call.op.name == "convolution_input":
+        found = rewriter.call("matmul", a, b)  # g, weight
+    else:
+        found = rewriter.call("matmul", rewriter.call("permute", b, dims=(1, 0)), a)  # g' x
+    return rewriter.call("reshape", found, shape=_pick(call.shape, to_last(len(call.shape))))
+
+
+def _matrix(shape: Shape) -> Shape:
+    return math.prod(shape[:-1]), shape[-1]
 
 
 def _pick(shape: Shape, dims: tuple[int, ...]) -> Shape:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
-import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from handwritten_harness import assert_near, check_compiled, contiguous, interpret, module_of
 
-from compiler_core import dtype as dt
-from compiler_core.codegen.triton.handwritten import Handwritten, join, print_call
-from compiler_core.codegen.triton.load import HostArray, load
-from compiler_core.codegen.triton.module import Module
+from compiler_core.codegen.triton.handwritten import Handwritten, print_call
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
 from compiler_core.errors import LoweringError
 from compiler_core.ops import attention_kernels, attention_numpy
 from compiler_core.ops.attention import ATTENTION, ATTENTION_BACKWARD
 from compiler_core.ops.attention_kernels import BLOCKS, Blocks
 from compiler_core.ops.attention_plan import Plan
-from compiler_core.ops.routine import Routine, Strided
+from compiler_core.ops.routine import Routine
 
 pytestmark = pytest.mark.triton
 triton = pytest.importorskip("triton")
@@ -48,24 +43,6 @@ CASES: dict[str, tuple[Plan, str, DType, dict[str, Any]]] = {
 TOLERANCE = {bfloat16: 3e-2, float16: 4e-3, float32: 3e-6}
 
 
-def strided(array: Array) -> Strided:
-    return Strided(dt.of(array), array.shape, tuple(stride // array.itemsize for stride in array.strides))
-
-
-def module_of(made: Handwritten) -> Module:
-    return join(Module("", {}, ()), {"call": made})
-
-
-def interpret(routine: Any, operands: Sequence[Array], out: Array, **attrs: Any) -> None:
-    """Run the kernels of one call on the host."""
-    made = print_call(routine, tuple(map(strided, operands)), dt.of(out), attrs)
-    functions = load(module_of(made), interpret=True)
-    scratch = [np.full(array.numel, np.nan, array.dtype.numpy) for array in made.launches[0].common]
-    arguments = [HostArray(array) for array in (*operands, out, *scratch)]
-    for launch in made.launches:
-        functions[launch.function][(launch.programs,)](*arguments)
-
-
 def operands_of(plan: Plan, kind: str, dtype: DType) -> list[Array]:
     """q, k, v as parts of one product, as far as their shapes let them; a mask."""
     rng = np.random.default_rng(plan.queries)
@@ -87,14 +64,6 @@ def operands_of(plan: Plan, kind: str, dtype: DType) -> list[Array]:
     if kind == "keys":
         parts.append(np.broadcast_to(rng.random((plan.batch, 1, 1, plan.keys)) < 0.6, plan.scores))
     return parts
-
-
-def assert_near(found: Array, expected: Array, tolerance: float) -> None:
-    """By the whole's size, as errors of blocks add up; places of NaN and infinities are the same."""
-    found, expected = found.astype(np.float64).reshape(-1), expected.reshape(-1)
-    finite = np.isfinite(expected)
-    np.testing.assert_array_equal(found[~finite], expected[~finite])
-    assert np.linalg.norm((found - expected)[finite]) <= tolerance * max(np.linalg.norm(expected[finite]), 1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -127,10 +96,6 @@ def test_the_kernels_give_what_float64_gives(name: str) -> None:
 # ---- compiled
 
 
-def contiguous(dtype: DType, *shape: int) -> Strided:
-    return Strided(dtype, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
-
-
 def printed(function: str, dtype: DType, width: int) -> Handwritten:
     """The call that launches `function`, of a size that its blocks divide; causal."""
     plan = Plan(1, 2, 2, 512, 512, width, width, True)
@@ -143,39 +108,13 @@ def printed(function: str, dtype: DType, width: int) -> Handwritten:
     return print_call(ATTENTION_BACKWARD.lower, (g, g_lse, packed, heads, heads, heads), dtype, attrs)
 
 
-def tool(name: str, *arguments: str) -> str:
-    """What a program of CUDA's that Triton brings along says."""
-    path = getattr(triton.knobs.nvidia, name).path
-    return subprocess.run([path, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
-
-
-def check_compiled(function: str, dtype: DType, width: int, capability: int, folder: Path) -> None:
-    """Within the limits of a multiprocessor, next to nothing spilled, and the matrix unit's own instructions."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+def check(function: str, dtype: DType, width: int, capability: int, folder: Path) -> None:
     made = printed(function, dtype, width)
-    (launch,) = (launch for launch in made.launches if launch.function.startswith(function))
-    source = ASTSource(
-        load(module_of(made), interpret=False)[launch.function],
-        signature=dict(launch.signature),
-        constexprs={},
-        attrs={(place,): [["tt.divisibility", 16]] for place in range(len(launch.signature))},
-    )
-    options = {"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": launch.contracts}
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-    assert compiled.metadata.shared <= (227 if capability == 90 else 163) * 1024
-    (folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
-    usage = tool("cuobjdump", "-res-usage", str(folder / "kernel.cubin"))
-    (stack,) = re.findall(r"STACK:(\d+)", usage)
-    assert int(stack) <= 64, usage
-    if dtype is not float32:
-        code = tool("cuobjdump", "-sass", str(folder / "kernel.cubin"))
-        assert ("HGMMA" if capability == 90 else "HMMA") in code
+    check_compiled(made, function, capability, folder, matrix_unit=dtype is not float32)
 
 
 def test_the_forward_compiles_for_hopper(tmp_path: Path) -> None:
-    check_compiled("attention_forward", bfloat16, 64, 90, tmp_path)
+    check("attention_forward", bfloat16, 64, 90, tmp_path)
 
 
 @pytest.mark.long
@@ -187,7 +126,7 @@ def test_the_forward_compiles_for_hopper(tmp_path: Path) -> None:
 def test_every_choice_of_blocks_compiles(
     function: str, dtype: DType, width: int, capability: int, tmp_path: Path
 ) -> None:
-    check_compiled(function, dtype, width, capability, tmp_path)
+    check(function, dtype, width, capability, tmp_path)
 
 
 # ---- what is refused

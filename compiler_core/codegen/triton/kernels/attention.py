@@ -118,7 +118,7 @@ def attention_forward(q, k, v, mask, packed,
                       MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, STRICT: tl.constexpr,
                       PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL)
+    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True)
     q += batch * QB + head * QH
     k += batch * KB + (head // GROUP) * KH
     v += batch * VB + (head // GROUP) * VH
@@ -159,12 +159,18 @@ def attention_forward(q, k, v, mask, packed,
 
 
 @triton.jit
-def dc_place(program, B: tl.constexpr, H: tl.constexpr, blocks: tl.constexpr, BACKWARDS: tl.constexpr):
-    """(block, head, batch) of a program; BACKWARDS: the last block, which has most to do, first."""
-    block = program % blocks
-    if BACKWARDS:
-        block = blocks - 1 - block
-    head = program // blocks
+def dc_place(program, B: tl.constexpr, H: tl.constexpr, blocks: tl.constexpr, CAUSAL: tl.constexpr,
+             BACKWARDS: tl.constexpr):  # fmt: skip
+    """(block, head, batch) of a program. CAUSAL: blocks that have most to do first, of all heads; so the last programs
+    are short ones. These are the first blocks or, if BACKWARDS, the last."""
+    if CAUSAL:
+        block = program // (B * H)
+        if BACKWARDS:
+            block = blocks - 1 - block
+        head = program % (B * H)
+    else:
+        block = program % blocks
+        head = program // blocks
     return block, (head % H).to(tl.int64), (head // H).to(tl.int64)
 
 
@@ -221,7 +227,7 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
                       PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """SB, SH, SL: strides of g_lse."""
-    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL)
+    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True)
     g += batch * GB + head * GH
     q += batch * QB + head * QH
     k += batch * KB + (head // GROUP) * KH
@@ -304,7 +310,7 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs,
                    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Past the last query all that is read is 0, and so is what it adds."""
     HEADS: tl.constexpr = H // GROUP
-    block, head, batch = dc_place(tl.program_id(0), B, HEADS, (S + BN - 1) // BN, False)
+    block, head, batch = dc_place(tl.program_id(0), B, HEADS, (S + BN - 1) // BN, CAUSAL, False)
     columns = block * BN + tl.arange(0, BN)
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)

@@ -122,18 +122,19 @@ class _Sizes(NamedTuple):
 def _sizes(x: Shape, g: Shape, kernel: Shape, attrs: Attrs) -> _Sizes:
     """x, g: channels last. One spatial dim gets another before it, of length 1."""
     groups = attrs["groups"]
-    spatial = [_two(dims, fill) for dims, fill in (
-        (x[1:-1], 1), (g[1:-1], 1), (kernel, 1), (attrs["stride"], 1), (attrs["low"], 0), (attrs["dilation"], 1),
-    )]  # fmt: skip
-    n, out, k, stride, low, dilation = spatial
-    return _Sizes(x[0], *n, groups, x[-1] // groups, g[-1] // groups, *out, *k, *stride, *low, *dilation)
+    (h, w), (oh, ow), (kh, kw) = _two(x[1:-1], 1), _two(g[1:-1], 1), _two(kernel, 1)
+    (sh, sw), (ph, pw), (dh, dw) = _two(attrs["stride"], 1), _two(attrs["low"], 0), _two(attrs["dilation"], 1)
+    c, o = x[-1] // groups, g[-1] // groups
+    return _Sizes(x[0], h, w, groups, c, o, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw)
 
 
 def _two(dims: tuple[int, ...], fill: int) -> tuple[int, ...]:
     return (fill,) * (2 - len(dims)) + tuple(dims)
 
 
-def _launch(function: str, names: tuple[str, ...], sizes: _Sizes, blocks: Blocks, programs: int, **more: Any) -> Any:
+def _launch(
+    function: str, names: tuple[str, ...], sizes: _Sizes, blocks: Blocks, programs: int, **more: Any
+) -> KernelLaunch:
     constants = {**sizes._asdict(), "BM": blocks.rows, "BN": blocks.columns, "BK": blocks.depth, **more}
     return KernelLaunch(function, names, {**constants, "PRECISION": _PRECISION}, programs, blocks.warps, blocks.stages)
 

@@ -71,11 +71,11 @@ class SyncBatchNorm(_BatchNorm):
         from distcompile.distributed.group import group_or_default, twin
 
         group = group_or_default(self.process_group)
-        statistics = Statistics(twin(group), input._array("SyncBatchNorm"), self.eps)
+        statistics = Statistics(twin(group), input._own_array("SyncBatchNorm"), self.eps)
         factor = float(self._share())
         if self.running_mean is not None and self.running_var is not None and self.training:
             for buffer, now in ((self.running_mean, statistics.mean), (self.running_var, statistics.unbiased())):
-                kept = buffer._array("SyncBatchNorm")
+                kept = buffer._own_array("SyncBatchNorm")
                 buffer._cell.write((kept * (1 - factor) + now * factor).astype(kept.dtype))
         result: Tensor = _Normalise.apply(input, self.weight, self.bias, statistics)
         return result
@@ -111,14 +111,17 @@ class Statistics:
         self.group = group
         self.axes = (0, *range(2, x.ndim))
         channels, count = x.shape[1], x.size // x.shape[1] if x.shape[1] else 0
-        mine = np.zeros((3, channels))  # count, mean, sum of squared deviations
+
+        def zeros(*shape: int) -> Array:  # where x is
+            return np.zeros_like(x, np.float64, "C", shape=shape)
+
+        mine = zeros(3, channels)  # count, mean, sum of squared deviations
         if count:
             mine[0], mine[1] = count, x.mean(axis=self.axes, dtype=np.float64)
             mine[2] = np.square(x - self.spread(mine[1], x)).sum(axis=self.axes, dtype=np.float64)
-        rows = np.empty((group.world_size, 3, channels))
+        rows = zeros(group.world_size, 3, channels)
         group.all_gather(rows, mine, label="SyncBatchNorm, statistics")
-        self.counts = rows[:, 0, 0] if channels else np.zeros(group.world_size)
-        self.count, self.mean, deviations = np.zeros(channels), np.zeros(channels), np.zeros(channels)
+        self.count, self.mean, deviations = zeros(channels), zeros(channels), zeros(channels)
         for more, mean, squares in rows:
             total = np.maximum(self.count + more, 1)
             delta = mean - self.mean
@@ -149,20 +152,20 @@ class _Normalise(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, statistics: Statistics) -> Tensor:
-        array = x._array("SyncBatchNorm")
+        array = x._own_array("SyncBatchNorm")
         ctx.save_for_backward(x, weight)
         ctx.statistics, ctx.has_bias = statistics, bias is not None
         normal = (array - statistics.spread(statistics.mean, array)) * statistics.spread(statistics.inverse, array)
         for parameter, combine in ((weight, np.multiply), (bias, np.add)):
             if parameter is not None:
-                normal = combine(normal, statistics.spread(parameter._array("SyncBatchNorm"), array))
+                normal = combine(normal, statistics.spread(parameter._own_array("SyncBatchNorm"), array))
         return Tensor._wrap(normal.astype(array.dtype, copy=False))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         statistics: Statistics = ctx.statistics
-        array, dy = x._array("SyncBatchNorm"), grad._array("SyncBatchNorm")
+        array, dy = x._own_array("SyncBatchNorm"), grad._own_array("SyncBatchNorm")
         spread, inverse = statistics.spread, statistics.spread(statistics.inverse, array)
         normal = (array - spread(statistics.mean, array)) * inverse
         sums = np.stack([part.sum(axis=statistics.axes, dtype=np.float64) for part in (dy, dy * normal)])  # [2, C]
@@ -171,9 +174,9 @@ class _Normalise(Function):
         average, along = (spread(total / statistics.count, array) for total in sums)
         dx = (dy - average - normal * along) * inverse
         if weight is not None:
-            dx = dx * spread(weight._array("SyncBatchNorm"), array)
+            dx = dx * spread(weight._own_array("SyncBatchNorm"), array)
         made = (dx, mine[1] if weight is not None else None, mine[0] if ctx.has_bias else None)
-        likes = (array, *(None if p is None else p._array("SyncBatchNorm") for p in (weight, weight)))
+        likes = (array, *(None if p is None else p._own_array("SyncBatchNorm") for p in (weight, weight)))
         dtypes = [array.dtype if like is None else like.dtype for like in likes]
         first, second, third = (None if g is None else Tensor._wrap(g.astype(d)) for g, d in zip(made, dtypes))
         return first, second, third, None

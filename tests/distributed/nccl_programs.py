@@ -6,6 +6,7 @@ of its own, so that one which breaks its communicator leaves the others alone.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
@@ -265,6 +266,7 @@ def main(names: list[str]) -> int:
     local = int(os.environ.get("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", world.rank)))
     cupy().cuda.Device(local).use()
     failed = False
+    dangling = []
     for name in names:
         group = world.subgroup(range(world.world_size))
         assert isinstance(group, NcclCommunicator)
@@ -277,9 +279,14 @@ def main(names: list[str]) -> int:
             if world.rank == 0 and (rank == 0 or how != "ok"):
                 print(f"{how:>4} {name} (rank {rank}): {text}", flush=True)
         failed |= any(how != "ok" for how, _ in everyones)
-    world.barrier()
-    sys.stdout.flush()
-    os._exit(int(failed))  # groups that were broken on purpose are not closed
+        if group.engine is None or group.engine.broken is None:
+            group.close()
+        else:  # broken on purpose: the ranks do not agree on a word any more, also not on the last
+            atexit.unregister(group.close)
+            atexit.unregister(group.host.close)
+            dangling.append(group)
+    world.close()
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         if owner == self.process_group.rank:
             flat: Array = np.concatenate([value.reshape(-1) for value in values])
         else:
-            flat = np.empty(sum(value.size for value in values), values[0].dtype)
+            flat = np.empty_like(values[0], shape=(sum(value.size for value in values),))
         return self.process_group.broadcast_async(flat, root=owner, label=f"parameters of rank {owner}"), flat
 
     # --- state ----------------------------------------------------------------------------------------------------

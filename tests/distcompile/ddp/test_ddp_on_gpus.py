@@ -22,6 +22,7 @@ from distcompile.distributed import use_communicator
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from distcompile.distributed.algorithms.model_averaging.averagers import average_parameters
+from distcompile.distributed.optim import ZeroRedundancyOptimizer
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.nn.parallel import DistributedDataParallel as DDP
 from tests.fake_cupy import on_fake_device
@@ -161,6 +162,26 @@ def averaged(c: Communicator, device: str) -> dict[str, Any]:
     return {k: v for k, v in seen(model).items() if "norm." not in k and "grad" not in k}
 
 
+def zero(c: Communicator, device: str) -> dict[str, Any]:
+    """An optimizer whose state is spread over the ranks."""
+    model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), dc.optim.AdamW, lr=0.05)
+    for step in range(2):
+        optimizer.zero_grad()
+        model(batch(c, step, device)).square().mean().backward()
+        optimizer.step()
+    optimizer.consolidate_state_dict()
+    return seen(model)
+
+
+def sync_batchnorm(c: Communicator, device: str) -> dict[str, Any]:
+    """Statistics over all ranks' batches, on the GPU."""
+    model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(Net().to(device)), bucket_cap_mb=SMALL_MB)
+    for step in range(2):
+        model(batch(c, step, device)).square().mean().backward()
+    return seen(model)
+
+
 def leaf_hooks(c: Communicator, device: str) -> dict[str, Any]:
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
     model.module.first.weight.register_hook(lambda g: g * 3)
@@ -211,21 +232,18 @@ def collectives(c: Communicator, device: str) -> dict[str, Any]:
     return {str(k): tensor.cpu().numpy() for k, tensor in enumerate([*tensors, message])}
 
 
-SCENES: list[Scene] = [
-    train, power_sgd, averaged, accumulate, unused, uneven, native_hook, python_hook, leaf_hooks, collectives,
-    lambda c, d: train(c, d, overlap="step"),
-    lambda c, d: train(c, d, static_graph=True, broadcast_buffers=False),
-    lambda c, d: train(c, d, compiled="eager"),
-    lambda c, d: train(c, d, compiled="aot_eager"),
-]  # fmt: skip
-NAMES = [
-    "train", "power_sgd", "averaged", "accumulate", "unused", "uneven", "native_hook", "python_hook", "leaf_hooks",
-    "collectives", "across the step", "static graph", "eager backend", "aot_eager backend",
-]  # fmt: skip
+SCENES: dict[str, Scene] = {
+    **{scene.__name__: scene for scene in (train, accumulate, unused, uneven, leaf_hooks, collectives, averaged)},
+    **{scene.__name__: scene for scene in (native_hook, python_hook, power_sgd, zero, sync_batchnorm)},
+    "across the step": lambda c, d: train(c, d, overlap="step"),
+    "static graph": lambda c, d: train(c, d, static_graph=True, broadcast_buffers=False),
+    "eager backend": lambda c, d: train(c, d, compiled="eager"),
+    "aot_eager backend": lambda c, d: train(c, d, compiled="aot_eager"),
+}
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("scene", SCENES, ids=NAMES)
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_ranks_on_gpus_get_what_ranks_on_cpus_get(scene: Scene, world: int) -> None:
     expected = on_cpus(world, lambda c: scene(c, "cpu"))
     found = on_gpus(world, lambda c: scene(c, "cuda"))

@@ -1,6 +1,7 @@
 """DDP on tensors of GPUs, through stand-ins for CuPy and NCCL: the numbers of the CPU's ranks, and no early read.
 
 The stand-in's streams are lazy (tests/fake_nccl): a gradient that is read before its bucket was waited for is local.
+Optimizers run op by op here: compiled, they would want a driver (tests/fake_cuda).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def seen(module: Any) -> dict[str, Any]:
 def train(c: Communicator, device: str, steps: int = 3, compiled: str = "", **options: Any) -> dict[str, Any]:
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB, **options)
     call = dc.compile(model, backend=compiled) if compiled else model
-    optimizer = dc.optim.AdamW(model.parameters(), lr=0.05)
+    optimizer = dc.optim.AdamW(model.parameters(), lr=0.05, fused=False)
     for step in range(steps):
         optimizer.zero_grad()
         call(batch(c, step, device)).square().mean().backward()
@@ -92,7 +93,7 @@ def train(c: Communicator, device: str, steps: int = 3, compiled: str = "", **op
 
 def accumulate(c: Communicator, device: str) -> dict[str, Any]:
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
-    optimizer = dc.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = dc.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=False)
     for step in range(2):
         with model.no_sync():
             model(batch(c, 10 + step, device)).square().mean().backward()
@@ -112,7 +113,7 @@ def unused(c: Communicator, device: str) -> dict[str, Any]:
 
 def uneven(c: Communicator, device: str) -> dict[str, Any]:
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
-    optimizer = dc.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
     with model.join():
         for step in range(1 + c.rank):
             optimizer.zero_grad()
@@ -154,7 +155,7 @@ def averaged(c: Communicator, device: str) -> dict[str, Any]:
     """Parameters that were stepped apart become averages; a group made later."""
     model = Net().to(device)
     model(batch(c, 0, device)).square().mean().backward()
-    dc.optim.SGD(model.parameters(), lr=0.1).step()
+    dc.optim.SGD(model.parameters(), lr=0.1, fused=False).step()
     everyone = dist.new_group(backend=None)
     average_parameters(list(model.parameters()), everyone)
     assert dist.get_backend_config(everyone) == ("cpu:threaded,cuda:nccl" if device == "cuda" else "cpu:threaded")
@@ -165,7 +166,7 @@ def averaged(c: Communicator, device: str) -> dict[str, Any]:
 def zero(c: Communicator, device: str) -> dict[str, Any]:
     """An optimizer whose state is spread over the ranks."""
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), dc.optim.AdamW, lr=0.05)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), dc.optim.AdamW, lr=0.05, fused=False)
     for step in range(2):
         optimizer.zero_grad()
         model(batch(c, step, device)).square().mean().backward()
@@ -282,7 +283,7 @@ def test_the_host_waits_for_no_gpu_in_a_step(monkeypatch: pytest.MonkeyPatch) ->
 
     def scene(c: Communicator) -> None:
         model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB)
-        optimizer = dc.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
         inputs = [batch(c, step, "cuda") for step in range(2)]
         c.barrier()
         with monkeypatch.context() as patched:
@@ -340,7 +341,7 @@ def test_inputs_go_to_the_device_that_is_named_and_a_module_may_move_later() -> 
 def test_ranks_that_stepped_apart_are_told() -> None:
     def scene(c: Communicator) -> None:
         model = DDP(Net().to("cuda"))
-        optimizer = dc.optim.SGD(model.parameters(), lr=0.1 * (c.rank + 1))
+        optimizer = dc.optim.SGD(model.parameters(), lr=0.1 * (c.rank + 1), fused=False)
         with model.no_sync():
             model(batch(c, 0, "cuda")).sum().backward()
         optimizer.step()

@@ -179,6 +179,13 @@ class Config:
         "0: functions that compiled code reaches only through uncompiled code run plain",
         affects_codegen=False,
     )
+    cuda_blocking = Knob(
+        "CUDA_LAUNCH_BLOCKING",
+        _flag,
+        False,
+        "1: a compiled call on a CUDA device waits for its checks, so that an error is raised where it happened",
+        affects_codegen=False,
+    )
     watchdog_s = Knob(
         "DISTCOMPILE_WATCHDOG_S",
         _seconds,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn
 
@@ -164,7 +164,18 @@ def _across(cupy: Any, array: Array) -> Array:
 def fetch(array: Array) -> Array:
     """A device array's copy on the host."""
     with on(array.data.device_id):
-        return array.get()
+        made = array.get()
+    waited()
+    return made
+
+
+after_waits: list[Callable[[], None]] = []  # asked once the host has waited for a device (runtime/cuda/checks.py)
+
+
+def waited() -> None:
+    """The host has waited for a device: raise what it is to be told."""
+    for ask in after_waits:
+        ask()
 
 
 def stream_of(number: int) -> Any:

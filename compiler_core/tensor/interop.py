@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.errors import AutogradError, DeviceTypeError, DTypeError, ShapeError
 from compiler_core.graph.ir import Constant
 from compiler_core.ops.registry import Array
@@ -59,6 +60,8 @@ def _scalar(self: Tensor, what: str) -> Number:
     if array.size != 1:
         raise ShapeError(f"{what} needs a tensor with one element", expected="1 element", got=f"shape {array.shape}")
     value = array.reshape(()).item()
+    if type(array) is not np.ndarray:
+        cuda.waited()
     return value if isinstance(value, (bool, int, float, complex)) else float(value)  # ml_dtypes gives its own scalars
 
 
@@ -68,7 +71,10 @@ def _tolist(self: Tensor) -> Any:
     array = value.array if isinstance(value, Constant) else self._array("tolist()")
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
-    return array.tolist()
+    made = array.tolist()
+    if type(array) is not np.ndarray:
+        cuda.waited()
+    return made
 
 
 def _bool(self: Tensor) -> bool:

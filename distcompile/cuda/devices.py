@@ -167,3 +167,4 @@ def synchronize(device: Any = None) -> None:
     """Wait until all work on the device is done."""
     with core.on(number(device, "synchronize")):
         core.module().cuda.Device().synchronize()
+    core.waited()

@@ -42,6 +42,7 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all of its work is done."""
         self._stream.synchronize()
+        core.waited()
 
     def wait_event(self, event: Event) -> None:
         """Work put here from now on waits for the event; the host does not."""
@@ -118,6 +119,7 @@ class Event:
         """Wait until all work before it is done."""
         if self._event is not None:
             self._event.synchronize()
+            core.waited()
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds between two events that were recorded with enable_timing."""

@@ -23,7 +23,7 @@ from compiler_core.codegen.cuda import cubins
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.errors import DeviceError
-from compiler_core.runtime.cuda import context, driver
+from compiler_core.runtime.cuda import checks, context, driver
 from tests.fake_cupy import on_fake_device
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16, 4: np.complex64, 5: np.complex128}
@@ -40,6 +40,7 @@ _FORMS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoHAsync_v2": (_P, ctypes.c_uint64, _Z, _P),
     "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint32, _Z, _P),
     "cuStreamSynchronize": (_P,),
+    "cuMemHostAlloc": (_P, _Z, ctypes.c_uint32),
     "cuStreamBeginCapture_v2": (_P, _I),
     "cuStreamEndCapture": (_P, _P),
     "cuGraphInstantiateWithFlags": (_P, _P, ctypes.c_ulonglong),
@@ -69,6 +70,9 @@ class FakeCuda:
     functions: dict[str, tuple[Launch, Any]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # of kernels, by handle - 1
     pointers_on_device: bool = False
+    is_slow: bool = False  # copies to the host come when somebody waits for them
+    under_way: list[Callable[[], object]] = field(default_factory=list)
+    pinned: list[Any] = field(default_factory=list)
     recording: list[Callable[[], object]] | None = None  # what a stream is told while it is captured
     graphs: list[list[Callable[[], object]]] = field(default_factory=list)  # by handle - 1
 
@@ -150,7 +154,24 @@ class FakeCuda:
         return nbytes
 
     def _cuMemcpyDtoHAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> int:
-        ctypes.memmove(target, source, nbytes)
+        data = ctypes.string_at(source, nbytes)
+        self.under_way.append(lambda: ctypes.memmove(target, data, nbytes))
+        if not self.is_slow:
+            self.finish()
+        return nbytes
+
+    def finish(self) -> None:
+        """The device has done what it was told."""
+        for effect in self.under_way:
+            effect()
+        self.under_way.clear()
+
+    def _cuStreamSynchronize(self, stream: int) -> None:
+        self.finish()
+
+    def _cuMemHostAlloc(self, address: int, nbytes: int, flags: int) -> int:
+        self.pinned.append(ctypes.create_string_buffer(nbytes))
+        ctypes.c_uint64.from_address(address).value = ctypes.addressof(self.pinned[-1])
         return nbytes
 
     def _cuMemsetD32Async(self, target: int, value: int, count: int, stream: int) -> int:
@@ -260,6 +281,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
+    monkeypatch.setattr(checks, "_words", checks._Words())
     monkeypatch.setattr(cuda_backend, "device_capability", lambda: 90)
     with on_fake_device():
         yield fake

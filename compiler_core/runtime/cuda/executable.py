@@ -1,8 +1,7 @@
 """Runs one compiled program on a CUDA device: arrays of CuPy's in, arrays out, on CuPy's current stream.
 
 In: a `CudaEntry`, the shared object of its host function, its cubins and constants. Out: `CudaExecutable`, the
-backend's `Executable`: it returns when the work is enqueued (with checks: when they have passed, for only then is the
-result one; their word is read once a call).
+backend's `Executable`: it returns when the work is enqueued. Checks are read later, without waiting (checks.py).
 
 Invariants: no address reaches the device before the array's dtype, shape, device and layout were compared with the
 entry's; inputs and places that are strided, or do not start on 16 bytes, are copied. Values of the host (0-d, random
@@ -24,14 +23,14 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError, failed_check
+from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.routine import Routine, Strided
 from compiler_core.runtime.callback import RAISED, Callbacks
-from compiler_core.runtime.cuda import context, driver
+from compiler_core.runtime.cuda import checks, context, driver
 from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
 
 
@@ -104,6 +103,7 @@ class CudaExecutable:
     ) -> list[Array]:
         """Enqueue it on `inputs`. outs[i], where given, receives output i and is returned in its place."""
         self.calls += 1
+        checks.look()
         with context.on(self.number):
             return self._run(inputs, outs, events)
 
@@ -147,7 +147,7 @@ class CudaExecutable:
             return
         if array.dtype != self._dtypes[k] or array.shape != meta.shape:
             _refuse(array, meta, f"input {k} of {self.entry.symbol}")
-        if array.device.id != device:
+        if array.data.device_id != device:
             raise _elsewhere(array, device, f"input {k} of {self.entry.symbol}")
         if not _is_plain(array):
             array = context.cupy().array(array, order="C")
@@ -183,7 +183,7 @@ class CudaExecutable:
                 )
             if out.dtype != dtype or out.shape != meta.shape:
                 _refuse(out, meta, what)
-            if out.device.id != device:
+            if out.data.device_id != device:
                 raise _elsewhere(out, device, what)
             place = out if _is_plain(out) else xp.empty(meta.shape, dtype)
             if place is not out:
@@ -224,15 +224,14 @@ class CudaExecutable:
         return Loaded(table, constants, tuple(_address(constant) for constant in constants))
 
     def run(self, prepared: Prepared, dispatch: Dispatch | None) -> None:
-        """Enqueue a prepared call on the current stream; if it has checks, wait for them."""
+        """Enqueue a prepared call on the current stream."""
         xp = context.cupy()
         device, stream = xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr
         arena = context.arena(self.entry.arena_nbytes, device, stream)
         base = arena.data.ptr
         self.upload(prepared, base, stream)
         self.enqueue_or_raise(prepared, base, device, stream, dispatch)
-        if self.entry.status >= 0:
-            self.read_status(base, stream)
+        self.ask_status(base, stream)
 
     def upload(self, prepared: Prepared, base: int, stream: int) -> None:
         """Put the host's values into the arena at `base`, in one copy, and their addresses among the arguments."""
@@ -276,15 +275,11 @@ class CudaExecutable:
         driver.call("cublasSetWorkspace_v2", at, workspace, ctypes.c_size_t(WORKSPACE_NBYTES))
         return handle
 
-    def read_status(self, base: int, stream: int) -> None:
-        """Wait for the stream. Raises the error of a check that failed."""
-        word = ctypes.c_int32()
-        source, size = ctypes.c_uint64(base + self.entry.status), ctypes.c_size_t(4)
-        where = f"compiled graph {self.entry.symbol}"
-        driver.call("cuMemcpyDtoHAsync_v2", ctypes.byref(word), source, size, ctypes.c_void_p(stream), where=where)
-        driver.call("cuStreamSynchronize", ctypes.c_void_p(stream), where=where)
-        if word.value:
-            raise failed_check(self.entry.messages[word.value - 1], where)
+    def ask_status(self, base: int, stream: int) -> None:
+        """Let the checks of what was enqueued be looked at, if there are any (checks.py)."""
+        if self.entry.status >= 0:
+            where = f"an earlier call of compiled graph {self.entry.symbol}"
+            checks.ask(base + self.entry.status, stream, self.entry.messages, where)
 
     def _fail(self, code: int, gpu: GpuCall, dispatch: Dispatch | None) -> None:
         if code == FAILED and dispatch is not None:

@@ -23,7 +23,7 @@ from typing import Any
 from compiler_core import cuda, log
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
-from compiler_core.runtime.cuda import context, driver
+from compiler_core.runtime.cuda import checks, context, driver
 from compiler_core.runtime.cuda.executable import CudaExecutable, Prepared
 
 MAX_GRAPHS = 8
@@ -64,6 +64,7 @@ class Replaying:
         if self._reason or events is not None:
             self._say(self._reason or "its events are heard between its kernels")
             return self.run(inputs, outs, events)
+        checks.look()
         with context.on(self.run.number):
             try:
                 prepared = self.run.prepare(inputs, outs)
@@ -97,8 +98,7 @@ class Replaying:
         else:
             self.replays += 1
             driver.call("cuGraphLaunch", ctypes.c_void_p(recorded.handle), ctypes.c_void_p(stream), where=self._where)
-        if self.entry.status >= 0:
-            self.run.read_status(base, stream)
+        self.run.ask_status(base, stream)
 
     @property
     def _where(self) -> str:

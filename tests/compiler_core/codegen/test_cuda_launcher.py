@@ -17,6 +17,7 @@ import pytest
 
 import distcompile
 import distcompile.nn.functional as F
+from compiler_core import cuda
 from compiler_core.backend import find_backend
 from compiler_core.codegen.cuda_backend import CudaBackend, CudaGraphsBackend
 from compiler_core.config import config
@@ -26,7 +27,7 @@ from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from compiler_core.runtime.cuda import context, graphs
+from compiler_core.runtime.cuda import checks, context, graphs
 from compiler_core.runtime.cuda.executable import CudaExecutable
 from compiler_core.runtime.cuda.graphs import Replaying
 from distcompile import nn
@@ -175,14 +176,53 @@ def test_arrays_that_do_not_fit_are_refused_by_name(fake_cuda: FakeCuda) -> None
 # -- checks and failures
 
 
-def test_a_failed_check_is_raised_when_the_call_ends(fake_cuda: FakeCuda) -> None:
-    run = compiled(lambda x, i: prims.take(x, i), vector(8), vector(3, int64))
+def test_a_failed_check_is_raised_where_the_host_next_looks_and_no_call_waits(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.take, vector(8), vector(3, int64))
+    x, good, bad = (on_device(np.array(v)) for v in (np.arange(8, dtype=np.float32), [1, 2, 7], [1, 2, 90]))
+    fake_cuda.is_slow = True
+    (out,) = run([x, good])
+    run([x, bad])
+    (again,) = run([x, good])  # nothing is known yet
+    assert not fake_cuda.named("cuStreamSynchronize")
+    fake_cuda.finish()
+    with pytest.raises(IndexError_, match="an earlier call of compiled graph"):
+        run([x, good])
+    run([x, bad])
+    fake_cuda.finish()
+    with pytest.raises(IndexError_, match="CUDA_LAUNCH_BLOCKING=1"):
+        cuda.fetch(out)
+    assert cuda.fetch(again).tolist() == [1, 2, 7]  # told once
+    for _ in range(2 * checks.WORDS):
+        run([x, good])
+        fake_cuda.finish()
+    assert len(fake_cuda.pinned) == 1  # words are used again
+
+
+def test_a_failed_check_is_raised_at_the_call_that_waits(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.take, vector(8), vector(3, int64))
     x = on_device(np.arange(8, dtype=np.float32))
-    with pytest.raises(IndexError_, match="compiled graph"):
-        run([x, on_device(np.array([1, 2, 90]))])
-    (out,) = run([x, on_device(np.array([1, 2, 7]))])  # the word is cleared at each call
+    fake_cuda.is_slow = True
+    with config.patch(cuda_blocking=True):
+        with pytest.raises(IndexError_):
+            run([x, on_device(np.array([1, 2, 90]))])
+        (out,) = run([x, on_device(np.array([1, 2, 7]))])  # the word is cleared at each call
     assert on_host(out).tolist() == [1, 2, 7]
-    assert len(fake_cuda.named("cuStreamSynchronize")) == 2
+
+
+def test_who_reads_a_tensor_is_told_of_failed_checks(fake_cuda: FakeCuda) -> None:
+    table = distcompile.tensor([1.0, 2.0, 3.0], device="cuda")
+    total = distcompile.compile(lambda i: table[i].sum())
+    for read in (
+        distcompile.Tensor.item, distcompile.Tensor.tolist, distcompile.Tensor.cpu, float,
+        lambda t: distcompile.cuda.synchronize(),
+    ):  # fmt: skip
+        assert total(distcompile.tensor([0, 2], device="cuda")).item() == 4
+        fake_cuda.is_slow = True
+        made = total(distcompile.tensor([0, 7], device="cuda"))
+        fake_cuda.finish()
+        fake_cuda.is_slow = False
+        with pytest.raises(IndexError_):
+            read(made)
 
 
 def test_a_program_without_checks_never_waits(fake_cuda: FakeCuda) -> None:
@@ -338,7 +378,7 @@ def test_a_check_fails_in_a_graph_too(fake_cuda: FakeCuda) -> None:
     for _ in range(3):
         run([x, index], [out])
     index[...] = on_device(np.array([1, 2, 90]))
-    with pytest.raises(IndexError_):
+    with config.patch(cuda_blocking=True), pytest.raises(IndexError_):
         run([x, index], [out])
     index[...] = on_device(np.array([3, 2, 1]))
     run([x, index], [out])

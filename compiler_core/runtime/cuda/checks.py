@@ -1,0 +1,100 @@
+"""Checks of programs on a CUDA device (an index out of bounds), read without waiting for the device.
+
+In: the address of a program's status word after the program was enqueued. Out: the error of a check that failed.
+
+A copy of the word into pinned memory of the host stands in the stream behind the program. Until it has been made the
+host's word is `UNKNOWN`. Words are looked at before each call of a program, and once the host has waited for a device
+(`item()`, `cpu()`, `synchronize()`: cuda.waited): the error is raised there, and names the call that it is of. With
+CUDA_LAUNCH_BLOCKING=1 each call waits for its own.
+A failed check stores nothing out of bounds, but what its program made then is not a result: nobody can see it on the
+host without an error. Limits: a process that ends without waiting for the device is not told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler_core import cuda
+from compiler_core.config import config
+from compiler_core.errors import failed_check
+from compiler_core.runtime.cuda import driver
+
+UNKNOWN = -1
+WORDS = 1024  # of programs that may be under way, in one page
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A word that was asked for. messages: of the checks; where: the call."""
+
+    word: ctypes.c_int32
+    stream: int
+    messages: Sequence[str]
+    where: str
+
+
+class _Words:
+    """Pinned words, each one program's until it was looked at; programs in the order in which they were enqueued."""
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        self.pending: deque[_Pending] = deque()
+        self.lock = threading.Lock()
+
+    def take(self) -> ctypes.c_int32:
+        """A word that says UNKNOWN."""
+        with self.lock:
+            if not self.free:
+                page = ctypes.c_void_p()
+                driver.call("cuMemHostAlloc", ctypes.byref(page), ctypes.c_size_t(4 * WORDS), _PORTABLE)
+                self.free = [(page.value or 0) + 4 * k for k in range(WORDS)]
+            word = ctypes.c_int32.from_address(self.free.pop())
+        word.value = UNKNOWN
+        return word
+
+    def known(self) -> list[_Pending]:
+        """Those whose words have come, which are forgotten; their words are free."""
+        with self.lock:
+            came = [one for one in self.pending if one.word.value != UNKNOWN]
+            if came:
+                self.pending = deque(one for one in self.pending if one.word.value == UNKNOWN)
+        return came
+
+
+_PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: for all contexts
+_words = _Words()
+
+
+def ask(status: int, stream: int, messages: Sequence[str], where: str) -> None:
+    """Read the word at `status` behind what is in `stream`. Raises its error at once if calls are to be waited for."""
+    word = _words.take()
+    source, size = ctypes.c_uint64(status), ctypes.c_size_t(4)
+    target = ctypes.c_void_p(ctypes.addressof(word))
+    driver.call("cuMemcpyDtoHAsync_v2", target, source, size, ctypes.c_void_p(stream), where=where)
+    with _words.lock:
+        _words.pending.append(_Pending(word, stream, messages, where))
+    if config.cuda_blocking:
+        driver.call("cuStreamSynchronize", ctypes.c_void_p(stream), where=where)
+        look()
+
+
+def look() -> None:
+    """Raise the error of the first failed check that is known by now. Waits for nothing."""
+    if not _words.pending:
+        return
+    failed = None
+    for one in _words.known():
+        value = one.word.value
+        with _words.lock:
+            _words.free.append(ctypes.addressof(one.word))
+        if value and failed is None:
+            failed = failed_check(one.messages[value - 1], f"{one.where} (CUDA_LAUNCH_BLOCKING=1 tells at the call)")
+    if failed is not None:
+        raise failed
+
+
+cuda.after_waits.append(look)

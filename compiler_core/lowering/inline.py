@@ -5,7 +5,8 @@ order, fusion keeps both in one kernel (schedule/fuse.py); where the order diffe
 read), fusion cannot, and the Element would have to be stored. Then its expression, at the reader's index, takes the
 place of the load, and so on upwards, if each step either computes nothing more often (an only load, of no more
 elements than there are) or is about as cheap as a load, and at most one stored value is read in the end, as before.
-Invariants: an output, an operand of a product and a reduction's result stay; so does what is broadcast.
+Invariants: an output, an operand of a product and a reduction's result stay; so does what is broadcast, on a CPU: on a
+GPU a launch costs more than computing something cheap for every element.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import Box, loads_in_boxes, rebase
 from compiler_core.lowering.define import Defined, prune
+from compiler_core.schedule.target import CPU, Target
 
 _MAX_PARTS = 96  # of one expression: longer ones are cut, for the reader's and the recursion's sake
 _CHEAP_OPS = 3
 _BROADCAST = 4  # a value this many times smaller than its reader's domain is better computed once
 
 
-def inline_reordered(defined: Defined) -> Defined:
+def inline_reordered(defined: Defined, target: Target = CPU) -> Defined:
     """`defined` after the rewrite."""
-    inliner = _Inliner(defined)
+    inliner = _Inliner(defined, broadcasts=target.is_gpu)
     for name, reader in defined.definitions.items():
         if isinstance(reader, d.Element | d.Reduce | d.Scan):
             inliner.visit(name, reader)
@@ -33,9 +35,13 @@ def inline_reordered(defined: Defined) -> Defined:
 
 
 class _Inliner:
-    """uses: how many loads there are of each value. stays: values that need memory whatever happens."""
+    """uses: how many loads there are of each value. stays: values that need memory whatever happens.
 
-    def __init__(self, defined: Defined) -> None:
+    broadcasts: whether what is cheap is computed for every element that reads it.
+    """
+
+    def __init__(self, defined: Defined, *, broadcasts: bool = False) -> None:
+        self.broadcasts = broadcasts
         self.definitions = dict(defined.definitions)
         self.uses: Counter[str] = Counter()
         self.stays = set(defined.outputs)
@@ -75,10 +81,13 @@ class _Inliner:
     def _written_out(self, load: x.Load, box: Box, domain: int) -> x.Expr | None:
         """What stands behind `load`, which is made in `box` only; None if the load should stay."""
         source = self.definitions.get(load.buffer)
-        if not isinstance(source, d.Element) or load.buffer in self.stays or not load.index.terms:
+        if not isinstance(source, d.Element) or load.buffer in self.stays:
+            return None
+        if not load.index.terms and not self.broadcasts:
             return None
         moved = self.uses[load.buffer] == 1 and source.numel >= domain
-        if not moved and (source.numel * _BROADCAST < domain or not _is_cheap(source, self.uses[load.buffer])):
+        small = source.numel * _BROADCAST < domain and not self.broadcasts
+        if not moved and (small or not _is_cheap(source, self.uses[load.buffer])):
             return None
         shape = tuple(axis.extent for axis in source.axes)
         forward, back = rebase(box)

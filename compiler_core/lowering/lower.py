@@ -6,6 +6,7 @@ among all of them.
     expand      Graph -> Graph: convolutions written as windows and products              graph/passes/expand.py
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
     inline      elements read once, in another order, written into their reader           lowering/inline.py
+                on a GPU, reductions rounded where they are summed                    lowering/round.py
     place       products written where their only reader wants them,                      lowering/place.py
                 and only where a causal mask lets something through                       lowering/triangle.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py
@@ -22,6 +23,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.lowering.define import define
 from compiler_core.lowering.inline import inline_reordered
 from compiler_core.lowering.place import place_products
+from compiler_core.lowering.round import round_results
 from compiler_core.lowering.triangle import skip_masked_blocks
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
@@ -41,7 +43,9 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "", target: Target =
     with timed(name, "define"):
         defined = [define(graph, half_products=graph.device != "cpu") for graph in graphs]
     with timed(name, "inline"):
-        inlined = [inline_reordered(definitions) for definitions in defined]
+        inlined = [inline_reordered(definitions, target) for definitions in defined]
+        if target.is_gpu:
+            inlined = [round_results(definitions) for definitions in inlined]
     with timed(name, "place"):
         placed = [skip_masked_blocks(place_products(definitions)) for definitions in inlined]
     with timed(name, "schedule"):

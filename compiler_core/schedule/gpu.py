@@ -217,13 +217,14 @@ class GpuBuilder(Builder):
     def _add_chunks(self, sums: Sequence[tuple[d.Reduce, str]]) -> Iterator[ir.Stmt]:
         """Sums of one element."""
         chunk = Axis("", d.domain_numel(tuple(self.chunk_axes)))
+        declared: list[ir.Stmt] = []
+        adds: list[ir.Stmt] = []
+        stores: list[ir.Stmt] = []
         for reduction, source in sums:
-            block: list[ir.Stmt] = []
-            total = self._accumulator(reduction, block)
-            value = x.Load(source, of_axis(chunk), reduction.accumulate)
-            yield from block
-            yield loop_of(chunk, "vector", [ir.Accumulate(total.name, value)])
-            yield ir.Store(self.params.write(reduction.name), ZERO, cast(total, reduction.dtype))
+            total = self._accumulator(reduction, declared)
+            adds.append(ir.Accumulate(total.name, x.Load(source, of_axis(chunk), reduction.accumulate)))
+            stores.append(ir.Store(self.params.write(reduction.name), ZERO, cast(total, reduction.dtype)))
+        yield from [*declared, loop_of(chunk, "vector", adds), *stores]
 
     def _add_lines(self, sums: Sequence[tuple[d.Reduce, str]], size: int) -> Iterator[ir.Stmt]:
         """Sums of `size` elements."""

@@ -286,7 +286,7 @@ class SectionPrinter:
         variable = f"{axis}_start" if lanes > 1 or loop.kind == "vector" else axis
         if not loop.part_of:
             repeated = extent > lanes
-            lines = [f"for {variable} in range(0, {extent}, {lanes}):"] if repeated else []
+            lines = [f"for {variable} in {self._range(f'0, {extent}, {lanes}')}:"] if repeated else []
             return lines, str(extent) if extent % lanes else "", repeated
         first = f"{loop.part_of} * {share}"
         exact = share * self._parts(loop) == extent
@@ -294,8 +294,11 @@ class SectionPrinter:
         lines = [f"{axis}_end = {end}"]
         repeated = share > lanes or (lanes == 1 and loop.kind == "block")
         if repeated:
-            lines.append(f"for {variable} in range({first}, {axis}_end, {lanes}):")
+            lines.append(f"for {variable} in {self._range(f'{first}, {axis}_end, {lanes}')}:")
         return lines, f"{axis}_end" if share % lanes or not exact else "", repeated
+
+    def _range(self, bounds: str) -> str:
+        return f"tl.range({bounds}, num_stages={self.tile.stages})" if self.tile.stages else f"range({bounds})"
 
     def _start(self, loop: Loop, repeated: bool, lanes: int) -> str:
         """The first lane, as text to which lane numbers are added."""

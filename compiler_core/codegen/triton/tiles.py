@@ -27,12 +27,14 @@ _MAX_WARPS = 32
 class Tile:
     """rows: iterations of the block loop that stand side by side. lanes: of a vector loop; a longer one runs in strips.
 
-    Both are powers of two. warps: of 32 threads each.
+    Both are powers of two. warps: of 32 threads each. stages: turns of a loop over blocks or strips whose loads are in
+    flight at once, through shared memory; 0: as the compiler has it.
     """
 
     rows: int
     lanes: int
     warps: int
+    stages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ def candidates(shape: Shape) -> Iterator[Tile]:
     for factor in (2, 4):
         if shape.rows >= first.rows * factor:
             yield replace(first, rows=first.rows * factor, warps=min(first.warps * factor, _MAX_WARPS))
+    if shape.rows > first.rows or shape.columns > first.lanes:
+        yield from (replace(first, stages=stages) for stages in (2, 3))
     if first.rows >= 2:
         yield replace(first, rows=first.rows // 2)
     if first.lanes >= 256 and (shape.independent or shape.columns > first.lanes):

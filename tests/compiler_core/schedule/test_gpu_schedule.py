@@ -135,7 +135,7 @@ def test_any_tile_gives_the_same_numbers() -> None:
     run_kernel(kernel, expected)
     (first, *_) = print_module([kernel]).launches[kernel.name]
     assert first.shape is not None
-    tiles = [*candidates(first.shape), Tile(1, 256, 4), Tile(8, 64, 2), Tile(4, 128, 1)]
+    tiles = [*candidates(first.shape), Tile(1, 256, 4), Tile(8, 64, 2), Tile(4, 128, 1), Tile(2, 256, 1, 2)]
     assert len(set(tiles)) > 4
     for tile in tiles:
         module = print_module([kernel], {first.function: tile})

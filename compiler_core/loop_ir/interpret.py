@@ -200,6 +200,11 @@ def _run_loop(loop: ir.Loop, frame: _Frame) -> None:
 
 def _places(loop: ir.Loop, frame: _Frame) -> range:
     """The iterations that run here: all, or the part of an iteration of the loop that shares them out."""
+    if loop.span is not None:
+        begin, end = (int(_index(one, frame)) for one in loop.span)
+        if not 0 <= begin <= end <= loop.extent:
+            raise IndexError_(f"{loop.axis} from {begin} to {end}, outside its {loop.extent} iterations")
+        return range(begin, end)
     if not loop.part_of:
         return range(loop.extent)
     n = -(-loop.extent // frame.extents[loop.part_of])

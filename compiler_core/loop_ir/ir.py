@@ -7,7 +7,8 @@
              | signal K (BUFFER*)                          tell the caller that these outputs are complete
              | wait K (BUFFER*)                            go on when the caller says that these inputs may be read
     Kernel  := kernel NAME ( Param* ) { Stmt* }             Param := NAME: dtype[numel] in | out | inout
-    Stmt    := for AXIS in EXTENT kind [of AXIS] { Stmt* }  kind: serial | parallel | block | vector
+    Stmt    := for AXIS in EXTENT kind Part { Stmt* }       kind: serial | parallel | block | vector
+                                                            Part: nothing | of AXIS | from Index to Index
              | local NAME: dtype[numel]                     scratch array of the enclosing block, uninitialised
              | NAME = Expr                                  Let: immutable scalar of the enclosing block
              | BUFFER[Index] = | += | *= | max= | min= Expr Store: to an out/inout Param or a local
@@ -43,7 +44,9 @@ In: nothing. Out: the classes. Invariants (`verify.py` checks them):
   (`+=`, `max=` ...) into a local declared outside of it, in free order. Vector and serial loops stand inside it, block
   loops do not. GPU schedules may also Check in a vector loop: where it fails, nothing after it has an effect.
 - `of AXIS`: a `parallel` loop around this one shares its iterations out: its iteration k of m runs those from
-  k*n to (k+1)*n, n = ceil(EXTENT/m), and none of the others.
+  k*n to (k+1)*n, n = ceil(EXTENT/m), and none of the others. `from A to B`: a serial or block loop runs the iterations
+  from A up to and without B only; both lie in 0..EXTENT.
+- Where a store's place is a scalar made inside a parallel or block loop, its iterations store to different places.
 - An accumulator is read as `Var` after the loop that fills it, never inside. An argmax one reads as the index (i64).
 - Two Params may name the same memory only if neither is written, or if one is stored once, by `=`, and each load of the
   other is at that store's index and stands before it (aliasing.py).
@@ -77,7 +80,7 @@ BufferKind = Literal["input", "output", "temp", "constant"]
 class Loop:
     """for axis in range(extent): body.
 
-    part_of: the parallel axis of which each iteration runs a part of this loop, or "".
+    part_of: the parallel axis of which each iteration runs a part of this loop, or "". span: begin and end, or None.
     """
 
     axis: str
@@ -85,6 +88,7 @@ class Loop:
     kind: LoopKind
     body: tuple[Stmt, ...]
     part_of: str = ""
+    span: tuple[Index, Index] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from compiler_core.ops.routine import ROUTINES, Strided
 
 _KERNEL = re.compile(r"kernel (\S+)\((.*)\)$")
 _DECLARATION = re.compile(r"(\S+): (\w+)\[(\d+)\]")
-_LOOP = re.compile(r"for (\S+) in (\d+) (serial|parallel|block|vector)(?: of (\S+))?$")
+_LOOP = re.compile(r"for (\S+) in (\d+) (serial|parallel|block|vector)(?: of (\S+))?(?: from (.+) to (.+))?$")
 _ACCUMULATOR = re.compile(r"acc (\S+): (\w+) (\w+)$")
 _ACCUMULATE = re.compile(r"(\S+) <- (.*?)(?: at (.*))?$")
 _CHECK = re.compile(r"check (.*), ('.*'|\".*\")$")
@@ -120,7 +120,8 @@ def _read_body(lines: Sequence[str], indent: int, scope: _Scope) -> tuple[tuple[
             statements.append(_read_stmt(text, scope))
             continue
         body, taken = _read_body(lines[k:], indent + 2, scope)
-        statements.append(ir.Loop(loop[1], int(loop[2]), loop[3], body, loop[4] or ""))  # type: ignore[arg-type]
+        span = (read_index(_tree(loop[5])), read_index(_tree(loop[6]))) if loop[5] else None
+        statements.append(ir.Loop(loop[1], int(loop[2]), loop[3], body, loop[4] or "", span))  # type: ignore[arg-type]
         k += taken
     return tuple(statements), k
 

@@ -70,8 +70,10 @@ def print_stmt(stmt: ir.Stmt) -> str:
             return f"{name} <- {print_expr(value)}{place}"
         case ir.Check(condition, message):
             return f"check {print_expr(condition)}, {message!r}"
-        case ir.Loop(axis, extent, kind, _, part_of):
-            return f"for {axis} in {extent} {kind}" + (f" of {part_of}" if part_of else "")
+        case ir.Loop(axis, extent, kind, _, part_of, span):
+            part = f" of {part_of}" if part_of else ""
+            ends = f" from {show_index(span[0])} to {show_index(span[1])}" if span else ""
+            return f"for {axis} in {extent} {kind}{part}{ends}"
 
 
 def print_body(body: Iterable[ir.Stmt], indent: str) -> Iterable[str]:

@@ -40,12 +40,13 @@ class _Names:
     accumulators: dict[str, ir.ReduceKind] = field(default_factory=dict)
     locals_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the local was declared
     filling: set[str] = field(default_factory=set)
+    made_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the Let stands
     parts: dict[str, str] = field(default_factory=dict)  # an axis -> the parallel one that shares it out
 
     def inner(self) -> _Names:
         return _Names(
             dict(self.arrays), set(self.writable), dict(self.scalars), dict(self.axes),
-            dict(self.accumulators), dict(self.locals_at), set(self.filling), dict(self.parts),
+            dict(self.accumulators), dict(self.locals_at), set(self.filling), dict(self.made_at), dict(self.parts),
         )  # fmt: skip
 
 
@@ -74,8 +75,12 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
     if vector and isinstance(stmt, refused):
         raise _fail(where, stmt, "not allowed in a vector loop")
     match stmt:
-        case ir.Loop(axis, _, kind, inner, part_of):
+        case ir.Loop(axis, _, kind, inner, part_of, span):
             _check_fresh(axis, names, stmt, where)
+            for end in span or ():
+                _check_index(end, names, stmt, where)
+            if span and kind not in ("serial", "block"):
+                raise _fail(where, stmt, "from and to are for serial and block loops")
             if part_of and names.axes.get(part_of) != "parallel":
                 raise _fail(where, stmt, f"{part_of} is not a parallel loop around it")
             if kind == "block" and "block" in names.axes.values():
@@ -95,6 +100,7 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
             _check_expr(value, names, where)
             _check_fresh(name, names, stmt, where)
             names.scalars[name] = value.dtype
+            names.made_at[name] = len(names.axes)
         case ir.Store():
             _check_store(stmt, names, where)
         case ir.Accumulator(name, dtype, kind):
@@ -127,7 +133,8 @@ def _check_store(stmt: ir.Store, names: _Names, where: str) -> None:
     moving |= {names.parts[axis] for axis in moving if axis in names.parts}
     for depth, (axis, kind) in enumerate(names.axes.items()):
         combines = kind == "block" and stmt.mode != "set" and stmt.buffer in names.locals_at
-        if kind != "serial" and depth >= opened and axis not in moving and not combines:
+        made_inside = kind != "vector" and any(names.made_at.get(name, 0) > depth for name in moving)
+        if kind != "serial" and depth >= opened and axis not in moving and not combines and not made_inside:
             raise _fail(where, stmt, f"iterations of the {kind} loop {axis} store to one address")
 
 

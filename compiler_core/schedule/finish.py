@@ -146,9 +146,10 @@ class _Converter:
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
-            case ir.Loop(_, extent, kind, body, part_of):
+            case ir.Loop(_, extent, kind, body, part_of, span):
                 part = self.names[part_of] if part_of else ""  # type: ignore[index]
-                return ir.Loop(self.names[_axis(stmt)], extent, kind, tuple(map(self.stmt, body)), part)
+                ends = (self.sympy(span[0]), self.sympy(span[1])) if span else None
+                return ir.Loop(self.names[_axis(stmt)], extent, kind, tuple(map(self.stmt, body)), part, ends)
             case ir.Let(name, value):
                 return ir.Let(name, self.expr(value))
             case ir.Store(buffer, index, value, mode):
@@ -189,8 +190,9 @@ def _lines(body: Sequence[ir.Stmt], names: Mapping[Axis, str], indent: str) -> l
     lines = []
     for stmt in body:
         match stmt:
-            case ir.Loop(_, extent, kind, inner, part_of):
+            case ir.Loop(_, extent, kind, inner, part_of, span):
                 part = f" of {names[part_of]}" if part_of else ""  # type: ignore[index]
+                part += f" from {_index(span[0], names)} to {_index(span[1], names)}" if span else ""
                 lines.append(f"{indent}{names[_axis(stmt)]} {extent} {kind}{part}")
                 lines += _lines(inner, names, indent + " ")
             case ir.Store(buffer, index, value, mode):

@@ -20,6 +20,7 @@ from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.routine import Strided
+from compiler_core.schedule import gpu_scatter
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
@@ -82,7 +83,8 @@ def _steps(
         yield routine_call(first, defined.storage)
         return
     if isinstance(first, d.Scatter):
-        built = build_scatter(first, defined.metas, table)
+        build = gpu_scatter.build_scatter if table.target.is_gpu else build_scatter
+        built = build(first, defined.metas, table)
     elif isinstance(first, d.Scan):
         built = build_scan(first, defined.metas, table)
     elif isinstance(first, d.Reduce) and d.seeks_across(first):

@@ -23,7 +23,7 @@ def build_scatter(scatter: d.Scatter, metas: Mapping[str, TensorMeta], table: Ke
     """The kernel of one scatter."""
     params = ParamTable(metas)
     target = params.write(scatter.name)
-    copy, n_scalars = _copy_base(scatter, target, params)
+    copy, n_scalars = copy_base(scatter, target, params)
     return built([*copy, *_put(scatter, target, params, n_scalars)], params, [scatter], table)
 
 
@@ -31,8 +31,10 @@ def _live(axes: Sequence[Axis]) -> list[Axis]:
     return [axis for axis in axes if axis.extent != 1]
 
 
-def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> tuple[list[ir.Stmt], int]:
-    """The loops that copy, and how many scalars they named."""
+def copy_base(
+    scatter: d.Scatter, target: str, params: ParamTable, outer: ir.LoopKind = "serial"
+) -> tuple[list[ir.Stmt], int]:
+    """The loops that copy, and how many scalars they named. outer: the kind of all loops but the innermost."""
     flat = d.flat_of(scatter.base_axes)
     one = Axis("", scatter.numel)
     contiguous = not isinstance(scatter.base, x.Load) or scatter.base.index == flat
@@ -46,7 +48,7 @@ def _copy_base(scatter: d.Scatter, target: str, params: ParamTable) -> tuple[lis
     translate = Translator(tuple(axes[-1:]), lambda load: None, params.read)
     translate.enter(rows, column)
     column.append(ir.Store(target, place, translate(base)))
-    return _nest(axes, rows, column, "vector"), translate.n_scalars
+    return _nest(axes, rows, column, "vector", outer), translate.n_scalars
 
 
 def _put(scatter: d.Scatter, target: str, params: ParamTable, n_scalars: int) -> list[ir.Stmt]:
@@ -65,12 +67,18 @@ def _put(scatter: d.Scatter, target: str, params: ParamTable, n_scalars: int) ->
     return _nest(axes, rows, column, "vector" if vector and axes[-1] not in moves else "serial")
 
 
-def _nest(axes: list[Axis], rows: list[ir.Stmt], column: list[ir.Stmt], innermost: ir.LoopKind) -> list[ir.Stmt]:
+def _nest(
+    axes: list[Axis],
+    rows: list[ir.Stmt],
+    column: list[ir.Stmt],
+    innermost: ir.LoopKind,
+    outer: ir.LoopKind = "serial",
+) -> list[ir.Stmt]:
     """Loops over all axes but the last around `rows`, and the last around `column`."""
     if not axes:
         return [*rows, *column]
     inner = ir.Loop(axes[-1], axes[-1].extent, innermost, tuple(column))  # type: ignore[arg-type]
     body: tuple[ir.Stmt, ...] = (*rows, inner)
     for axis in reversed(axes[:-1]):
-        body = (ir.Loop(axis, axis.extent, "serial", body),)  # type: ignore[arg-type]
+        body = (ir.Loop(axis, axis.extent, outer, body),)  # type: ignore[arg-type]
     return list(body)

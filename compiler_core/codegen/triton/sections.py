@@ -108,6 +108,8 @@ def _read(stmt: Stmt) -> set[str]:
             names |= {inner.buffer, *(s.name for s in inner.index.free_symbols)}
         if isinstance(inner, Accumulate):
             names.add(inner.name)
+        if isinstance(inner, Loop) and inner.span:
+            names |= {symbol.name for end in inner.span for symbol in end.free_symbols}
     return names
 
 
@@ -141,7 +143,13 @@ def _section(group: tuple[Stmt, ...]) -> Section:
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
         parallel.append(body[0])
         body = body[0].body
-    alone = len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "block" and not body[0].part_of
+    alone = (
+        len(body) == 1
+        and isinstance(body[0], Loop)
+        and body[0].kind == "block"
+        and not body[0].part_of
+        and not body[0].span
+    )
     return Section(tuple(parallel), body[0] if alone else None, _columns(body), body)  # type: ignore[arg-type]
 
 
@@ -185,6 +193,7 @@ def shape_of(section: Section) -> Shape:
         independent=bool(section.columns),
         summed=bool(local & added),
         outer=math.prod(int(loop.extent) for loop in section.parallel),
+        shared=bool(blocks) and _is_shared(vectors, rows),
         again=_goes_over_rows_again(vectors),
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
     )
@@ -200,6 +209,14 @@ def _goes_over_rows_again(vectors: list[Loop]) -> bool:
             return True
         seen |= touched | {stmt.buffer for stmt in loop.body if isinstance(stmt, Store)}
     return False
+
+
+def _is_shared(vectors: list[Loop], rows: set[str]) -> bool:
+    """Whether vector loops load the same for all rows, and store nothing."""
+    inside = [stmt for loop in vectors for stmt in loop.body]
+    indices = [e.index for stmt in inside for expr in expressions(stmt) for e in walk_expr(expr) if isinstance(e, Load)]
+    moves = any(symbol.name in rows for index in indices for symbol in index.free_symbols)
+    return bool(indices) and not moves and not any(isinstance(stmt, Store) for stmt in inside)
 
 
 def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:

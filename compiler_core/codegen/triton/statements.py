@@ -239,14 +239,14 @@ class SectionPrinter:
             return True
         if loop is self.section.rows or loop.axis == self.section.columns:
             return False
-        return self._share(loop) > self.counts[loop.axis]
+        return loop.span is not None or self._share(loop) > self.counts[loop.axis]
 
     def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
         self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
         if loop.kind in ("vector", "block"):
             yield from self._lane_loop(loop, pad)
             return
-        yield f"{pad}for {loop.axis} in range({int(loop.extent)}):"
+        yield f"{pad}for {loop.axis} in range({', '.join(self._ends(loop))}):"
         yield from self._repeated(loop.body, pad)
 
     def _repeated(self, body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
@@ -284,6 +284,10 @@ class SectionPrinter:
         if loop is self.section.rows or axis == self.section.columns:
             return [], str(extent) if extent % lanes else "", False
         variable = f"{axis}_start" if lanes > 1 or loop.kind == "vector" else axis
+        if loop.span:
+            first, end = self._ends(loop)
+            lines = [f"{axis}_end = {end}", f"for {variable} in {self._range(f'{first}, {axis}_end, {lanes}')}:"]
+            return lines, f"{axis}_end" if lanes > 1 else "", True
         if not loop.part_of:
             repeated = extent > lanes
             lines = [f"for {variable} in {self._range(f'0, {extent}, {lanes}')}:"] if repeated else []
@@ -296,6 +300,10 @@ class SectionPrinter:
         if repeated:
             lines.append(f"for {variable} in {self._range(f'{first}, {axis}_end, {lanes}')}:")
         return lines, f"{axis}_end" if share % lanes or not exact else "", repeated
+
+    def _ends(self, loop: Loop) -> list[str]:
+        """Begin and end of a serial loop."""
+        return [self.expr.index.text(end) for end in loop.span] if loop.span else [str(int(loop.extent))]
 
     def _range(self, bounds: str) -> str:
         return f"tl.range({bounds}, num_stages={self.tile.stages})" if self.tile.stages else f"range({bounds})"

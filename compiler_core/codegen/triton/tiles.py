@@ -42,8 +42,9 @@ class Shape:
     """What decides about a tile. rows: iterations of the block loop in one program's part, 0 if there is none.
 
     columns: of the longest vector loop, 0 if there is none. independent: its blocks are programs. summed: rows are
-    added up in registers. outer: programs of the parallel loops around. again: whether a row is gone over several
-    times. across: memory is contiguous along the rows somewhere, and not along the columns.
+    added up in registers. outer: programs of the parallel loops around. shared: whether all rows load the same columns.
+    again: whether a row is gone over several times. across: memory is contiguous along the rows somewhere, and not
+    along the columns.
     """
 
     rows: int
@@ -51,6 +52,7 @@ class Shape:
     independent: bool
     summed: bool
     outer: int
+    shared: bool
     again: bool
     across: bool
 
@@ -69,6 +71,8 @@ def choose(shape: Shape) -> Tile:
     if shape.independent:
         lanes = _independent_lanes(shape)
         area = SUMMING if shape.summed or shape.across else AREA
+    elif shape.shared:
+        lanes, area = min(power_of_two(shape.columns), 256), SUMMING
     else:
         lanes = min(power_of_two(shape.columns), LONGEST if shape.again else SUMMING)
         area = SUMMING if shape.summed else AREA

@@ -14,7 +14,7 @@ from compiler_core.codegen.triton.module import print_module
 from compiler_core.codegen.triton.tiles import Tile, candidates
 from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
 from compiler_core.dtype import DType, float32, int64
-from compiler_core.errors import GraphError
+from compiler_core.errors import GraphError, IndexError_
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.loop_ir import ir
@@ -175,3 +175,42 @@ def test_a_loop_of_another_runs_its_part() -> None:
 def test_the_verifier_names_what_is_wrong(old: str, new: str, why: str) -> None:
     with pytest.raises(GraphError, match=why):
         verify_kernel(parse_kernel(PARTS.replace(old, new)))
+
+
+SCATTERS: dict[str, tuple[Callable[..., Node], list[tuple[int, ...]], tuple[int, ...], int]] = {
+    "rows by rank": (lambda b, s, i: prims.index_add(b, i, s), [(9, 5), (70, 5)], (70,), 9),
+    "elements by rank": (lambda b, s, i: prims.index_add(b, i, s), [(7,), (100,)], (100,), 7),
+    "few rows, in order": (lambda b, s, i: prims.index_add(b, i, s), [(9, 5), (8, 5)], (8,), 9),
+    "columns, in order": (lambda b, s, i: F.scatter_add(b, 0, i, s), [(6, 40), (33, 40)], (33, 40), 6),
+    "lines, in order": (lambda b, s, i: F.scatter_add(b, 1, i, s), [(40, 6), (40, 33)], (40, 33), 6),
+}
+
+
+@pytest.mark.triton
+@pytest.mark.filterwarnings("ignore:backend 'triton'")
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatters_keep_the_order_of_their_sources(name: str) -> None:
+    pytest.importorskip("triton")
+    function, shapes, of_index, bound = SCATTERS[name]
+    builder = GraphBuilder("g")
+    nodes = [builder.placeholder("x", TensorMeta(shape, float32)) for shape in shapes]
+    index = builder.placeholder("i", TensorMeta(of_index, int64))
+    with use_trace(builder):
+        graph = builder.build([function(*nodes, index)])
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    inputs.append(rng.integers(0, bound, of_index))
+    (wanted,) = interpret(graph, inputs)
+    (program,) = lower_and_schedule([graph], "g", GPU)
+    verify_program(program)
+    texts = [print_kernel(kernel) for kernel in program.kernels]
+    assert ("from" in texts[0]) == ("rank" in name)
+    assert [print_kernel(parse_kernel(text)) for text in texts] == texts
+    for backwards in (False, True):
+        (found,) = interpret_program(program, inputs, backwards=backwards)
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-5, atol=1e-5)
+    (found,) = TritonBackend().compile([graph], "scatter")[0](inputs)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    inputs[-1].ravel()[3] = bound
+    with pytest.raises(IndexError_, match="out of range"):
+        TritonBackend().compile([graph], "scatter")[0](inputs)

@@ -1,0 +1,220 @@
+"""A Scatter -> one loop-IR kernel for a GPU, in which what falls on one place is combined in the sources' order.
+
+In: a Scatter. Out: `Built`. The result's places are independent; the sources that share one are not. Two arrangements:
+
+    by digits   an axis of the source that is a digit of the place by itself (a batch, a column) is parallel; along the
+                others the sources come one after the other
+    by rank     sums whose place is one index, read from data, and such digits (an embedding's gradient, index_add):
+                  rank   of every source, how many come before it in the stable order by index: all pairs are compared
+                  put    a permutation in memory: the sources sorted by index, and how long each run of equal ones is
+                  sum    one program a run: its rows are added up, in order, and put in their place
+No atomics: the same bits at every run. Comparing all pairs is n² comparisons of two integers in registers: 16,384
+sources take less time than their rows take to be read; beyond MAX_RANKED the first arrangement serves.
+Limits: by digits, a scatter with few such axes has few programs: right, and slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler_core.dtype import bool_, int32, int64
+from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir import ir
+from compiler_core.lowering import definition as d
+from compiler_core.lowering.emitter import call, cast
+from compiler_core.meta import TensorMeta
+from compiler_core.schedule.finish import KernelTable, ParamTable, Partial
+from compiler_core.schedule.kernel import Built, built
+from compiler_core.schedule.places import loop_of
+from compiler_core.schedule.scatter import copy_base
+from compiler_core.schedule.translate import Translator
+from compiler_core.symbolic.affine import ZERO, Affine, Atom, Axis, Data, of_axis
+
+MIN_RANKED, MAX_RANKED = 32, 65536  # sources
+ENOUGH = 65536  # independent places, from which on sources may come one after the other
+
+
+def build_scatter(scatter: d.Scatter, metas: Mapping[str, TensorMeta], table: KernelTable) -> Built:
+    """The kernel of one scatter."""
+    params = ParamTable(metas)
+    target = params.write(scatter.name)
+    copy, n_scalars = copy_base(scatter, target, params, "parallel")
+    work = _Scatter(scatter, params, target, n_scalars)
+    return built([*copy, *work.build()], params, [scatter], table)
+
+
+class _Scatter:
+    """digits: axes that are digits of the place by themselves. others: the sources along these may share a place.
+
+    message: of the checks; where an index was refused, what is made from it is refused for the same reason.
+    """
+
+    def __init__(self, scatter: d.Scatter, params: ParamTable, target: str, n_scalars: int) -> None:
+        self.scatter, self.params, self.target, self.n_scalars = scatter, params, target, n_scalars
+        live = [axis for axis in scatter.axes if axis.extent != 1]
+        apart = _digits(scatter.target)
+        self.digits = [axis for axis in live if axis in apart]
+        self.others = [axis for axis in live if axis not in apart]
+        refused = [atom.message for atom in scatter.target.terms if isinstance(atom, Data) and atom.message]
+        self.message = refused[0] if refused else "index out of range"
+
+    def build(self) -> list[ir.Stmt]:
+        return self._by_rank() if self._is_ranked() else self._by_digits()
+
+    def _is_ranked(self) -> bool:
+        """Whether one index alone, which only the other axes move, tells which sources share a place."""
+        data = [atom for atom in self.scatter.target.terms if isinstance(atom, Data)]
+        n, places = d.domain_numel(tuple(self.others)), d.domain_numel(tuple(self.digits))
+        if len(data) != 1 or self.scatter.mode != "add" or self.scatter.dtype is bool_ or places >= ENOUGH:
+            return False
+        rest = {*self.scatter.target.terms} - {data[0], *self.digits}
+        alone = d.axes_in_expr(d.data_value(data[0])) <= {*self.others} and not rest
+        return alone and data[0] in _separate(self.scatter.target) and MIN_RANKED <= n <= MAX_RANKED
+
+    def _translator(self, rows: list[ir.Stmt], column: list[ir.Stmt] | None, cols: tuple[Axis, ...] = ()) -> Translator:
+        translate = Translator(cols, lambda load: None, self.params.read)
+        translate.n_scalars = self.n_scalars
+        translate.enter(rows, column)
+        return translate
+
+    def _scalar(self, block: list[ir.Stmt], value: x.Expr, extent: int) -> Axis:
+        """A new integer scalar, as an axis that indices can name."""
+        scalar = Axis(f"t{self.n_scalars}", extent)
+        self.n_scalars += 1
+        block.append(ir.Let(scalar.name, value))
+        return scalar
+
+    # ---- one after the other
+
+    def _by_digits(self) -> list[ir.Stmt]:
+        column: list[ir.Stmt] = []
+        translate = self._translator(column, None)
+        place = translate.index(self.scatter.target, None)
+        mode: ir.StoreMode = "add" if self.scatter.mode == "add" else "set"
+        column.append(ir.Store(self.target, place, translate(self.scatter.value), mode))
+        body = column
+        for axis in reversed(self.others):
+            body = [loop_of(axis, "serial", body)]
+        step = self.scatter.target.coefficient
+        for depth, axis in enumerate(sorted(self.digits, key=lambda axis: abs(step(axis)))):
+            body = [loop_of(axis, "block" if depth == 0 else "parallel", body)]
+        return body
+
+    # ---- by rank
+
+    def _by_rank(self) -> list[ir.Stmt]:
+        n = d.domain_numel(tuple(self.others))
+        order = self.params.partial(Partial(self.scatter.name, int32, 2 * n))
+        return [self._rank(n, order), self._sum(n, order)]
+
+    def _at(self, flat: Axis) -> dict[Axis, Affine]:
+        """The other axes, of source number `flat`."""
+        digits = d.unflatten(of_axis(flat), tuple(axis.extent for axis in self.others))
+        return dict(zip(self.others, digits))
+
+    def _rank(self, n: int, order: str) -> ir.Stmt:
+        """order[rank of j] = j, and order[n + rank of j] = the number of j's like if j is their first, or 0."""
+        mine, other = Axis("", n), Axis("", n)
+        (data,) = (atom for atom in self.scatter.target.terms if isinstance(atom, Data))
+        rows: list[ir.Stmt] = []
+        column: list[ir.Stmt] = []
+        translate = self._translator(rows, None)
+        key = translate.index(d.substitute_index(Affine({data: 1}, 0), self._at(mine), {}), None)
+        (scalar,) = key.terms
+        assert isinstance(scalar, Axis), "the index is a scalar"
+        wanted = x.Var(scalar.name, int64)
+        translate.enter(rows, column)
+        self.n_scalars = translate.n_scalars
+        found = translate.let(column, cast(translate(d.substitute(d.data_value(data), self._at(other), {})), int64))
+        self.n_scalars = translate.n_scalars
+        same = call("eq", (found, wanted))
+        earlier = call("bitwise_and", (same, x.IndexCompare("lt", of_axis(other), of_axis(mine))))
+        counts = [call("bitwise_or", (call("lt", (found, wanted)), earlier)), earlier, same]
+        for number, counted in enumerate(counts):
+            rows.append(ir.Accumulator(f"a{number}", int32, "sum"))
+            column.append(ir.Accumulate(f"a{number}", cast(counted, int32)))
+        before, first, length = (x.Var(f"a{number}", int32) for number in range(3))
+        rows.append(loop_of(other, "vector", column))
+        rank = of_axis(self._scalar(rows, cast(before, int64), n))
+        is_first = call("eq", (first, x.Const(0, int32)))
+        rows.append(ir.Store(order, rank, x.IndexValue(of_axis(mine), int32)))
+        rows.append(ir.Store(order, rank + n, x.Where(is_first, length, x.Const(0, int32))))
+        return loop_of(mine, "block", rows)
+
+    def _sum(self, n: int, order: str) -> ir.Stmt:
+        """One program a source in sorted order: if it is the first of a run, all of the run."""
+        start = Axis("", n)
+        body: list[ir.Stmt] = []
+        first = self._source(body, order, of_axis(start))
+        length = self._scalar(body, cast(x.Load(order, of_axis(start) + n, int32), int64), n + 1)
+        end = of_axis(start) + of_axis(length)
+        body += [ir.Check(x.IndexCompare("ge", of_axis(length), ZERO), self.message)]
+        body += [ir.Check(x.IndexCompare("le", end, Affine({}, n)), self.message)]
+        is_run = x.IndexCompare("gt", of_axis(length), ZERO)
+        runs = self._scalar(body, cast(is_run, int64), 2)
+        once = Axis("", 1)
+        run = self._run(first, of_axis(start), end, n, order)
+        body.append(ir.Loop(once, 1, "serial", tuple(run), "", (ZERO, of_axis(runs))))  # type: ignore[arg-type]
+        return loop_of(start, "parallel", body)
+
+    def _source(self, block: list[ir.Stmt], order: str, place: Affine) -> Axis:
+        """The source at a place of the sorted order. Where indices were refused nothing is there: that is checked."""
+        n = d.domain_numel(tuple(self.others))
+        source = self._scalar(block, cast(x.Load(order, place, int32), int64), n)
+        block.append(ir.Check(x.IndexCompare("ge", of_axis(source), ZERO), self.message))
+        block.append(ir.Check(x.IndexCompare("lt", of_axis(source), Affine({}, n)), self.message))
+        return source
+
+    def _run(self, first: Axis, begin: Affine, end: Affine, n: int, order: str) -> list[ir.Stmt]:
+        """The sources from `begin` to `end` added up and put in the place of the first."""
+        scatter, dtype = self.scatter, self.scatter.dtype.compute
+        lane, member = Axis("", d.domain_numel(tuple(self.digits))), Axis("", n)
+        moved = dict(zip(self.digits, d.unflatten(of_axis(lane), tuple(axis.extent for axis in self.digits))))
+        rows: list[ir.Stmt] = []
+        place = d.substitute_index(scatter.target, {**self._at(first), **moved}, {})
+        translate = self._translator(rows, None)
+        place = translate.index(place, None)
+        self.n_scalars = translate.n_scalars
+        inner: list[ir.Stmt] = []
+        column: list[ir.Stmt] = []
+        source = self._source(inner, order, of_axis(member))
+        translate = self._translator(inner, column, (lane,))
+        value = translate(d.substitute(scatter.value, {**self._at(source), **moved}, {}))
+        self.n_scalars = translate.n_scalars
+        zero = x.Const(dtype.numpy.type(0).item(), dtype)
+        if lane.extent == 1:
+            total: x.Expr = x.Var("a3", dtype)
+            adds: list[ir.Stmt] = [*inner, *column, ir.Accumulate("a3", cast(value, dtype))]
+            rows.append(ir.Accumulator("a3", dtype, "sum"))
+        else:
+            total = x.Load("s0", of_axis(lane), dtype)
+            column.append(ir.Store("s0", of_axis(lane), cast(value, dtype), "add"))
+            adds = [*inner, loop_of(lane, "vector", column)]
+            rows += [ir.Local("s0", dtype, lane.extent), loop_of(lane, "vector", [ir.Store("s0", of_axis(lane), zero)])]
+        rows.append(ir.Loop(member, n, "block", tuple(adds), "", (begin, end)))  # type: ignore[arg-type]
+        store = ir.Store(self.target, place, cast(total, scatter.dtype), "add")
+        return [*rows, store if lane.extent == 1 else loop_of(lane, "vector", [store])]
+
+
+def _separate(place: Affine) -> set[Atom]:
+    """The terms of `place` that are digits by themselves: from the sum, their own value can be told."""
+    terms = sorted(place.terms.items(), key=lambda item: abs(item[1]))
+    found: set[Atom] = set()
+    clusters: list[list[Atom]] = []
+    reach = 0  # what the terms so far reach together
+    for atom, step in terms:
+        low, high = atom.bounds
+        if abs(step) > reach or not clusters:
+            clusters.append([atom])
+        else:
+            clusters[-1].append(atom)
+        reach += abs(step) * (high - low)
+    for cluster in clusters:
+        if len(cluster) == 1:
+            found.add(cluster[0])
+    return found
+
+
+def _digits(place: Affine) -> set[Axis]:
+    """The axes among them."""
+    return {atom for atom in _separate(place) if isinstance(atom, Axis)}

@@ -15,7 +15,8 @@ In: as kernel.py. Out: the statements of one kernel.
 
 Each sum has a fixed order, whatever runs when: the same bits at every run. How many rows stand side by side, how long a
 strip of a row is, and how many warps run it is not said here: codegen/triton/tiles.py.
-Limits: sums of one kernel that keep different row axes take the CPU's nest: right, but in few programs.
+Where sums of one kernel keep different row axes, what one keeps and another sums is parallel, too, and the other has a
+partial result for each.
 """
 
 from __future__ import annotations
@@ -68,12 +69,6 @@ def _across(infos: Mapping[str, Info], shape: LoopShape) -> list[str]:
 class GpuBuilder(Builder):
     """One kernel under construction. chunk: which part of the rows this program sums, as an index into partials."""
 
-    @staticmethod
-    def suits(infos: Mapping[str, Info], shape: LoopShape, space: Space) -> bool:
-        """Whether all sums over rows keep the same row axes."""
-        kept = {frozenset(d.axes_in(space.kept[name]) & {*space.rows}) for name in _across(infos, shape)}
-        return len(kept) <= 1
-
     def __init__(
         self,
         infos: Mapping[str, Info],
@@ -88,33 +83,46 @@ class GpuBuilder(Builder):
         self.across = _across(infos, shape)
         self.at_end: list[ir.Stmt] = []
         self.n_locals = 0
-        self.partials: list[tuple[d.Reduce, str]] = []
+        self.partials: list[tuple[d.Reduce, str, int]] = []  # reduction, buffer, chunks
         self._share_out(target)
 
     # ---- who does what
 
     def _share_out(self, target: Target) -> None:
-        """Sets the roles of the row axes: kept and parallel ones, the one that is cut into chunks, serial ones."""
-        rows = self.space.rows
-        moving = {axis for name in self.across for axis in d.axes_in(self.space.kept[name])}
-        self.kept = [axis for axis in rows if not self.across or axis in moving]
-        summed = [axis for axis in rows if axis not in self.kept]
-        self.block = max(summed, key=lambda axis: axis.extent) if summed else self._tiled()
+        """Sets the roles of the row axes.
+
+        kept: parallel, a part of every result's place. chunk_axes: parallel, a part of some results' places or of none;
+        sums that do not keep them have a partial result for each. block: several side by side. serial: the rest.
+        """
+        rows = [*self.space.rows]
+        keeps = [self._kept_rows(name) for name in self.across]
+        self.kept = [axis for axis in rows if all(axis in kept for kept in keeps)]
+        self.chunk_axes = [axis for axis in rows if axis not in self.kept and any(axis in kept for kept in keeps)]
+        summed = [axis for axis in rows if axis not in self.kept and axis not in self.chunk_axes]
         self.serial: list[Axis] = []
-        self.chunk_axes: list[Axis] = []
         self.part: Axis | None = None
+        self.block = max(summed, key=lambda axis: axis.extent) if summed else self._tiled()
         if not self.across:
             return
         wanted = self._wanted_chunks(target)
         for axis in summed:
             if axis is not self.block:
-                fits = axis.extent * math.prod(a.extent for a in self.chunk_axes) <= wanted
+                fits = axis.extent * d.domain_numel(tuple(self.chunk_axes)) <= wanted
                 (self.chunk_axes if fits else self.serial).append(axis)
-        wanted //= math.prod(axis.extent for axis in self.chunk_axes)
+        wanted //= d.domain_numel(tuple(self.chunk_axes))
         if not rows and self.space.cols and self.space.cols[0].extent >= 2 * _MIN_FLAT:
             self._cut(self.space.cols[0], wanted, _MIN_FLAT)
         elif summed and self.block is not None:
             self._cut(self.block, wanted, _MIN_ROWS if self._only_sums() else 1)
+
+    def _kept_rows(self, name: str) -> set[Axis]:
+        """The row axes that the place of a sum's result moves with."""
+        return d.axes_in(self.space.kept[name]) & {*self.space.rows}
+
+    def _chunks_of(self, name: str) -> tuple[Axis, ...]:
+        """The axes of which a sum has a partial result each."""
+        kept = self._kept_rows(name)
+        return tuple(axis for axis in self.chunk_axes if axis not in kept)
 
     def _cut(self, axis: Axis, wanted: int, least: int) -> None:
         """Chunks of `axis` of at least `least` iterations, about `wanted` of them."""
@@ -195,28 +203,27 @@ class GpuBuilder(Builder):
 
     def _chunk_result(self, reduction: d.Reduce) -> tuple[str, Affine]:
         """Where a chunk's sum goes: buffer and index."""
-        kept = self.space.kept[reduction.name]
-        if not self.chunk_axes:
-            self.partials.append((reduction, ""))
+        kept, axes = self.space.kept[reduction.name], self._chunks_of(reduction.name)
+        chunks = d.domain_numel(axes)
+        if chunks == 1:
             return self.params.write(reduction.name), kept
-        chunks = d.domain_numel(tuple(self.chunk_axes))
         target = self.params.partial(Partial(reduction.name, reduction.accumulate, chunks * reduction.numel))
-        self.partials.append((reduction, target))
-        return target, kept + d.flat_of(tuple(self.chunk_axes)) * reduction.numel
+        self.partials.append((reduction, target, chunks))
+        return target, kept + d.flat_of(axes) * reduction.numel
 
     def _result(self, reduction: d.Reduce, total: x.Expr) -> x.Expr:
-        return total if self.chunk_axes else cast(total, reduction.dtype)
+        """What a chunk stores."""
+        return total if d.domain_numel(self._chunks_of(reduction.name)) > 1 else cast(total, reduction.dtype)
 
     def _sum_up_chunks(self) -> Iterator[ir.Stmt]:
         """Nests that add the chunks' sums, one for all sums of a size."""
-        sizes = dict.fromkeys(reduction.numel for reduction, target in self.partials if target)
-        for size in sizes:
-            chosen = [(r, target) for r, target in self.partials if r.numel == size]
-            yield from self._add_chunks(chosen) if size == 1 else self._add_lines(chosen, size)
+        for size, chunks in dict.fromkeys((reduction.numel, chunks) for reduction, _, chunks in self.partials):
+            chosen = [(r, target) for r, target, n in self.partials if (r.numel, n) == (size, chunks)]
+            chunk = Axis("", chunks)
+            yield from self._add_chunks(chosen, chunk) if size == 1 else self._add_lines(chosen, size, chunk)
 
-    def _add_chunks(self, sums: Sequence[tuple[d.Reduce, str]]) -> Iterator[ir.Stmt]:
+    def _add_chunks(self, sums: Sequence[tuple[d.Reduce, str]], chunk: Axis) -> Iterator[ir.Stmt]:
         """Sums of one element."""
-        chunk = Axis("", d.domain_numel(tuple(self.chunk_axes)))
         declared: list[ir.Stmt] = []
         adds: list[ir.Stmt] = []
         stores: list[ir.Stmt] = []
@@ -226,9 +233,9 @@ class GpuBuilder(Builder):
             stores.append(ir.Store(self.params.write(reduction.name), ZERO, cast(total, reduction.dtype)))
         yield from [*declared, loop_of(chunk, "vector", adds), *stores]
 
-    def _add_lines(self, sums: Sequence[tuple[d.Reduce, str]], size: int) -> Iterator[ir.Stmt]:
+    def _add_lines(self, sums: Sequence[tuple[d.Reduce, str]], size: int, chunk: Axis) -> Iterator[ir.Stmt]:
         """Sums of `size` elements."""
-        chunk, lane = Axis("", d.domain_numel(tuple(self.chunk_axes))), Axis("", size)
+        lane = Axis("", size)
         place = of_axis(lane)
         clears: list[ir.Stmt] = []
         adds: list[ir.Stmt] = []
@@ -270,7 +277,8 @@ class GpuBuilder(Builder):
         return replace(loop, kind=kind, part_of=self.part or "")  # type: ignore[arg-type]
 
     def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:
-        whole = not self.chunk_axes and (not self.across or self.block in self.kept)
+        shared_out = [*self.kept, *self.chunk_axes]
+        whole = not self.across or self.block in shared_out  # then each row of a block is a chunk of its own
         inside = [*self.at_chunk, *rows, *self.at_end] if whole else rows
         body = inside
         if self.block is not None:
@@ -280,7 +288,7 @@ class GpuBuilder(Builder):
             body = [_loop(axis, "serial", body)]
         if not whole:
             body = [*self.at_chunk, *body, *self.at_end]
-        for axis in reversed([*(axis for axis in self.kept if axis is not self.block), *self.chunk_axes]):
+        for axis in reversed([axis for axis in shared_out if axis is not self.block]):
             body = [_loop(axis, "parallel", body)]
         return body
 

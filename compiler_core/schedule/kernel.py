@@ -82,10 +82,8 @@ def _builder(
         shape = apart_from_columns(infos, shape)
     plan = plan_stages(infos, shape, stored, target)
     space = make_space(infos, plan.levels, shape, target)
-    if target.is_gpu and GpuBuilder.suits(infos, shape, space):
-        return GpuBuilder(infos, shape, plan, space, stored, metas, target)
     if target.is_gpu:
-        space = make_space(infos, plan.levels, shape)
+        return GpuBuilder(infos, shape, plan, space, stored, metas, target)
     return Builder(infos, shape, plan, space, stored, metas)
 
 

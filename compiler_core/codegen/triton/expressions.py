@@ -154,10 +154,12 @@ class ExprPrinter:
         wanted = dims.union(*(mask_dims for _, mask_dims in self.scope.masks))
         if wanted != dims:  # a place under a mask that differs along more axes: a block along these, too
             place = self.spread(f"({place})", wanted - dims)
-        masks = " & ".join([*self.lane_masks(wanted), *dict.fromkeys(text for text, _ in self.scope.masks)])
+        lanes, conditions = self.lane_masks(wanted), list(dict.fromkeys(text for text, _ in self.scope.masks))
         if wanted and any(not mask_dims for _, mask_dims in self.scope.masks):
-            masks = f"({masks}) != 0"  # the interpreter takes a truth value of one number, as a block, for a number
-        return f"{buffer} + {place}", masks
+            # the interpreter takes a truth value of one number, as a block, for a number
+            lanes = lanes or [f"({axis} >= 0)" for axis in self.scope.axes if axis in wanted]
+            return f"{buffer} + {place}", f"({' & '.join([*lanes, *conditions])}) != 0"
+        return f"{buffer} + {place}", " & ".join([*lanes, *conditions])
 
     def _load(self, buffer: str, index: Index, dtype: DType) -> str:
         if buffer in self.scope.registers:

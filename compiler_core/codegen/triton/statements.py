@@ -351,7 +351,8 @@ class SectionPrinter:
         if stmt.mode == "set":
             self.scope.registers[name] = dims | self.expr.dims(stmt.value)
             if isinstance(stmt.value, Const):
-                return [f"{name} = {self.reduce.filled(self.reduce.local_dims(name, dims), stmt.value.value, dtype)}"]
+                whole = self.reduce.local_dims(name, dims | frozenset(self.scope.axes))
+                return [f"{name} = {self.reduce.filled(whole, stmt.value.value, dtype)}"]
             return [f"{name} = {self.expr.text(stmt.value)}"]
         rows = frozenset(self.scope.axes) & self.reduce.rows
         value = self.reduce.masked(self.expr.text(stmt.value), stmt.value, neutral(_KIND[stmt.mode], dtype), rows)

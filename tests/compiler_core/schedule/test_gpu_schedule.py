@@ -214,3 +214,33 @@ def test_scatters_keep_the_order_of_their_sources(name: str) -> None:
     inputs[-1].ravel()[3] = bound
     with pytest.raises(IndexError_, match="out of range"):
         TritonBackend().compile([graph], "scatter")[0](inputs)
+
+
+def sums_of_different_rows(x: Node) -> list[Node]:
+    """As in the backward of a position's embedding behind a layer norm."""
+    y = F.sub(x, F.mean(x, (2,), True))
+    return [F.sum(y, (0,)), F.sum(y, (0, 1)), F.sum(F.mul(y, y), (0, 1)), F.sum(y, (1,)), F.mul(y, 2.0)]
+
+
+@pytest.mark.triton
+@pytest.mark.filterwarnings("ignore:backend 'triton'")
+@pytest.mark.parametrize("shape", [(4, 6, 10), (5, 33, 7), (1, 9, 8), (9, 1, 8)])
+@pytest.mark.parametrize("outputs", [(0, 1, 2, 4), (0, 3), (0, 1, 3, 4), (3, 4)])
+def test_sums_that_keep_different_rows_are_shared_out(shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    pytest.importorskip("triton")
+    graph = graph_of(graph_function(outputs), shape)
+    inputs = inputs_of(graph)
+    wanted = interpret(graph, inputs)
+    (program,) = lower_and_schedule([graph], "g", GPU)
+    verify_program(program)
+    for results in (interpret_program(program, inputs), TritonBackend().compile([graph], "sums")[0](inputs)):
+        for found, expected in zip(results, wanted, strict=True):
+            np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
+    large = lower_and_schedule([graph_of(graph_function(outputs), (16, 1024, 768))], "g", GPU)[0]
+    launches = print_module(large.kernels).launches
+    first = launches[large.kernels[0].name][0]
+    assert first.programs >= GPU.multiprocessors
+
+
+def graph_function(outputs: tuple[int, ...]) -> Callable[[Node], list[Node]]:
+    return lambda x: [sums_of_different_rows(x)[k] for k in outputs]

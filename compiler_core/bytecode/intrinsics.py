@@ -34,7 +34,7 @@ def positive(machine: Machine, frame: Frame, value: Any) -> Any:
 
 
 def as_tuple(machine: Machine, frame: Frame, value: Any) -> Any:
-    return tuple(value)
+    return machine.semantics.as_tuple(value)
 
 
 def type_variable(machine: Machine, frame: Frame, name: str) -> Any:

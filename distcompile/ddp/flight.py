@@ -77,7 +77,7 @@ class Flight:
         self.communicator, self.layout, self.buffers = communicator, layout, buffers
         self.step, self.gate, self.hook = step, gate, hook
         self.began_s = time.perf_counter()
-        self.began = communicator.mark(buffers[0].flat)  # on a GPU, the host's times say little
+        self.began = communicator.mark(buffers[0].flat) if buffers else None  # on a GPU, the host's times say little
         self.ended_s = math.nan  # when the backward ended: what the main thread waits for from then on is exposed
         self.ready_s: dict[int, float] = {}
         self.works: list[BucketWork] = []

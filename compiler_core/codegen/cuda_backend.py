@@ -141,7 +141,7 @@ def _triton_version() -> str:
 
 def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, capability: int) -> Manifest:
     """Everything that a cache hit skips. The heavy imports are here."""
-    from compiler_core.codegen.cuda.cubins import Wanted, compile_cubins
+    from compiler_core.codegen.cuda.cubins import Wanted, Workers, compile_cubins
     from compiler_core.codegen.cuda.launcher import print_launcher
     from compiler_core.codegen.cuda.plan import aligned_parameters, make_plan
     from compiler_core.codegen.triton.handwritten import with_routines
@@ -151,16 +151,18 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.runtime.build import build_library
     from compiler_core.schedule.target import GPU
 
-    programs = with_symbols(lower_and_schedule(graphs, name, GPU))
-    kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
-    calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
-    with timed(name, "emit"):
-        module = with_routines(print_module(list(kernels)), calls)
-    record(name, "emit", lambda: module.source, part="triton", artefact="code")
-    aligned = aligned_parameters(programs, module)
-    launches = [launch for made in module.launches.values() for launch in made]
-    with timed(name, "cubins"):
-        compiled = compile_cubins(module, [Wanted(one, aligned[one.function]) for one in launches], capability, folder)
+    with Workers(folder) as workers:
+        programs = with_symbols(lower_and_schedule(graphs, name, GPU))
+        kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
+        calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
+        with timed(name, "emit"):
+            module = with_routines(print_module(list(kernels)), calls)
+        record(name, "emit", lambda: module.source, part="triton", artefact="code")
+        aligned = aligned_parameters(programs, module)
+        launches = [launch for made in module.launches.values() for launch in made]
+        wanted = [Wanted(launch, aligned[launch.function]) for launch in launches]
+        with timed(name, "cubins"):
+            compiled = compile_cubins(module, wanted, capability, folder, workers)
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
     plans = [make_plan(program, graph, module) for program, graph in zip(programs, graphs, strict=True)]
     source = print_launcher(programs, plans, module, cubins)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ class FakeCuda:
     # -- compiling
 
     def compile_cubins(
-        self, module: Module, wanted: Sequence[cubins.Wanted], capability: int, folder: Path
+        self, module: Module, wanted: Sequence[cubins.Wanted], capability: int, folder: Path, workers: object
     ) -> list[cubins.Cubin]:
         """Instead of Triton's compiler: the functions are kept, for the interpreter."""
         loaded = load(module, interpret=True)
@@ -279,6 +280,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     fake = FakeCuda()
     monkeypatch.setattr(driver, "function", fake.function)
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
+    monkeypatch.setattr(cubins, "Workers", nullcontext)
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
     monkeypatch.setattr(checks, "_words", checks._Words())

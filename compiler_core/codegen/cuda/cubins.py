@@ -1,9 +1,9 @@
 """Triton functions to cubins, ahead of time: several processes side by side, no GPU needed.
 
 In: a `Module` (codegen/triton/module.py), the compute capability, and a folder. Out: one `Cubin` a launch, in order,
-and the files `FUNCTION.cubin` in the folder. A few functions are compiled here, many by `worker.py` in up to as many
-processes as this process has cores: the front end of Triton is Python. Each worker takes the next function as soon as
-it is done with one. What Triton writes into its own cache goes to the folder's `triton`, which is removed.
+and the files `FUNCTION.cubin` in the folder. `Workers` are processes of worker.py, up to as many as this process has
+cores: the front end of Triton is Python, and this process never imports it. What Triton writes into its own cache goes
+to the folder's `triton`, which is removed.
 Raises: BackendError where Triton is not installed, or refuses a function (with its own words).
 """
 
@@ -14,20 +14,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from compiler_core import log
 from compiler_core.codegen.cuda import worker
 from compiler_core.codegen.triton.load import import_triton
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.config import available_cores
 from compiler_core.errors import BackendError
 
-ALONE = 2  # functions that are compiled in this process: another one takes longer to start
+MOST = 16  # workers
+_LONGEST = 1 << 20  # characters that a function written by hand counts for: what it calls is not in its text
 SOURCE = "kernels.py"
 
 
@@ -62,21 +65,71 @@ class Wanted:
     aligned: tuple[int, ...]
 
 
-def compile_cubins(module: Module, wanted: Sequence[Wanted], capability: int, folder: Path) -> list[Cubin]:
+class Workers:
+    """Processes that compile, as many as this process has cores; a block in which they live.
+
+    They load Triton while the caller is still lowering. folder: where Triton may write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        check_triton()
+        self.folder = folder
+        self._processes = [_start(folder) for _ in range(min(available_cores(), MOST))]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        shutil.rmtree(self.folder / "triton", ignore_errors=True)
+
+    def compile(self, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The answers, in order. The longest come first; each process takes the next as soon as it is done with one."""
+        queue: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
+        for numbered in sorted(enumerate(requests), key=lambda numbered: -numbered[1]["length"]):
+            queue.put(numbered)
+        for _ in self._processes:
+            queue.put(None)
+        answers: dict[int, dict[str, Any]] = {}
+        with ThreadPoolExecutor(len(self._processes)) as pool:
+            for served in pool.map(lambda process: dict(_serve(queue, process)), self._processes):
+                answers |= served
+        return [answers[k] for k in range(len(requests))]
+
+
+def check_triton() -> None:
+    """Raise BackendError, with the remedy, where Triton is not installed. It is not imported here."""
+    if find_spec("triton") is None:
+        import_triton()
+
+
+def compile_cubins(
+    module: Module, wanted: Sequence[Wanted], capability: int, folder: Path, workers: Workers
+) -> list[Cubin]:
     """The cubins of `wanted`, in order; capability: 90 for sm_90."""
-    import_triton()
-    (folder / SOURCE).write_text(module.source)
-    requests = [_request(one, capability, folder) for one in wanted]
-    try:
-        answers = _compile_here(requests, folder) if len(requests) <= ALONE else _compile_apart(requests, folder)
-    finally:
-        shutil.rmtree(folder / "triton", ignore_errors=True)
+    path = folder / SOURCE
+    path.write_text(module.source)
+    lengths = _lengths(module.source)
+    requests = [_request(one, capability, path, lengths) for one in wanted]
+    answers = workers.compile(requests)
+    for one, answer in zip(wanted, answers, strict=True):
+        log.emit("code", f"{one.launch.function}: {answer.get('seconds', 0.0):.2f} s")
     return [_cubin(one, answer) for one, answer in zip(wanted, answers, strict=True)]
 
 
-def _request(one: Wanted, capability: int, folder: Path) -> dict[str, Any]:
+def _lengths(source: str) -> dict[str, int]:
+    """Of each function's text, which tell how long it takes to compile; those written by hand take longest."""
+    texts = source.split("@triton.jit\ndef ")[1:]
+    return {text.partition("(")[0]: len(text) for text in texts}
+
+
+def _request(one: Wanted, capability: int, source: Path, lengths: Mapping[str, int]) -> dict[str, Any]:
     launch = one.launch
     return {
+        "source": str(source),
+        "length": lengths.get(launch.function, 0) + (_LONGEST if launch.contracts else 0),
         "function": launch.function,
         "signature": launch.signature,
         "aligned": one.aligned,
@@ -84,7 +137,7 @@ def _request(one: Wanted, capability: int, folder: Path) -> dict[str, Any]:
         "stages": launch.stages,
         "contracts": launch.contracts,
         "capability": capability,
-        "cubin": str(folder / f"{launch.function}.cubin"),
+        "cubin": str(source.with_name(f"{launch.function}.cubin")),
     }
 
 
@@ -106,56 +159,21 @@ def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:
     return Cubin(file, answer["name"], answer["threads"], answer["shared"], tuple(known[:extra]))
 
 
-def _compile_here(requests: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    triton = import_triton()
-    knobs = triton.knobs
-    before = knobs.runtime.interpret, knobs.cache.dir
-    knobs.runtime.interpret, knobs.cache.dir = False, str(folder / "triton")
-    try:
-        functions = worker.load_functions(str(folder / SOURCE))
-        return [_answer(functions, request) for request in requests]
-    finally:
-        knobs.runtime.interpret, knobs.cache.dir = before
-
-
-def _answer(functions: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return worker.compile_one(functions, request)
-    except Exception as error:  # noqa: BLE001  as the worker's
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _compile_apart(requests: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """Each worker is fed by a thread of its own; the last functions need not wait for the slowest of the first."""
-    queue: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
-    for numbered in enumerate(requests):
-        queue.put(numbered)
-    count = min(available_cores(), -(-len(requests) // ALONE))
-    for _ in range(count):
-        queue.put(None)
-    answers: dict[int, dict[str, Any]] = {}
-    with ThreadPoolExecutor(count) as pool:
-        for served in pool.map(lambda _: dict(_serve(queue, folder)), range(count)):
-            answers |= served
-    return [answers[k] for k in range(len(requests))]
-
-
-def _serve(queue: SimpleQueue[tuple[int, dict[str, Any]] | None], folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _serve(
+    queue: SimpleQueue[tuple[int, dict[str, Any]] | None], process: subprocess.Popen[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Requests from the queue through one worker, until there are none; (number, answer) of each."""
-    process = _start(folder)
     assert process.stdin is not None
     assert process.stdout is not None
-    with process:
-        while (numbered := queue.get()) is not None:
-            place, request = numbered
-            try:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-            except BrokenPipeError:
-                line = ""
-            yield place, json.loads(line) if line else {"error": f"its compiling process ended ({process.poll()})"}
-        process.stdin.close()
+    while (numbered := queue.get()) is not None:
+        place, request = numbered
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        yield place, json.loads(line) if line else {"error": f"its compiling process ended ({process.poll()})"}
 
 
 def _start(folder: Path) -> subprocess.Popen[str]:
@@ -167,7 +185,7 @@ def _start(folder: Path) -> subprocess.Popen[str]:
         "TRITON_INTERPRET": "0",
     }
     return subprocess.Popen(
-        [sys.executable, "-P", worker.__file__, str(folder / SOURCE)],
+        [sys.executable, "-P", worker.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -1,10 +1,9 @@
 """Compiles Triton functions to cubins, one a request: a process that `cubins.py` starts, several side by side.
 
-In: the path of a module of Triton functions as the one argument; then, line by line on standard input, requests as
-JSON: {"function", "signature", "aligned", "warps", "stages", "contracts", "capability", "cubin": path of the result}.
-Out: for each a line of JSON on standard output: {"name", "shared", "threads", "extra", "scratch"}, or {"error"}.
-`compile_one` is called in the compiler's own process too. Imports nothing of ours, so that it starts quickly; needs no
-GPU.
+In: line by line on standard input, requests as JSON: {"source": path of a module of Triton functions, "function",
+"signature", "aligned", "warps", "stages", "contracts", "capability", "cubin": path of the result}. Out: for each a line
+of JSON on standard output: {"name", "shared", "threads", "extra", "scratch", "seconds"}, or {"error"}. Imports nothing
+of ours, so that it starts quickly; needs no GPU.
 
     extra     arguments that Triton adds behind ours: addresses of memory that it wants of its caller (seen: global
               scratch and profile scratch, in 3.5 to 3.9), counted in the PTX, not guessed from a version
@@ -13,9 +12,11 @@ GPU.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,7 +37,7 @@ def compile_one(functions: dict[str, Any], request: dict[str, Any]) -> dict[str,
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature = request["signature"]
+    began_s, signature = time.perf_counter(), request["signature"]
     aligned = {(place,): [["tt.divisibility", 16]] for place in request["aligned"]}
     source = ASTSource(functions[request["function"]], signature=signature, constexprs={}, attrs=aligned)
     # where not `contracts`, a product and a sum are rounded one after the other, as eager does: runtime/toolchain.py
@@ -55,6 +56,7 @@ def compile_one(functions: dict[str, Any], request: dict[str, Any]) -> dict[str,
         "threads": 32 * metadata.num_warps,
         "extra": count_parameters(made.asm["ptx"]) - len(signature),
         "scratch": scratch,
+        "seconds": time.perf_counter() - began_s,
     }
 
 
@@ -65,11 +67,13 @@ def count_parameters(ptx: str) -> int:
 
 
 def main() -> None:
+    importlib.import_module("triton.compiler")  # while nothing has been asked for yet
     functions: dict[str, Any] = {}
     for line in sys.stdin:
         try:
-            functions = functions or load_functions(sys.argv[1])
-            answer = compile_one(functions, json.loads(line))
+            request = json.loads(line)
+            functions = functions or load_functions(request["source"])
+            answer = compile_one(functions, request)
         except Exception as error:  # noqa: BLE001  told to who asked, who raises it
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

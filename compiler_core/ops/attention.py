@@ -9,11 +9,12 @@ softmax that is written out, and so do its gradients. Of 16-bit floats, which ar
 numbers, a block of each, of which the sum counts (in f16 one beyond 65504 is NaN).
 
 `attention_backward` takes the cotangents of both parts, the packed result and the operands, computes the weights again
-from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed. Only what is
-linear in the number of positions is ever kept; the gradient of a learned mask, which has the scores' shape, is a
-composition, and so are second derivatives. Limits: whether a NaN or an infinity in a value (in the backward also in a
-key) that a mask hides from a query spreads to it is not defined: the weight there is 0, and blocks that are hidden
-whole are not visited. Sources: Vaswani et al. 2017; Dao 2023 (attention_native.py).
+from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed; of 16-bit floats
+heads beside heads, if the shapes let them (attention_plan.py). Only what is linear in the number of positions is ever
+kept; the gradient of a learned mask, which has the scores' shape, is a composition, and so are second derivatives.
+Limits: whether a NaN or an infinity in a value (in the backward also in a key) that a mask hides from a query spreads
+to it is not defined: the weight there is 0, and blocks that are hidden whole are not visited.
+Sources: Vaswani et al. 2017; Dao 2023 (attention_native.py).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _vjp(
     g_out, g_lse = unpack(g, plan.packed(dtype_of(q)))[:2]  # the second of two numbers is how the first was rounded
     operands = (g_out, g_lse, out, q, k, v, *mask)
     back = prims.attention_backward(*operands, scale=scale, causal=causal)
-    grads = [composed.heads_in(part) for part in unpack(back, plan.gradients)]
+    grads = [composed.heads_in(part) for part in composed.gradients_of(plan, back)]
     if mask and learned and dtype_of(mask[0]) is not bool_:
         slopes = composed.slopes(*operands, scale=scale, causal=causal)
         return (*grads, cast(slopes, dtype_of(mask[0])))
@@ -139,7 +140,7 @@ def _sample(plan: Plan, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYP
 
 def _samples(first: bool) -> tuple[Sample, ...]:
     wide = [_sample(plan, kind, first) for plan, kind in _CASES]
-    return (*wide, *(_sample(plan, kind, first, NARROW) for plan, kind in _CASES[:5]))
+    return (*wide, *(_sample(plan, kind, first, NARROW) for plan, kind in _CASES[:6]))
 
 
 _CASES: tuple[tuple[Plan, str], ...] = (
@@ -147,6 +148,7 @@ _CASES: tuple[tuple[Plan, str], ...] = (
     (Plan(1, 2, 1, 4, 3, 2, 2, True), "none"),
     (Plan(2, 1, 1, 2, 3, 3, 1, False), "added"),
     (Plan(1, 2, 2, 3, 2, 1, 2, False), "test"),
+    (Plan(1, 2, 1, 4, 4, 2, 2, True), "none"),
     (Plan(2, 6, 3, 70, 70, 20, 37, True), "none"),
     (Plan(1, 2, 2, 300, 150, 64, 64, True), "none"),
     (Plan(1, 2, 1, 33, 270, 40, 16, True), "none"),

@@ -137,4 +137,17 @@ def backward(
     dq = prims.matmul(slope, _repeated(plan, k))
     dk = _summed(plan, prims.matmul(transpose_last(slope), q))
     dv = _summed(plan, prims.matmul(transpose_last(weights), heads_in(g)))
-    return pack_flat(*(cast(heads_in(x), dtype) for x in (dq, dk, dv)))
+    grads = [cast(heads_in(x), dtype) for x in (dq, dk, dv)]
+    return pack_flat(prims.cat(grads, 2)) if plan.has_gradients_beside(dtype) else pack_flat(*grads)
+
+
+def gradients_of(plan: Plan, packed: Value) -> list[Value]:
+    """Those of q, k and v, heads inside, of the packed result of `attention_backward`."""
+    if not plan.has_gradients_beside(dtype_of(packed)):
+        return list(unpack(packed, plan.gradients))
+    whole, start, found = prims.reshape(packed, plan.beside), 0, []
+    for heads in (plan.heads, plan.key_heads, plan.key_heads):
+        stops = (*plan.beside[:2], start + heads, plan.width)
+        found.append(prims.slice(whole, (0, 0, start, 0), stops, (1,) * 4))
+        start += heads
+    return found

@@ -130,15 +130,31 @@ def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     g, g_lse, _, *rest = operands
     batch, row, head, column = g.strides
     common = _common(plan, rest, attrs) | _strides("G", "BHLV", (batch, head, row, column))
-    first = common | _strides("S", "BHL", g_lse.strides[-3:])
+    results = _results(plan, g.dtype)
+    first = common | _strides("S", "BHL", g_lse.strides[-3:]) | {name: results[name] for name in ("RB", "RL")}
+    second = common | {name: n for name, n in results.items() if name not in first}
     mask = "o6" if len(rest) > 3 else "o3"
     scratch = (float32, plan.batch * plan.heads * plan.queries)
     launches = (
         _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype,
                 first),
-        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype, common),
+        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype, second),
     )  # fmt: skip
     return KernelPlan(launches, (scratch, scratch))
+
+
+def _results(plan: Plan, dtype: DType) -> dict[str, int]:
+    """Where gradients lie: strides of batch and position; of those of keys and values, the place of the first, too."""
+    heads, keys, width, value_width = plan.heads, plan.key_heads, plan.width, plan.value_width
+    if plan.has_gradients_beside(dtype):
+        row = (heads + 2 * keys) * width
+        batch = plan.queries * row
+        places = (batch, row, heads * width, batch, row, (heads + keys) * width, batch, row)
+    else:
+        k, v = plan.batch * plan.queries * heads * width, plan.batch * plan.keys * keys * width
+        rows = (heads * width, keys * width, keys * value_width)
+        places = (plan.queries * rows[0], rows[0], k, plan.keys * rows[1], rows[1], k + v, plan.keys * rows[2], rows[2])
+    return dict(zip(("RB", "RL", "K0", "RKB", "RK", "V0", "RVB", "RV"), places, strict=True))
 
 
 def _refuses(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> str:

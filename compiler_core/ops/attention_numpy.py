@@ -90,6 +90,8 @@ def backward(xp: Any, plan: Plan, *operands: Array, scale: float) -> Array:
     """The packed result of `attention_backward`."""
     grads = _backward(xp, plan, *_wide(operands), scale=scale)
     with np.errstate(all="ignore"):
+        if plan.has_gradients_beside(of(operands[0])):
+            return xp.concatenate(grads, 2).reshape(-1).astype(operands[0].dtype)  # type: ignore[no-any-return]
         return xp.concatenate([x.reshape(-1).astype(operands[0].dtype) for x in grads])  # type: ignore[no-any-return]
 
 

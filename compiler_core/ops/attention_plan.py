@@ -56,6 +56,18 @@ class Plan:
         key = (self.batch, self.keys, self.key_heads)
         return (self.batch, self.queries, self.heads, self.width), (*key, self.width), (*key, self.value_width)
 
+    def has_gradients_beside(self, dtype: DType) -> bool:
+        """Whether those of q, k and v lie in one array, heads beside heads, as one product made them: then its gradient
+
+        is that array. So on a GPU (16-bit floats), where the shapes let them.
+        """
+        return dtype in NARROW and self.queries == self.keys and self.width == self.value_width
+
+    @property
+    def beside(self) -> Shape:
+        """That array's: heads of q, of k, of v."""
+        return self.batch, self.queries, self.heads + 2 * self.key_heads, self.width
+
     @property
     def scores(self) -> Shape:
         return self.batch, self.heads, self.queries, self.keys

@@ -202,6 +202,34 @@ def _parts(node: Node, dim: int) -> tuple[Node, ...]:
     return node.args if isinstance(node, Call) and node.op.name == "cat" and node.attrs["dim"] == dim else (node,)
 
 
+def _cat_of_slices(rewriter: Rewriter, call: Call) -> Node | None:
+    """Slices of one array side by side are one; also where from the sliced dim on each was made one dim."""
+    dim, at, start = call.attrs["dim"], -1, 0
+    source: Node | None = None
+    for part in call.args:
+        inner = part.operands[0] if _is(part, "reshape") else part
+        if not _is(inner, "slice") or part.shape[:dim] != inner.shape[:dim]:
+            return None
+        if part.shape != inner.shape and len(part.shape) != dim + 1:
+            return None
+        whole, starts, stops = inner.operands[0], _attr(inner, "starts"), _attr(inner, "stops")
+        others = (d for d in range(len(inner.shape)) if d != dim)
+        if any(step != 1 for step in _attr(inner, "steps")) or any(inner.shape[d] != whole.shape[d] for d in others):
+            return None
+        if source is None:
+            source, start = whole, starts[dim]
+        elif whole is not source or starts[dim] != at or len(part.shape) != len(call.args[0].shape):
+            return None
+        at = stops[dim]
+    if source is None:
+        return None
+    starts, stops = [0] * len(source.shape), list(source.shape)
+    starts[dim], stops[dim] = start, at
+    steps = (1,) * len(source.shape)
+    made = rewriter.call("slice", source, starts=tuple(starts), stops=tuple(stops), steps=steps)
+    return rewriter.call("reshape", made, shape=call.shape)
+
+
 def _pad_by_nothing(rewriter: Rewriter, call: Call) -> Node | None:
     return call.args[0] if not any((*_attr(call, "low"), *_attr(call, "high"))) else None
 
@@ -282,5 +310,5 @@ MOVEMENT_RULES: dict[str, tuple[Rule, ...]] = {
     "expand": (_same_shape, _expand_of_expand, _expand_of_leading_ones, _expand_without_copies),
     "slice": (_whole_slice, _slice_of_slice, slice_of_pad),
     "pad": (_pad_by_nothing, _pad_extends_full),
-    "cat": (_cat_of_one,),
+    "cat": (_cat_of_one, _cat_of_slices),
 }

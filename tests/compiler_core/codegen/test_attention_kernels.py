@@ -89,8 +89,15 @@ def test_the_kernels_give_what_float64_gives(name: str) -> None:
     interpret(ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands], found, causal=plan.causal, scale=scale)
     cotangents = [x.astype(np.float64) for x in (g, g_lse)]
     expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, scale=scale)
-    for part, whole in zip(np.split(found, np.cumsum(sizes)[:-1]), np.split(expected, np.cumsum(sizes)[:-1])):
+    for part, whole in zip(gradients(plan, dtype, found), np.split(expected, np.cumsum(sizes)[:-1])):
         assert_near(part, whole, TOLERANCE[dtype])
+
+
+def gradients(plan: Plan, dtype: DType, packed: Array) -> list[Array]:
+    """Of q, k and v, as they lie: beside each other, or one after the other."""
+    if plan.has_gradients_beside(dtype):
+        return np.split(packed.reshape(plan.beside), [plan.heads, plan.heads + plan.key_heads], 2)  # type: ignore[return-value]
+    return np.split(packed, np.cumsum([math.prod(shape) for shape in plan.gradients])[:-1])
 
 
 # ---- compiled

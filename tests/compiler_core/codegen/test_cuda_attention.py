@@ -11,6 +11,7 @@ import pytest
 
 import distcompile
 import distcompile.nn.functional as F
+from compiler_core.aot.joint import make_joint
 from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
@@ -81,6 +82,14 @@ def test_queries_keys_and_values_are_read_where_their_product_lies(fake_cuda: Fa
     run([x])
     first = fake_cuda.named("cuLaunchKernel")[0]
     assert first["addresses"][:3] == [x.data.ptr + 2 * at for at in (0, 32, 64)]
+
+
+def test_the_gradient_of_the_product_is_what_the_kernels_write(fake_cuda: FakeCuda, rng: Any) -> None:
+    graph = graph_of(self_attention, wide(bfloat16))
+    joint = make_joint(graph, [True]).graph
+    names_ = names(run_passes(joint, SIMPLIFY_JOINT))
+    assert "attention_backward" in names_
+    assert not {"cat", "pad", "add", "cast"} & set(names_)
 
 
 def test_casts_stay_where_the_kernels_do_not_take_a_call() -> None:

@@ -224,9 +224,10 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
                       KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
                       VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
                       MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
+                      RB: tl.constexpr, RL: tl.constexpr,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
                       PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """SB, SH, SL: strides of g_lse."""
+    """SB, SH, SL: strides of g_lse; RB, RL: of the result."""
     block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True)
     g += batch * GB + head * GH
     q += batch * QB + head * QH
@@ -257,7 +258,7 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
     if CAUSAL or S % BN != 0:
         dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, whole, stop, KS, KE, VS, VE, ML, MS,
                                  L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, PRECISION)  # fmt: skip
-    place = result + batch * (L * H * E) + head * E + rows[:, None] * (H * E) + inner[None, :]
+    place = result + batch * RB + head * E + rows[:, None] * RL + inner[None, :]
     keep = (rows[:, None] < L) & (inner[None, :] < E)
     tl.store(place, (dq * SCALE).to(result.dtype.element_ty), mask=keep)
 
@@ -306,9 +307,12 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs,
                    KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
                    VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
                    MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
+                   K0: tl.constexpr, RKB: tl.constexpr, RK: tl.constexpr,
+                   V0: tl.constexpr, RVB: tl.constexpr, RV: tl.constexpr,
                    SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
                    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """Past the last query all that is read is 0, and so is what it adds."""
+    """Past the last query all that is read is 0, and so is what it adds. K0, RKB, RK: where the keys' gradients begin
+    in the result, and the strides of batch and position; V0 ...: those of values."""
     HEADS: tl.constexpr = H // GROUP
     block, head, batch = dc_place(tl.program_id(0), B, HEADS, (S + BN - 1) // BN, CAUSAL, False)
     columns = block * BN + tl.arange(0, BN)
@@ -343,10 +347,10 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs,
             dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, ALL, L, GL, GV, QL,
                                       QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, CAUSAL, True,
                                       PRECISION)  # fmt: skip
-    place = result + B * L * H * E + batch * (S * HEADS * E) + head * E
+    place = result + K0 + batch * RKB + head * E
     keep = (columns[:, None] < S) & (inner[None, :] < E)
     dk = (dk * SCALE).to(result.dtype.element_ty)
-    tl.store(place + columns[:, None] * (HEADS * E) + inner[None, :], dk, mask=keep)
-    place = result + B * L * H * E + B * S * HEADS * E + batch * (S * HEADS * V) + head * V
+    tl.store(place + columns[:, None] * RK + inner[None, :], dk, mask=keep)
+    place = result + V0 + batch * RVB + head * V
     keep = (columns[:, None] < S) & (outer[None, :] < V)
-    tl.store(place + columns[:, None] * (HEADS * V) + outer[None, :], dv.to(result.dtype.element_ty), mask=keep)
+    tl.store(place + columns[:, None] * RV + outer[None, :], dv.to(result.dtype.element_ty), mask=keep)

@@ -223,10 +223,9 @@ def _cat_of_slices(rewriter: Rewriter, call: Call) -> Node | None:
         at = stops[dim]
     if source is None:
         return None
-    starts, stops = [0] * len(source.shape), list(source.shape)
-    starts[dim], stops[dim] = start, at
-    steps = (1,) * len(source.shape)
-    made = rewriter.call("slice", source, starts=tuple(starts), stops=tuple(stops), steps=steps)
+    low, high = [0] * len(source.shape), list(source.shape)
+    low[dim], high[dim] = start, at
+    made = rewriter.call("slice", source, starts=tuple(low), stops=tuple(high), steps=(1,) * len(low))
     return rewriter.call("reshape", made, shape=call.shape)
 
 

@@ -32,7 +32,6 @@ from compiler_core.runtime.cuda.executable import CudaExecutable
 from compiler_core.runtime.cuda.graphs import Replaying
 from distcompile import nn
 from tests.fake_cuda import FakeCuda
-from tests.fake_cuda.hosted import HostedBackend
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
@@ -416,24 +415,28 @@ class Block(nn.Module):
         return F.cross_entropy(F.linear(h, self.embed.weight).view(-1, 11), y.view(-1))
 
 
-def test_a_model_and_its_gradients_are_eagers(fake_cuda: FakeCuda, rng: Any) -> None:
-    distcompile.manual_seed(0)
-    model = Block()
-    x, y = (distcompile.tensor(rng.integers(0, 11, (2, 6))) for _ in range(2))
-    state = distcompile.get_rng_state()
-    model(x, y).backward()
-    expected = [parameter.grad.numpy().copy() for parameter in model.parameters()]
-    for parameter in model.parameters():
-        parameter.grad = None
-    distcompile.set_rng_state(state)
-    backend = HostedBackend(CudaBackend(90))
-    distcompile.compile(model, backend=backend)(x, y).backward()
-    for parameter, gradient in zip(model.parameters(), expected, strict=True):
-        np.testing.assert_allclose(parameter.grad.numpy(), gradient, rtol=1e-4, atol=1e-6)
-    forward, backward = backend.made
-    assert not forward.entry.callbacks
-    assert not backward.entry.callbacks
-    assert len(fake_cuda.named("cuMemcpyHtoDAsync_v2")) >= 1  # the key of dropout
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_steps_of_training_on_a_device_are_the_cpus(fake_cuda: FakeCuda, rng: Any, mode: str | None) -> None:
+    tokens = [rng.integers(0, 11, (2, 6)) for _ in range(2)]
+
+    def trained(device: str, compile: Callable[[nn.Module], Any]) -> list[Any]:
+        distcompile.manual_seed(0)
+        model = Block().to(device)
+        x, y = (distcompile.tensor(array, device=device) for array in tokens)
+        optimizer = distcompile.optim.SGD(model.parameters(), lr=0.1)
+        step = compile(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            step(x, y).backward()
+            optimizer.step()
+        assert {str(parameter.device.type) for parameter in model.parameters()} == {device}
+        return [parameter.detach().cpu().numpy() for parameter in model.parameters()]
+
+    expected = trained("cpu", lambda model: model)
+    for got, want in zip(trained("cuda", lambda m: distcompile.compile(m, mode=mode)), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
+    assert len(fake_cuda.named("cuMemcpyHtoDAsync_v2")) >= 4  # the keys of dropout
+    assert not fake_cuda.named("cuStreamSynchronize")
 
 
 # -- the compiler

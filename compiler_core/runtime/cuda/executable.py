@@ -158,6 +158,12 @@ class CudaExecutable:
         """A value of the host's, which is uploaded; its address is known when the arena is."""
         meta = self.entry.inputs[k]
         array = np.asarray(array)
+        if k not in self.entry.staged and array.size and not any(array.strides):  # a number, expanded
+            repeated = context.cupy().empty(array.shape, array.dtype)
+            repeated.fill(array[(0,) * array.ndim].item())
+            self._add_input(k, repeated, prepared, context.cupy().cuda.runtime.getDevice())
+            prepared.kept.append(repeated)
+            return
         if k not in self.entry.staged:
             raise DeviceError(
                 f"input {k} of {self.entry.symbol} is not on the device that the graph was compiled for",

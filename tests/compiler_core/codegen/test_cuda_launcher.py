@@ -134,6 +134,12 @@ def test_values_of_the_host_are_uploaded_in_one_copy(fake_cuda: FakeCuda, rng: A
     np.testing.assert_allclose(on_host(again), 2 * x + 1, rtol=1e-6)
 
 
+def test_a_number_of_the_host_that_was_expanded_is_filled_in_on_the_device(fake_cuda: FakeCuda) -> None:
+    run = compiled(prims.add, vector(8), vector(8))
+    (out,) = run([on_device(np.arange(8, dtype=np.float32)), np.broadcast_to(np.float32(2), (8,))])
+    assert on_host(out).tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
 def test_outputs_go_where_the_caller_says(fake_cuda: FakeCuda) -> None:
     run = compiled(prims.exp, vector(8))
     x, out = on_device(np.ones(8, np.float32)), on_device(np.zeros(8, np.float32))

@@ -77,7 +77,8 @@ def selu(input: Value) -> Value:
 
 def silu(input: Value) -> Value:
     """input * sigmoid(input)."""
-    return _silu(floating(input))
+    x = floating(input)
+    return cast(_silu(widened(x)), dtype_of(x))
 
 
 @whole
@@ -89,7 +90,8 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
     if approximate not in ("none", "tanh"):
         raise ShapeError("gelu: unknown approximation", expected="'none' or 'tanh'", got=repr(approximate))
-    return (_gelu if approximate == "none" else _gelu_tanh)(floating(input))
+    x = floating(input)
+    return cast((_gelu if approximate == "none" else _gelu_tanh)(widened(x)), dtype_of(x))
 
 
 @whole

@@ -32,7 +32,7 @@ _COMBINE: dict[str, np.ufunc] = {
 
 def identity(kind: str, dtype: DType) -> Any:
     """What an accumulator of `kind` starts from."""
-    if kind in ("sum", "prod"):
+    if kind in ("sum", "prod", "expsum"):
         return dtype.numpy.type(kind == "prod")
     highest = kind in ("min", "argmin")
     if dtype is bool_:
@@ -57,6 +57,17 @@ class _Best:
         better = value < self.value if self.kind == "argmin" else value > self.value
         if self.at < 0 or better or np.isnan(value):
             self.value, self.at = value, at
+
+
+@dataclass
+class _ExpSum:
+    """A running sum of exponentials: what it was fed."""
+
+    values: list[Any] = field(default_factory=list)
+
+    def total(self) -> Any:
+        values = np.concatenate([np.ravel(value) for value in self.values])
+        return np.exp(values - values.max()).sum(dtype=values.dtype)
 
 
 @dataclass
@@ -176,7 +187,8 @@ def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
         case ir.Accumulator(name, dtype, kind):
             start = identity(kind, dtype)
             frame.kinds[name] = kind
-            frame.scalars[name] = _Best(start, kind) if kind.startswith("arg") else start
+            start = _Best(start, kind) if kind.startswith("arg") else _ExpSum() if kind == "expsum" else start
+            frame.scalars[name] = start
         case ir.Accumulate(name, value, at):
             _accumulate(name, _evaluate(value, frame, None), at, frame)
         case ir.Check(condition, message):
@@ -229,6 +241,9 @@ def _accumulate(name: str, value: Any, at: x.Index | None, frame: _Frame) -> Non
         assert at is not None, f"accumulate into {running.kind} {name} without a place"
         _offer(running, value, _index(at, frame), frame.lanes)
         return
+    if isinstance(running, _ExpSum):
+        running.values.append(value if frame.lanes is None else np.broadcast_to(value, (frame.lanes,)))
+        return
     combine = _COMBINE[frame.kinds[name]]
     if frame.lanes is not None:
         lanes = np.broadcast_to(np.asarray(value), (frame.lanes,))
@@ -252,6 +267,8 @@ def _evaluate(expr: x.Expr, frame: _Frame, active: Any) -> Any:
             return np.asarray(value).astype(dtype.numpy)[()]
         case x.Var(name, _):
             value = frame.scalars[name]
+            if isinstance(value, _ExpSum):
+                return value.total()
             return np.int64(value.at) if isinstance(value, _Best) else value
         case x.Load(buffer, index, _):
             return _load(frame.arrays[buffer], _index(index, frame), active, expr)

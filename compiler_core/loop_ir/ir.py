@@ -71,7 +71,7 @@ from compiler_core.ops.routine import Routine, Strided
 
 LoopKind = Literal["serial", "parallel", "block", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
-ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan"]
+ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan", "expsum"]
 Access = Literal["in", "out", "inout"]
 BufferKind = Literal["input", "output", "temp", "constant"]
 
@@ -123,7 +123,8 @@ class Accumulator:
     """A scalar that a later loop reduces into. `dtype` is that of the values, also for argmax and argmin.
 
     max and min propagate NaN; argmax and argmin give the first of equal places, and the first NaN if there is one.
-    argmax_nan gives the last NaN instead, as torch's poolings do.
+    argmax_nan gives the last NaN instead, as torch's poolings do. expsum (of floats, GPU schedules only) gives the sum
+    of exp(value - greatest value), NaN if that is infinite.
     """
 
     name: str

@@ -77,9 +77,11 @@ def _builder(
     target: Target,
 ) -> Builder:
     from compiler_core.schedule.gpu import GpuBuilder, apart_from_columns
+    from compiler_core.schedule.online import gone_over_once
 
     if target.is_gpu:
         shape = apart_from_columns(infos, shape)
+        infos = gone_over_once(infos, shape, stored)
     plan = plan_stages(infos, shape, stored, target)
     space = make_space(infos, plan.levels, shape, target)
     if target.is_gpu:

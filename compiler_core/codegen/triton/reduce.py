@@ -8,6 +8,7 @@ one reduction, instead of one a strip. A local that rows are added into is kept 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -96,6 +97,10 @@ class Reducer:
             return f"{acc.name}_value, {acc.name} = {self.filled(outer, start, acc.dtype)}, {places}"
         loops = [loop for feeding in _feeding(after, acc.name) for loop in feeding]
         inner = frozenset(loop.axis for loop in loops if loop.kind == "vector" or loop.axis in self.rows)
+        if acc.kind == "expsum":
+            self.pending[acc.name] = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
+            lowest = self.filled(outer | inner, -math.inf, acc.dtype)
+            return f"{acc.name}, {acc.name}_max = {self.filled(outer | inner, start, acc.dtype)}, {lowest}"
         if inner and any(map(is_repeated, loops)):
             self.pending[acc.name] = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
             return f"{acc.name} = {self.filled(outer | inner, start, acc.dtype)}"
@@ -122,9 +127,28 @@ class Reducer:
             yield f"{pending.name} = {self._close(pending)}"
 
     def _close(self, pending: Pending) -> str:
+        if pending.kind == "expsum":
+            return self._close_exponentials(pending)
         if pending.name in self.accumulators:
             return self.reduced(pending.kind, pending.dtype, pending.name, bool(pending.outer))
         return self._along(pending.kind, pending.dtype, pending.name, 0, True)
+
+    def _close_exponentials(self, pending: Pending) -> str:
+        """The lanes' sums, each of exp(value - its greatest value), as one."""
+        name, dtype, rows = pending.name, pending.dtype, bool(pending.outer)
+        if not pending.inner:
+            return f"tl.where(tl.abs({name}_max) == float('inf'), float('nan'), {name}).to({register_type(dtype)})"
+        greatest = self.reduced("max", dtype, f"{name}_max", rows)
+        weights = f"tl.where({name}_max == {greatest}, 1.0, tl.exp({name}_max - {greatest}))"
+        total = self.reduced("sum", dtype, f"{name} * {weights}", rows)
+        return f"tl.where(tl.abs({greatest}) == float('inf'), float('nan'), {total}).to({register_type(dtype)})"
+
+    def _add_exponential(self, name: str, value: str) -> Iterator[str]:
+        """One exponential an element: the sum is scaled down when a greater value comes, else it is added to."""
+        yield f"fed = {value}"
+        yield f"share = tl.where(fed == {name}_max, 1.0, tl.exp(-tl.abs(fed - {name}_max)))"
+        yield f"{name} = tl.where(fed > {name}_max, {name} * share + 1.0, {name} + share)"
+        yield f"{name}_max = tl.where(fed > {name}_max, fed, {name}_max)"
 
     def accumulate(self, stmt: Accumulate) -> Iterator[str]:
         """The lines that add to it here."""
@@ -133,6 +157,9 @@ class Reducer:
         inner = frozenset(self.scope.axes) - self.outer[acc.name]
         if stmt.at is not None:
             yield from self._accumulate_place(stmt, acc, value, inner)
+            return
+        if acc.kind == "expsum":
+            yield from self._add_exponential(acc.name, self.masked(value, stmt.value, neutral("max", acc.dtype)))
             return
         if inner:
             value = self.masked(value, stmt.value, neutral(acc.kind, acc.dtype))

@@ -244,3 +244,30 @@ def test_sums_that_keep_different_rows_are_shared_out(shape: tuple[int, ...], ou
 
 def graph_function(outputs: tuple[int, ...]) -> Callable[[Node], list[Node]]:
     return lambda x: [sums_of_different_rows(x)[k] for k in outputs]
+
+
+@pytest.mark.triton
+@pytest.mark.filterwarnings("ignore:backend 'triton'")
+def test_a_long_row_of_a_cross_entropy_is_read_once() -> None:
+    pytest.importorskip("triton")
+    rows, columns = 5, 20001
+    builder = GraphBuilder("g")
+    logits = builder.placeholder("x", TensorMeta((rows, columns), float32))
+    labels = builder.placeholder("y", TensorMeta((rows,), int64))
+    with use_trace(builder):
+        graph = builder.build([F.cross_entropy(logits, labels, reduction="none"), F.amax(logits, (1,))])
+    (program,) = lower_and_schedule([graph], "g", GPU)
+    verify_program(program)
+    (kernel,) = program.kernels
+    text = print_kernel(kernel)
+    assert print_kernel(parse_kernel(text)) == text
+    assert "expsum" in text
+    assert [loop for loop in loops_of(kernel) if "vector" in loop] == [f"{columns} vector"]
+    x = np.random.default_rng(3).standard_normal((rows, columns)).astype(np.float32) * 5
+    x[1, 7], x[2, 9], x[3, :19000], x[4, 3] = np.nan, np.inf, -np.inf, 200
+    inputs = [x, np.array([0, columns - 1, 5, 19500, 3])]
+    with np.errstate(all="ignore"):
+        wanted = interpret(graph, inputs)
+        for results in (interpret_program(program, inputs), TritonBackend().compile([graph], "ce")[0](inputs)):
+            for found, expected in zip(results, wanted, strict=True):
+                np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-5)

@@ -37,7 +37,7 @@ def _needed(infos: Mapping[str, Info], stored: Collection[str]) -> dict[str, Inf
     """What is stored, or read by what is needed."""
     live = {*stored}
     kept = []
-    for name, info in reversed(infos.items()):
+    for name, info in reversed([*infos.items()]):
         if name in live:
             live |= _sources(info)
             kept.append(name)

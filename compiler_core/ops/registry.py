@@ -202,6 +202,9 @@ def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:
     if len(arrays) == 1:
         array = arrays[0]
         key = (op, type(array), array.shape, array.dtype, *attrs.items())
+    elif len(arrays) == 2:
+        a, b = arrays
+        key = (op, type(a), a.shape, a.dtype, type(b), b.shape, b.dtype, *attrs.items())
     else:
         key = (op, *[(type(a), a.shape, a.dtype) for a in arrays], *attrs.items())
     on_device = _checked.get(key)

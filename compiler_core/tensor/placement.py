@@ -234,6 +234,8 @@ def _grad_at(operand: Any, grad: Any) -> Any:
 
 def grad_beside(leaf: Tensor, grad: Any) -> Any:
     """`grad` on the device of the leaf that it is of: gradients that are constants are made on the CPU."""
+    if type(grad) is np.ndarray is type(leaf._cell.raw):
+        return grad
     from compiler_core.tensor.tensor import Tensor
 
     if isinstance(grad, Tensor):

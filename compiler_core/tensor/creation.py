@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, cpu
 from compiler_core.dtype import DType
@@ -137,6 +138,8 @@ def tensor(
 ) -> Tensor:
     """A leaf with a copy of `data`: a number, nested lists, an array, or a Tensor."""
     data = getattr(data, "__tensor__", data)  # of an array that is traced
+    if cuda.is_array(data):
+        return _of_device_array(data.copy(), dtype, device, requires_grad)
     if isinstance(data, Tensor):
         copied = data.detach().clone()
         return leaf((copied if dtype is None else copied.to(dtype))._read(), requires_grad, device)
@@ -149,10 +152,19 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     data = getattr(data, "__tensor__", data)
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype is dtype else prims.cast(data, dtype)
+    if cuda.is_array(data):
+        return _of_device_array(data, dtype, device, False)
     return leaf(to_array(data, dtype), device=device)
 
 
 asarray = as_tensor
+
+
+def _of_device_array(array: Any, dtype: DType | None, device: DeviceLike, requires_grad: bool) -> Tensor:
+    """A leaf on CuPy's array: where it is, unless a device is given."""
+    made = Tensor(cell_of(array)) if dtype is None else Tensor(cell_of(array)).to(dtype)
+    made = made if device is None else made.to(device)
+    return made.requires_grad_() if requires_grad else made
 
 
 def is_size(n: Any) -> bool:

@@ -45,6 +45,16 @@ def _array_protocol(self: Tensor, dtype: Any = None, copy: bool | None = None) -
     return array.copy() if copy else array
 
 
+def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
+    """How CuPy, Numba and others find the memory of a tensor on a CUDA device, which they may only read."""
+    if self.device.type != "cuda":
+        raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}")
+    if self.requires_grad:
+        raise AutogradError("__cuda_array_interface__ of a tensor that requires a gradient", remedy="use detach()")
+    found: dict[str, Any] = dict(self._own_array("__cuda_array_interface__").__cuda_array_interface__)
+    return found
+
+
 def _array_wrap(self: Tensor, array: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
     """What a NumPy function of this tensor gives: a Tensor, as in torch."""
     return type(self)._wrap(np.asarray(array))
@@ -134,6 +144,7 @@ class Interop:
     __slots__ = ()
     numpy = _numpy
     __array__ = _array_protocol
+    __cuda_array_interface__ = property(_cuda_array_interface)
     __array_wrap__ = _array_wrap
     item = _item
     tolist = _tolist

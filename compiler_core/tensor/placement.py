@@ -117,6 +117,8 @@ def placed(function: F) -> F:
     def made(*args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device is None and like:
             device = (args[0] if args else kwargs["input"]).device
+        elif device is None and args and cuda.is_array(args[0]):
+            device = device_of(args[0])
         place = chosen(device)
         if place is cpu:
             return function(*args, device=place, **kwargs)
@@ -270,6 +272,8 @@ def as_placed(data: Any, dtype: Any = None, device: Any = None) -> Any:
     from compiler_core.tensor.tensor import Tensor
 
     place = default_device() if device is None else device
+    if cuda.is_array(data):
+        return as_tensor(data, dtype, device)
     if isinstance(data, Tensor):
         return as_tensor(data, dtype) if device is None else as_tensor(data, dtype).to(place)
     return run_on(check_device(place), as_tensor, data, dtype)

@@ -137,6 +137,10 @@ class ndarray:
     mT = property(lambda self: self._new(np.swapaxes(self._host, -1, -2)))
 
     @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False), "version": 3}
+
+    @property
     def real(self) -> ndarray:
         return self._new(self._host.real)
 

@@ -178,6 +178,17 @@ def test_copies_pickles_and_text() -> None:
     assert (float(x[1]), bool(x[0]), x.data_ptr() != 0) == (1.0, False, True)
 
 
+def test_cupys_arrays_become_tensors_and_tensors_are_read_by_others(device: Any) -> None:
+    array = device.arange(3.0)
+    shared, copied = dc.as_tensor(array), dc.tensor(array, dtype=dc.float32, requires_grad=True)
+    assert (shared.device, shared.data_ptr(), copied.dtype) == (dc.device("cuda:0"), array.data.ptr, dc.float32)
+    assert dc.tensor(array, device="cuda:1").get_device() == 1
+    assert shared.__cuda_array_interface__["data"][0] == array.data.ptr
+    assert not hasattr(dc.ones(1), "__cuda_array_interface__")
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        _ = copied.__cuda_array_interface__
+
+
 def test_without_a_device_the_error_says_what_is_missing(device: Any) -> None:
     from tests.fake_cupy.module import install
 

@@ -51,8 +51,8 @@ def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
         raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}")
     if self.requires_grad:
         raise AutogradError("__cuda_array_interface__ of a tensor that requires a gradient", remedy="use detach()")
-    found: dict[str, Any] = dict(self._own_array("__cuda_array_interface__").__cuda_array_interface__)
-    return found
+    array: Any = self._own_array("__cuda_array_interface__")
+    return dict(array.__cuda_array_interface__)
 
 
 def _array_wrap(self: Tensor, array: Array, context: Any = None, return_scalar: bool = False) -> Tensor:

@@ -38,11 +38,8 @@ class Recorded:
 
     def __init__(self, handle: int, arena: Array) -> None:
         self.handle, self.arena = handle, arena
-        weakref.finalize(self, _destroy, handle).atexit = False
-
-
-def _destroy(handle: int) -> None:
-    driver.function("cuGraphExecDestroy")(ctypes.c_void_p(handle))  # if it still runs, when it is done
+        destroy = driver.function("cuGraphExecDestroy")  # of one that still runs: when it is done
+        weakref.finalize(self, destroy, ctypes.c_void_p(handle)).atexit = False
 
 
 class Replaying:

@@ -116,7 +116,7 @@ class NcclCommunicator(Communicator):
     def open_gate(self, words: Sequence[int], agree: int, label: str = "", *, stamp: Stamp = NO_STAMP) -> Gate:
         self._check()
         gate = self.host.open_gate((*words, self.tally.now()), agree, label, stamp=stamp)
-        return TalliedGate(gate.work, agree, self.tally)
+        return TalliedGate(gate.work, agree, self.tally, self.give_up)
 
     def events(self, groups: Sequence[Sequence[Work]]) -> WorkEvents:
         on_device = any(isinstance(work, NcclWork) for group in groups for work in group)

@@ -10,13 +10,13 @@ collectives launched behind gates so far (the tally).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collectives.call import CALL_LENGTH, DEVICE_WORDS, Call, Stamp, Task
-from collectives.errors import CollectiveMismatchError
+from collectives.errors import CollectiveError, CollectiveMismatchError
 from collectives.mismatch import mismatch_error
 from collectives.reduce import check_splits
 from collectives.work import Gate, Rows, Work
@@ -71,9 +71,10 @@ class Tally:
 class TalliedGate(Gate):
     """A gate that also compares the tally, as its last word, which is not shown."""
 
-    def __init__(self, work: Work, agree: int, tally: Tally) -> None:
+    def __init__(self, work: Work, agree: int, tally: Tally, fail: Callable[[CollectiveError], None]) -> None:
+        """fail: ends what is in flight, which waits for what other ranks never launched."""
         super().__init__(work, agree)
-        self.tally = tally
+        self.tally, self.fail = tally, fail
 
     def wait(self, timeout_s: float | None = None) -> Rows:
         super().wait(timeout_s)
@@ -82,7 +83,11 @@ class TalliedGate(Gate):
 
     def check(self) -> None:
         """Compare what is there. Raises CollectiveMismatchError, on all ranks alike."""
-        self.tally.compare([row[-1] for row in self.work.rows])
+        try:
+            self.tally.compare([row[-1] for row in self.work.rows])
+        except CollectiveMismatchError as error:
+            self.fail(error)
+            raise
 
 
 class Permit:

@@ -242,7 +242,11 @@ def test_a_backward_that_ended_half_way_is_told_at_the_next_roll_call() -> None:
         gate = c.open_gate((1,), 1)
         for bucket in range(2 if c.rank else 1):
             c.all_reduce_async(on_device(np.ones(2)), gate=gate, stamp=Stamp(1, 1, bucket))
-        c.open_gate((1,), 1).wait()
+        try:
+            c.open_gate((1,), 1).wait()
+        finally:
+            assert c.engine is not None
+            assert c.engine.broken is not None  # and the kernel of rank 1, which waits for rank 0, has been ended
 
     fails(CollectiveMismatchError, "rank 0: 1; rank 1: 2", here)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import distcompile as dc
 from distcompile import distributed as dist
-from distcompile import nn
+from distcompile import nn, parity
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from distcompile.nn.parallel import DistributedDataParallel as DDP
 
@@ -156,6 +156,16 @@ def overlapped() -> str:
     return "; ".join(lines) + "\n" + str(model.overlap_report())
 
 
+def parity_holds(backend: str = "codegen") -> str:
+    """Gradients against float64, before and after they are reduced, and one GPU with the joint batch."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    rows = 32 // world
+    x = batch(1, 32)[rank * rows : (rank + 1) * rows].cuda()
+    report = parity.check(Net().cuda(), x, backend=backend, bucket_cap_mb=0.01)
+    assert report.ok, str(report)
+    return str(report).splitlines()[-1].strip()[:200]
+
+
 def compiled_overlapped() -> str:
     """The same compiled: buckets leave in the middle of one program, and of its replay as a CUDA graph."""
     width, said = 4096, []
@@ -181,9 +191,8 @@ def compiled_overlapped() -> str:
     return "\n".join(said)
 
 
-CASES: dict[str, Callable[[], str]] = {
-    f.__name__: f for f in (joined, across, compressed, accumulated, compiled, overlapped, compiled_overlapped)
-}
+RIGHT = (joined, across, compressed, accumulated, compiled, parity_holds)
+CASES: dict[str, Callable[[], str]] = {f.__name__: f for f in (*RIGHT, overlapped, compiled_overlapped)}
 
 
 def main(names: list[str]) -> int:

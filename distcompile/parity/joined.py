@@ -61,7 +61,7 @@ def join(inputs: Sequence[Any], communicator: Communicator) -> tuple[tuple[Any, 
         elif parts[0].ndim == 0 or any(part.shape[1:] != parts[0].shape[1:] for part in parts):
             return None, f"input {place} has shapes {[list(part.shape) for part in parts]}"
         else:
-            joined.append(from_numpy(np.concatenate(parts)))
+            joined.append(from_numpy(np.concatenate(parts)).to(inputs[place].device))
     return tuple(joined), ""
 
 

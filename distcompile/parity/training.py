@@ -125,7 +125,7 @@ def _average_gradients(module: Module, communicator: Communicator) -> None:
         arrays = [array for one in everyones if (array := one[place]) is not None]
         if arrays:
             total: Array = sum(arrays[1:], arrays[0])
-            parameter.grad = from_numpy(np.asarray(total / communicator.world_size))
+            parameter.grad = from_numpy(np.asarray(total / communicator.world_size)).to(parameter.device)
 
 
 def state_of(module: Module) -> State:

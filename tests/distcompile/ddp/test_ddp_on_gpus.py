@@ -17,7 +17,7 @@ import distcompile as dc
 from collectives import Communicator, run_ranks
 from collectives.nccl.communicator import NcclCommunicator
 from distcompile import distributed as dist
-from distcompile import nn
+from distcompile import nn, parity
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
 from distcompile.distributed import use_communicator
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
@@ -336,6 +336,15 @@ def test_inputs_go_to_the_device_that_is_named_and_a_module_may_move_later() -> 
     first, second = on_gpus(2, scene)
     assert first[2:] == second[2:]
     np.testing.assert_allclose(first[0::2], first[1::2])
+
+
+def test_parity_judges_gradients_on_gpus() -> None:
+    def scene(c: Communicator) -> str:
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).cuda()
+        return str(parity.check(model, batch(c, 0, "cuda"), backend="aot_eager", bucket_cap_mb=SMALL_MB))
+
+    for text in on_gpus(2, scene):
+        assert "joined batch: one rank alone gives the same gradients" in text
 
 
 def test_ranks_that_stepped_apart_are_told() -> None:

@@ -51,6 +51,13 @@ def dtype_of_type(kind: Any) -> DType:
     return found
 
 
+def device_of_type(kind: Any) -> str | None:
+    """The kind of device that a type is of; None of a dtype."""
+    if isinstance(kind, str):
+        return "cuda" if ".cuda." in f".{kind}" else "cpu"
+    return ("cuda" if kind.is_cuda else "cpu") if isinstance(kind, TensorType) else None
+
+
 def set_default_tensor_type(t: Any) -> None:
     """The type of tensors made from Python floats: "torch.DoubleTensor", or such a type. Raises DTypeError."""
     if isinstance(t, DType):

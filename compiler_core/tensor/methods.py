@@ -168,11 +168,11 @@ def _moved(self: Tensor, device: Any) -> Tensor:
 
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Tensor | str:
     """This tensor in `dtype` (a dtype, torch.FloatTensor, or its name); without one, the name of its type."""
-    from compiler_core.tensor.legacy_types import dtype_of_type, type_name
+    from compiler_core.tensor.legacy_types import device_of_type, dtype_of_type, type_name
 
     if dtype is None:
         return type_name(self.dtype).replace("torch.", "torch.cuda." if self.is_cuda else "torch.")
-    return _to(self, dtype_of_type(dtype))
+    return _to(self, device=device_of_type(dtype), dtype=dtype_of_type(dtype))
 
 
 def _type_as(self: Tensor, other: Tensor) -> Tensor:

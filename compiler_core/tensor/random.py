@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
+from compiler_core.device import Device, cpu
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, Value, current_trace
@@ -71,8 +72,16 @@ def current_shard() -> int:
 class Generator:
     """A stream of random draws, as torch.Generator. Not to be shared between threads (the default one may be)."""
 
-    def __init__(self, device: object = "cpu") -> None:
+    _device: Device = cpu
+
+    def __init__(self, device: str | Device = "cpu") -> None:
         self._own = _State(0)
+        self._device = Device(device)
+
+    @property
+    def device(self) -> Device:
+        """What it was made for; its draws are the same on every device."""
+        return self._device
 
     def _state(self) -> _State:
         return self._own

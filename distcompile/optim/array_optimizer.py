@@ -51,7 +51,7 @@ def put(state: dict[str, Any], name: str, value: Array, dtype: np.dtype[Any]) ->
     """Write `value`, rounded to `dtype`, into the state's tensor `name`, which is made if it is not there."""
     rounded = np.asarray(value, dtype)
     if name in state:
-        state[name]._cell.write(rounded)
+        state[name]._cell.write(state[name].device.put(rounded))
     else:
         state[name] = Tensor._wrap(rounded)
 

@@ -162,7 +162,7 @@ class Optimizer:
         return whole
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned (torch's too). State takes its parameter's dtype, "step" excepted.
+        """Take back what `state_dict` returned (torch's too). State takes its parameter's dtype and device; not "step".
 
         Raises: StateDictError if the groups do not have the same sizes.
         """
@@ -252,6 +252,6 @@ def _fit(name: str, value: Any, parameter: Tensor) -> Any:
     if not is_tensor_like(value):
         return copy.deepcopy(value)
     tensor = as_tensor_like(value).detach().clone()
-    if name != "step" and parameter.dtype.is_floating_point:
-        tensor = tensor.to(parameter.dtype)
-    return tensor
+    if name == "step":
+        return tensor
+    return tensor.to(parameter.device, parameter.dtype if parameter.dtype.is_floating_point else tensor.dtype)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.fence import Fence
@@ -33,7 +36,7 @@ class Update:
         for cell, value in zip(self.cells, outputs, strict=True):
             cell.write(value)
         for cell, value in self.counters:
-            cell.write(value)
+            cell.write(value if type(cell.raw) is np.ndarray else device_of(cell.raw).put(value))
 
 
 def inputs_of(updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]]) -> list[Array]:

@@ -165,6 +165,33 @@ def test_a_file_says_where_its_tensors_were() -> None:
         loaded()
 
 
+@pytest.mark.parametrize("kind", ["AdamW", "NAdam", "Adafactor", "LBFGS"])
+def test_a_loaded_state_goes_to_the_parameters(kind: str) -> None:
+    def step(place: str, state: Any = None) -> tuple[Any, Any]:
+        p = nn.Parameter(dc.ones(3, 2, device=place))
+        optimizer = getattr(dc.optim, kind)([p])
+        if state is not None:
+            optimizer.load_state_dict(state)
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = (p - 2).square().sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return p, optimizer
+
+    p, first = step("cuda")
+    a, _ = step("cpu", first.state_dict())
+    b, second = step("cuda:1", first.state_dict())
+    if kind == "AdamW":
+        assert second.state[b]["exp_avg"].get_device() == 1
+        assert not second.state[b]["step"].is_cuda
+    assert (p.get_device(), b.get_device(), a.device) == (0, 1, dc.device("cpu"))
+    assert dc.allclose(a.detach(), b.detach().cpu())
+
+
 def test_clipping_and_scaling_by_value() -> None:
     p = nn.Parameter(dc.zeros(3, device="cuda"))
     p.grad = dc.tensor([1.0, -5.0, 2.0], device="cuda")

@@ -36,6 +36,8 @@ def test_where_a_tensor_is() -> None:
     with dc.cuda.device(1):
         assert dc.ones(1, device="cuda").get_device() == 1
     assert x.type() == "torch.cuda.FloatTensor"
+    assert (x.type(dc.DoubleTensor).device, x.type("torch.cuda.LongTensor").device) == (cpu, x.device)
+    assert (x.type(dc.float64).device, dc.ones(1).type(dc.cuda.FloatTensor).device) == (x.device, x.device)
     assert isinstance(x, dc.cuda.FloatTensor)
     assert not isinstance(x, dc.FloatTensor)
 

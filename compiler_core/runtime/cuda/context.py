@@ -23,7 +23,6 @@ from compiler_core import cuda
 from compiler_core.runtime.cuda import driver
 from compiler_core.runtime.cuda.entry import Function
 
-ARGUMENT_ALIGNMENT = 16  # bytes on which kernels expect inputs and outputs to start
 _NO_REDUCED_REDUCTION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: sums of 16-bit floats stay in f32
 
 

@@ -33,6 +33,8 @@ from compiler_core.runtime.callback import RAISED, Callbacks
 from compiler_core.runtime.cuda import checks, context, driver
 from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
 
+ALIGNED = 16  # bytes on which kernels expect inputs and outputs to start
+
 
 class GpuCall(ctypes.Structure):
     """`dc_gpu` of codegen/cuda/launcher.py."""
@@ -132,8 +134,14 @@ class CudaExecutable:
         if outs is not None and len(outs) != len(entry.outputs):
             raise BackendError(f"{entry.symbol} has {len(entry.outputs)} outputs, got {len(outs)} places for them")
         prepared = Prepared([], [], [], [], [])
-        device = xp.cuda.runtime.getDevice()
-        for k, array in enumerate(inputs):
+        device, kind, append = xp.cuda.runtime.getDevice(), xp.ndarray, prepared.addresses.append
+        for k, (array, meta, dtype) in enumerate(zip(inputs, entry.inputs, self._dtypes)):
+            if type(array) is kind and array.dtype == dtype and array.shape == meta.shape:
+                pointer: Any = array.data
+                at = pointer.ptr
+                if pointer.device_id == device and not at % ALIGNED and array.flags.c_contiguous:
+                    append(at)
+                    continue
             self._add_input(k, array, prepared, device)
         prepared.addresses += self.load(device).addresses
         for k, out in enumerate(outs or [None] * len(entry.outputs)):
@@ -141,6 +149,7 @@ class CudaExecutable:
         return prepared
 
     def _add_input(self, k: int, array: Array, prepared: Prepared, device: int) -> None:
+        """One that is not given to the device as it is: copied, uploaded or refused."""
         meta = self.entry.inputs[k]
         if not isinstance(array, context.cupy().ndarray):
             self._add_host_input(k, array, prepared)
@@ -206,7 +215,7 @@ class CudaExecutable:
         if copied:
             raise BackendError(
                 f"{', '.join(copied)} of {self.entry.symbol} would be copied, but an event is about it",
-                expected=f"C-contiguous arrays that start on {context.ARGUMENT_ALIGNMENT} bytes",
+                expected=f"C-contiguous arrays that start on {ALIGNED} bytes",
             )
 
     # -- the device
@@ -326,7 +335,7 @@ def _address(array: Any) -> int:
 
 def _is_plain(array: Array) -> bool:
     """Whether kernels can be given its address."""
-    return array.flags.c_contiguous and _address(array) % context.ARGUMENT_ALIGNMENT == 0
+    return array.flags.c_contiguous and _address(array) % ALIGNED == 0
 
 
 def _elsewhere(array: Array, device: int, what: str) -> DeviceError:

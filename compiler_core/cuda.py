@@ -191,6 +191,13 @@ def raising_linalg() -> AbstractContextManager[Any]:
     return importlib.import_module("cupyx").errstate(linalg="raise")  # type: ignore[no-any-return]
 
 
+def special(name: str) -> Any:
+    """CuPy's kernel of a special function; None where a stand-in has none."""
+    if sys.modules.get("cupy") is not module():
+        return None
+    return getattr(importlib.import_module("cupyx.scipy.special"), name)
+
+
 # ---- memory
 
 

@@ -48,16 +48,16 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
         (2, 128): Blocks(64, 64, 4, 2),
         (2, 256): Blocks(64, 32, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),
-        (4, 128): Blocks(32, 32, 4, 1),
-        (4, 256): Blocks(16, 16, 4, 1),
+        (4, 128): Blocks(16, 32, 8, 1),
+        (4, 256): Blocks(16, 16, 8, 1),
     },
     "attention_keys": {
         (2, 64): Blocks(32, 64, 4, 3),
         (2, 128): Blocks(64, 128, 8, 2),
-        (2, 256): Blocks(32, 64, 8, 1),
+        (2, 256): Blocks(32, 32, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),
-        (4, 128): Blocks(32, 32, 4, 1),
-        (4, 256): Blocks(16, 16, 4, 1),
+        (4, 128): Blocks(16, 32, 8, 1),
+        (4, 256): Blocks(16, 16, 8, 1),
     },
 }
 
@@ -67,7 +67,8 @@ def blocks_of(function: str, dtype: DType, plan: Plan) -> Blocks:
     width = max(_padded(plan.width), _padded(plan.value_width), 64)
     made = BLOCKS[function][dtype.itemsize, width]
     rows, columns = min(made.rows, _padded(plan.queries)), min(made.columns, _padded(plan.keys))
-    return made._replace(rows=rows, columns=columns, warps=made.warps if rows >= 64 else min(made.warps, 4))
+    is_whole = rows == made.rows and columns == made.columns
+    return Blocks(rows, columns, made.warps if is_whole else min(made.warps, 4), made.stages)
 
 
 def _padded(n: int) -> int:

@@ -117,18 +117,20 @@ def printed(function: str, dtype: DType, width: int) -> Handwritten:
 
 def check(function: str, dtype: DType, width: int, capability: int, folder: Path) -> None:
     made = printed(function, dtype, width)
-    check_compiled(made, function, capability, folder, matrix_unit=dtype is not float32)
+    stack = 64 if width < 128 else 300  # wide rows: the fastest spill some, and narrower blocks are slower
+    check_compiled(made, function, capability, folder, matrix_unit=dtype is not float32, stack=stack)
 
 
 def test_the_forward_compiles_for_hopper(tmp_path: Path) -> None:
     check("attention_forward", bfloat16, 64, 90, tmp_path)
 
 
+CHOICES = [(f, bfloat16 if n == 2 else float32, width, 90) for f, table in BLOCKS.items() for n, width in table]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(
-    ("function", "dtype", "width"),
-    [(f, bfloat16 if n == 2 else float32, width) for f, table in BLOCKS.items() for n, width in table],
+    ("function", "dtype", "width", "capability"), [*CHOICES, *((f, bfloat16, 64, 80) for f in BLOCKS)]
 )
 def test_every_choice_of_blocks_compiles(
     function: str, dtype: DType, width: int, capability: int, tmp_path: Path

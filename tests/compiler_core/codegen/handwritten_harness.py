@@ -14,7 +14,7 @@ from compiler_core import dtype as dt
 from compiler_core.codegen.triton.handwritten import Handwritten, join, print_call
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Module
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, float32
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import routine
 from compiler_core.ops.routine import Strided
@@ -65,9 +65,12 @@ def tool(name: str, *arguments: str) -> str:
 
 
 def check_compiled(
-    made: Handwritten, function: str, capability: int, folder: Path, *, matrix_unit: bool, stack: int = 64
+    made: Handwritten, function: str, capability: int, folder: Path, *, unit: str = "", stack: int = 64
 ) -> None:
-    """Within the limits of a multiprocessor, little spilled (`stack`: bytes), and the matrix unit's own instructions."""
+    """Within the limits of a multiprocessor, little spilled (`stack`: bytes), and instructions of the matrix unit.
+
+    unit: their name.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -86,6 +89,9 @@ def check_compiled(
     usage = tool("cuobjdump", "-res-usage", str(folder / "kernel.cubin"))
     (found,) = re.findall(r"STACK:(\d+)", usage)
     assert int(found) <= stack, usage
-    if matrix_unit:
-        code = tool("cuobjdump", "-sass", str(folder / "kernel.cubin"))
-        assert ("HGMMA" if capability == 90 else "HMMA") in code
+    assert unit in tool("cuobjdump", "-sass", str(folder / "kernel.cubin"))
+
+
+def unit_of(dtype: DType, capability: int) -> str:
+    """What blocks of 64 rows or more are multiplied by; "" where several will do."""
+    return "" if dtype is float32 else "HGMMA" if capability == 90 else "HMMA"

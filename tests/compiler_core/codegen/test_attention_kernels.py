@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handwritten_harness import assert_near, check_compiled, contiguous, interpret, module_of
+from handwritten_harness import assert_near, check_compiled, contiguous, interpret, module_of, unit_of
 
 from compiler_core.codegen.triton.handwritten import Handwritten, print_call
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
@@ -118,7 +118,8 @@ def printed(function: str, dtype: DType, width: int) -> Handwritten:
 def check(function: str, dtype: DType, width: int, capability: int, folder: Path) -> None:
     made = printed(function, dtype, width)
     stack = 64 if width < 128 else 300  # wide rows: the fastest spill some, and narrower blocks are slower
-    check_compiled(made, function, capability, folder, matrix_unit=dtype is not float32, stack=stack)
+    unit = unit_of(dtype, capability) if width < 256 else ""  # blocks of fewer rows
+    check_compiled(made, function, capability, folder, unit=unit, stack=stack)
 
 
 def test_the_forward_compiles_for_hopper(tmp_path: Path) -> None:

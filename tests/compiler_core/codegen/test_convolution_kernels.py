@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handwritten_harness import assert_near, check_compiled, contiguous, interpret
+from handwritten_harness import assert_near, check_compiled, contiguous, interpret, unit_of
 
 from compiler_core.codegen.triton.handwritten import print_call
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
@@ -97,7 +97,7 @@ FUNCTIONS = {"convolution": "convolution_forward"} | {
 
 def test_a_weights_gradient_compiles_for_hopper(tmp_path: Path) -> None:
     made = printed("convolution_weight", bfloat16)
-    check_compiled(made, "convolution_weight", 90, tmp_path, matrix_unit=True)
+    check_compiled(made, "convolution_weight", 90, tmp_path, unit="HGMMA")
 
 
 @pytest.mark.long
@@ -105,7 +105,7 @@ def test_a_weights_gradient_compiles_for_hopper(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_convolutions_of_a_resnet_compile(kind: str, shape: int, dtype: DType, capability: int, tmp_path: Path) -> None:
     made = printed(kind, dtype, shape)
-    check_compiled(made, FUNCTIONS[kind], capability, tmp_path, matrix_unit=dtype is bfloat16)
+    check_compiled(made, FUNCTIONS[kind], capability, tmp_path, unit=unit_of(dtype, capability))
 
 
 # ---- what is refused

@@ -239,7 +239,7 @@ def check_all(communicator: Communicator) -> tuple[list[Finding], int]:
 def main() -> int:
     """Print on rank 0. Returns the exit code."""
     try:
-        communicator = connect("auto", timeout_s=_TIMEOUT_S, build=build_engine)
+        communicator = connect("host", timeout_s=_TIMEOUT_S, build=build_engine)
     except CollectiveError as error:
         print(Finding("problem", "MPI", error.what, error.remedy), flush=True)
         return 1

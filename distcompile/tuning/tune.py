@@ -103,8 +103,10 @@ def tune(
     options: TuneOptions | None = None,
     say: Say = lambda text, share: None,
 ) -> TuneReport:
-    """Tune `module` on the default process group. Collective. Raises TuningError on one rank alone."""
+    """Tune `module` on the default process group. Collective. Raises TuningError on one rank alone, or on GPUs."""
     options = options or TuneOptions()
+    if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+        raise TuningError("tuning measures MPI, not the GPUs", remedy="give DistributedDataParallel a bucket_cap_mb")
     subject = make_subject(module, inputs, loss, options)
     group = subject.ddp.process_group
     if group.world_size < 2:

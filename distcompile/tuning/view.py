@@ -87,7 +87,7 @@ def in_plan_order(plan: BucketPlan) -> list[ReadyParameter]:
 
 def place_of(communicator: Communicator) -> Place:
     """Where this job runs, as plan files have it. Collective."""
-    return Place(communicator.world_size, communicator.transport, host_signature(communicator))
+    return Place(communicator.world_size, communicator.host_transport, host_signature(communicator))
 
 
 def attach(choice: PlanChoice, ddp: DistributedDataParallel) -> AutoTuner | None:

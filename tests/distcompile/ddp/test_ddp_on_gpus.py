@@ -26,6 +26,8 @@ from distcompile.distributed.algorithms.model_averaging.averagers import average
 from distcompile.distributed.optim import ZeroRedundancyOptimizer
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.nn.parallel import DistributedDataParallel as DDP
+from distcompile.tuning.errors import TuningError
+from distcompile.tuning.tune import tune
 from tests.fake_cupy import on_fake_device
 from tests.fake_nccl import Fabric, nccl_ranks
 
@@ -307,6 +309,8 @@ def test_what_cannot_be_is_refused_with_a_name() -> None:
             DDP(mixed)
         with pytest.raises(NotSupportedError, match="measures MPI, not the GPUs"):
             DDP(Net().to("cuda"), bucket_plan="auto")
+        with pytest.raises(TuningError, match="measures MPI, not the GPUs"):
+            tune(Net().to("cuda"), (batch(c, 0, "cuda"),), None)
         with pytest.raises(UnusedParameterError):
             DDP(Net().to("cuda"))(batch(c, 0, "cuda"), use_extra=False).sum().backward()
 

@@ -88,6 +88,10 @@ class NoDataError(DeviceError, NotImplementedError):
     """The data of a tensor of device "meta" was asked for: it has none."""
 
 
+class AutocastError(DistCompileError, RuntimeError):
+    """A function that autocast does not take on a GPU."""
+
+
 class AutogradError(DistCompileError, RuntimeError):
     """backward() on something that has no gradient, a freed tape, or a saved value changed in place."""
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from compiler_core.dtype import DType, bfloat16, float16, float32
+from compiler_core.errors import AutocastError
 from compiler_core.ops.broadcasting import cast
 from compiler_core.ops.registry import Value, current_trace
 
@@ -109,6 +110,25 @@ def in_float32_on_cuda(function: F) -> F:
     return _policy(function, _to_float32_on_cuda, only="cuda")
 
 
+def in_lower_on_cuda(function: F) -> F:
+    """A function that autocast computes in the smaller dtype on a GPU; on the CPU it is not on torch's list."""
+    return _policy(function, _to_lower_on_cuda, only="cuda")
+
+
+def refused_on_cuda(function: F) -> F:
+    """A function that autocast refuses on a GPU, as torch does: in 16 bits it is seldom right."""
+
+    @functools.wraps(function)
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        if casting.acting is not None and any(_is_eligible(value) and value.is_cuda for value in args):
+            raise AutocastError(
+                f"{function.__name__} is unsafe to autocast", remedy="use binary_cross_entropy_with_logits"
+            )
+        return function(*args, **kwargs)
+
+    return refused  # type: ignore[return-value]
+
+
 def as_given(function: F) -> F:
     """A function that autocast leaves alone, with all that it calls."""
     return _policy(function, None)
@@ -180,6 +200,10 @@ def _to_float32_on_cpu(value: Value) -> Value:
 
 def _to_float32_on_cuda(value: Value) -> Value:
     return cast(value, float32) if value.is_cuda else value
+
+
+def _to_lower_on_cuda(value: Value) -> Value:
+    return _to_lower(value) if value.is_cuda else value
 
 
 def lowered(*values: Value | None) -> list[Value | None]:

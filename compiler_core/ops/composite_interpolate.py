@@ -19,6 +19,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
+from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.registry import Array, Value
 
@@ -27,6 +28,7 @@ _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 
 
+@in_float32_on_cuda
 def interpolate(
     input: Value,
     size: int | Sequence[int] | None = None,

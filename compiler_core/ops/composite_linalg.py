@@ -14,7 +14,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of
-from compiler_core.ops.casting import as_given, in_lower
+from compiler_core.ops.casting import as_given, in_lower, in_lower_on_cuda
 from compiler_core.ops.composite_movement import (
     permute,
     reshape,
@@ -83,6 +83,7 @@ def bmm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
+@in_lower_on_cuda
 @as_given
 def mv(input: Value, vec: Value) -> Value:
     """Matrix times vector."""

@@ -15,7 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, kept_shape, shape_of, widened
-from compiler_core.ops.casting import in_float32
+from compiler_core.ops.casting import in_float32, refused_on_cuda
 from compiler_core.ops.composite_activation import log1p_exp
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_pointwise import abs, add, mul, sub, true_divide
@@ -234,6 +234,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
+@refused_on_cuda
 @in_float32
 def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
     """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.

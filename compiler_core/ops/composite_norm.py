@@ -24,6 +24,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     widened,
 )
+from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_pointwise import add, maximum, mul
 from compiler_core.ops.composite_reduction import centered, norm, sum
@@ -179,6 +180,7 @@ def batch_statistics(input: Value) -> tuple[Value, Value]:
     return reshape(average, (shape[1],)), prims.div(total, prims.full_like(total, float(max(count - 1, 1))))
 
 
+@in_float32_on_cuda
 def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Value:
     """input divided by its p-norm along `dim`, the norm being at least eps."""
     x = floating(input)
@@ -186,6 +188,7 @@ def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
     return prims.div(x, broadcast_to(size, shape_of(x)))
 
 
+@in_float32_on_cuda
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between x1 and x2 along `dim`, each norm being at least eps."""
     dtype = dt.promote(x1, x2)

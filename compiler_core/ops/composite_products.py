@@ -17,7 +17,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, dtype_of, floating, normalize_dim, shape_of
-from compiler_core.ops.casting import as_given, in_float32, in_lower
+from compiler_core.ops.casting import as_given, in_float32, in_lower, in_lower_on_cuda
 from compiler_core.ops.composite_placing import with_flat
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_dims, need_one_dtype
@@ -52,6 +52,7 @@ def product_of(a: Value, b: Value) -> Value:
 _scalar_product = as_given(product_of)  # of two vectors, which autocast leaves alone
 
 
+@in_lower_on_cuda
 @as_given
 def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat @ vec."""

@@ -26,6 +26,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     widened,
 )
+from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.composite_special import logaddexp
 from compiler_core.ops.numpy_names import numpy_names
@@ -209,6 +210,7 @@ def _end(slopes: _Line, h: _Line, near: int, far: int, edge_order: int) -> Value
 
 
 @numpy_names
+@in_float32_on_cuda
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Running products along `dim`."""
     x = cast(as_value(input), dtype)

@@ -17,6 +17,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, loose, operands
+from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_trigonometry import floating_operands
 from compiler_core.ops.registry import Value
@@ -167,6 +168,7 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
     return y
 
 
+@in_float32_on_cuda
 def erfinv(input: Value) -> Value:
     """The inverse of erf: infinite at -1 and 1, NaN outside."""
     x = floating(input)

@@ -14,15 +14,18 @@ from compiler_core.errors import DTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, operands, shape_of
+from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.registry import Value
 
 
+@in_float32_on_cuda
 def asin(input: Value) -> Value:
     """Arcsine, in [-pi/2, pi/2]."""
     return prims.asin(floating(input))
 
 
+@in_float32_on_cuda
 def acos(input: Value) -> Value:
     """Arccosine, in [0, pi]."""
     return prims.acos(floating(input))

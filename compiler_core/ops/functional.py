@@ -445,9 +445,9 @@ __all__ = [
 
 # what autocast computes in float32 on GPUs alone, where programs call it; what calls it in here computes as it is given
 _IN_FLOAT32_ON_CUDA = (
-    "acos", "asin", "cosh", "cumprod", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log", "log10", "log1p",
-    "log2", "log_softmax", "logsumexp", "norm", "pow", "prod", "reciprocal", "rsqrt", "sinh", "softmax", "softmin",
-    "softplus", "sum", "tan",
+    "cosh", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log", "log10", "log1p",
+    "log2", "log_softmax", "logsumexp", "norm", "pow", "prod", "reciprocal", "rsqrt", "sinh", "square", "softmax",
+    "softmin", "softplus", "sum", "tan",
 )  # fmt: skip
 
 for _name in __all__:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import distcompile as dc
+from compiler_core.errors import AutocastError
 from distcompile import nn
 from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device
@@ -46,6 +47,22 @@ def test_what_a_gpu_computes_in_float32_and_the_cpu_does_not(call: str) -> None:
         assert F.layer_norm(x.cuda(), (2,)).dtype is dc.float32
         assert F.gelu(x.cuda()).dtype is dc.bfloat16  # what it calls in here is not cast
         assert x.cuda().mean().dtype is dc.bfloat16
+
+
+def test_the_other_lists_of_a_gpu() -> None:
+    x, v = dc.full((2, 2), 0.5, device="cuda"), dc.full((2,), 0.5, device="cuda")
+    low = x.bfloat16()
+    with dc.autocast("cuda", dc.bfloat16):
+        assert {dc.mv(x, v).dtype, dc.addmv(v, x, v).dtype, F.prelu(x, v).dtype} == {dc.bfloat16}
+        made = (low.acos(), dc.asin(low), low.erfinv(), low.square(), low.cumprod(0), F.normalize(low))
+        assert {y.dtype for y in (*made, F.cosine_similarity(low, low))} == {dc.float32}
+        assert dc.linalg.inv(x + 2 * dc.eye(2, device="cuda")).dtype is dc.float32
+        assert F.pad(low[None], (1, 1), "reflect").dtype is dc.bfloat16  # on the CPU's list
+        with pytest.raises(AutocastError, match="binary_cross_entropy is unsafe to autocast"):
+            F.binary_cross_entropy(x, x)
+    with dc.autocast("cpu", dc.bfloat16):
+        assert F.binary_cross_entropy(x.cpu(), x.cpu()).dtype is dc.float32
+        assert dc.mv(x.cpu(), v.cpu()).dtype is dc.float32
 
 
 @pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])

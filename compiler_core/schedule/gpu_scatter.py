@@ -122,10 +122,12 @@ class _Scatter:
         key = translate.index(d.substitute_index(Affine({data: 1}, 0), self._at(mine), {}), None)
         (scalar,) = key.terms
         assert isinstance(scalar, Axis), "the index is a scalar"
-        wanted = x.Var(scalar.name, int64)
+        key_dtype = int32 if data.high < 1 << 31 else int64
+        wanted = translate.let(rows, cast(x.Var(scalar.name, int64), key_dtype))
         translate.enter(rows, column)
         self.n_scalars = translate.n_scalars
-        found = translate.let(column, cast(translate(d.substitute(d.data_value(data), self._at(other), {})), int64))
+        found = translate(d.substitute(d.data_value(data), self._at(other), {}))
+        found = translate.let(column, cast(found, key_dtype))
         self.n_scalars = translate.n_scalars
         same = call("eq", (found, wanted))
         earlier = call("bitwise_and", (same, x.IndexCompare("lt", of_axis(other), of_axis(mine))))

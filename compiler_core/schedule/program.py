@@ -20,7 +20,7 @@ from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.routine import Strided
-from compiler_core.schedule import gpu_scatter
+from compiler_core.schedule import gpu_lines, gpu_scatter
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
@@ -86,9 +86,11 @@ def _steps(
         build = gpu_scatter.build_scatter if table.target.is_gpu else build_scatter
         built = build(first, defined.metas, table)
     elif isinstance(first, d.Scan):
-        built = build_scan(first, defined.metas, table)
+        scan = gpu_lines.build_scan if table.target.is_gpu else build_scan
+        built = scan(first, defined.metas, table)
     elif isinstance(first, d.Reduce) and d.seeks_across(first):
-        built = build_places(first, defined.metas, table)
+        places = gpu_lines.build_places if table.target.is_gpu else build_places
+        built = places(first, defined.metas, table)
     else:
         built = build_kernel(infos, group.shape, needed & set(group.members), defined.metas, table)
     slots = tuple(_slot(argument, defined.storage, partials) for argument in built.arguments)

@@ -70,7 +70,7 @@ def _line(scan: d.Scan, lanes: _Lanes, params: ParamTable) -> list[ir.Stmt]:
     translate.enter(rows, column)
     values = [translate.let(column, translate(d.substitute(value, moved, {}))) for value in scan.values]
     at = of_axis(lane) if lane.extent != 1 else ZERO
-    state, result = _step(scan, values, at, translate, column, moved)
+    state, result = step(scan, values, at, translate, column, moved)
     target = d.substitute_index(d.flat_of(scan.axes), moved, {})
     column.append(ir.Store(params.write(scan.name), target, cast(result, scan.dtype)))
     kind: ir.LoopKind = "vector" if lanes.is_vector and _no_checks(column) else "serial"
@@ -83,7 +83,7 @@ def _line(scan: d.Scan, lanes: _Lanes, params: ParamTable) -> list[ir.Stmt]:
     ]
 
 
-def _step(
+def step(
     scan: d.Scan,
     values: Sequence[x.Expr],
     at: Affine,

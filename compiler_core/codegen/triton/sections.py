@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_core.codegen.triton.tiles import Shape, Tile
-from compiler_core.loop_ir.expr import Expr, Index, IndexCompare, IndexValue, Load, Var, walk_expr
+from compiler_core.loop_ir.expr import Call, Expr, Index, IndexCompare, IndexValue, Load, Var, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -30,6 +30,8 @@ from compiler_core.loop_ir.ir import (
     Store,
     walk,
 )
+
+_COSTLY = {"sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2", "philox"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ def shape_of(section: Section) -> Shape:
         outer=math.prod(int(loop.extent) for loop in section.parallel),
         shared=bool(blocks) and _is_shared(vectors, rows),
         again=_goes_over_rows_again(vectors),
+        costly=any(isinstance(e, Call) and e.scalar in _COSTLY for e in _parts(section.body)),
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
     )
 
@@ -217,6 +220,12 @@ def _is_shared(vectors: list[Loop], rows: set[str]) -> bool:
     indices = [e.index for stmt in inside for expr in expressions(stmt) for e in walk_expr(expr) if isinstance(e, Load)]
     moves = any(symbol.name in rows for index in indices for symbol in index.free_symbols)
     return bool(indices) and not moves and not any(isinstance(stmt, Store) for stmt in inside)
+
+
+def _parts(body: tuple[Stmt, ...]) -> Iterator[Expr]:
+    for stmt in walk(body):
+        for expr in expressions(stmt):
+            yield from walk_expr(expr)
 
 
 def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
@@ -249,6 +258,16 @@ def stays_in_lane(body: tuple[Stmt, ...], name: str, axis: str, numel: int) -> b
     places += [s.index for s in touching if isinstance(s, Store) and s.buffer == name]
     sized = all(int(s.numel) == numel for s in declared)
     return sized and all(id(s) in inside for s in touching) and all(str(place) == axis for place in places)
+
+
+def is_scalar_of_block(body: tuple[Stmt, ...], name: str) -> bool:
+    """Whether local `name` is one element of each iteration of a block loop, never touched in a vector loop."""
+    blocks = [s for s in walk(body) if isinstance(s, Loop) and s.kind == "block"]
+    inside = {id(s) for loop in blocks for s in walk(loop.body)}
+    in_vectors = {id(s) for v in walk(body) if isinstance(v, Loop) and v.kind == "vector" for s in v.body}
+    touching = [s for s in walk(body) if not isinstance(s, Loop) and _touches(s, name)]
+    touching += [s for s in walk(body) if isinstance(s, Local) and s.name == name]
+    return all(id(s) in inside and id(s) not in in_vectors for s in touching)
 
 
 def _loads(expr: Expr, name: str) -> list[Load]:

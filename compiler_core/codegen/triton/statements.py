@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from compiler_core.codegen.index import Interval
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
 from compiler_core.codegen.triton.reduce import Reducer, combine_halves, neutral
-from compiler_core.codegen.triton.sections import Section, expressions, stays_in_lane
+from compiler_core.codegen.triton.sections import Section, expressions, is_scalar_of_block, stays_in_lane
 from compiler_core.codegen.triton.tiles import Tile, power_of_two
 from compiler_core.codegen.triton.types import register_type
 from compiler_core.dtype import DType, bool_, int8
@@ -110,6 +110,8 @@ class SectionPrinter:
     def _fits_registers(self, name: str) -> bool:
         """Whether local `name` is only touched at the running lane, and all its lanes are there at once."""
         numel = int(self.locals[name].numel)
+        if numel == 1 and is_scalar_of_block(self.section.body, name):
+            return True
         for loop in self.section.vectors:
             fits = loop.axis == self.section.columns or (numel <= self.tile.lanes and not loop.part_of)
             if fits and stays_in_lane(self.section.body, name, loop.axis, numel):

@@ -7,7 +7,8 @@ tuner, the rule's first. A tile is data: `print_module` takes a measured one in 
                            or where they are summed
     rows reduced           a whole row in registers up to LONGEST lanes, several rows where they are short; a longer row
                            in strips, read again from the L2 cache: so few programs at a time, each of many warps
-A thread holds 16 elements, two 16-byte accesses of bf16 or four of f32, and 32 of a tile that is summed.
+A thread holds 16 elements, two 16-byte accesses of bf16 or four of f32; 32 of columns that are summed; 8 where
+functions need many registers: as measured on an H200.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Shape:
     columns: of the longest vector loop, 0 if there is none. independent: its blocks are programs. summed: rows are
     added up in registers. outer: programs of the parallel loops around. shared: whether all rows load the same columns.
     again: whether a row is gone over several times. across: memory is contiguous along the rows somewhere, and not
-    along the columns.
+    along the columns. costly: whether it calls functions that need many registers.
     """
 
     rows: int
@@ -56,6 +57,7 @@ class Shape:
     shared: bool
     again: bool
     across: bool
+    costly: bool = False
 
 
 def power_of_two(extent: int) -> int:
@@ -66,7 +68,8 @@ def power_of_two(extent: int) -> int:
 def choose(shape: Shape) -> Tile:
     """The tile by rule."""
     if not shape.columns:
-        rows = min(power_of_two(shape.rows), AREA // 2)
+        fewer = power_of_two(shape.rows * shape.outer // (4 * _MANY))
+        rows = min(power_of_two(shape.rows), max(_WARP, min(fewer, AREA // 2)))
         return Tile(rows, 1, _warps(rows))
     most_rows = power_of_two(shape.rows) if shape.rows else 1
     if shape.independent:
@@ -78,11 +81,12 @@ def choose(shape: Shape) -> Tile:
         lanes = power_of_two(shape.columns)
         if lanes > LONGEST or not shape.again:
             lanes = min(lanes, STRIP if shape.again else SUMMING)
-        area = SUMMING if shape.summed else AREA
+        area = SUMMING // 2 if shape.summed else AREA
     rows = max(1, min(most_rows, area // lanes))
     if not shape.independent and lanes < shape.columns and shape.again:
         return Tile(rows, lanes, _MAX_WARPS)
-    return Tile(rows, lanes, _warps(rows * lanes, sums=shape.summed))
+    each = 8 if shape.costly else 32 if shape.summed and shape.independent else 16
+    return Tile(rows, lanes, _warps(rows * lanes, each))
 
 
 def _independent_lanes(shape: Shape) -> int:
@@ -95,9 +99,8 @@ def _independent_lanes(shape: Shape) -> int:
     return lanes
 
 
-def _warps(area: int, *, sums: bool = False) -> int:
-    """16 elements a thread, 32 of tiles that sum: as measured on an H200."""
-    each = 32 if sums else 16
+def _warps(area: int, each: int = 16) -> int:
+    """each: elements a thread."""
     return max(1, min(_MAX_WARPS, area // (_WARP * each)))
 
 

@@ -271,3 +271,30 @@ def test_a_long_row_of_a_cross_entropy_is_read_once() -> None:
         for results in (interpret_program(program, inputs), TritonBackend().compile([graph], "ce")[0](inputs)):
             for found, expected in zip(results, wanted, strict=True):
                 np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-5)
+
+
+@pytest.mark.triton
+@pytest.mark.filterwarnings("ignore:backend 'triton'")
+@pytest.mark.parametrize("shape", [(7, 33), (65, 5), (1, 9), (4, 1)])
+def test_lines_stand_side_by_side(shape: tuple[int, ...]) -> None:
+    pytest.importorskip("triton")
+
+    def lines(x: Node) -> list[Node]:
+        return [
+            F.cumsum(x, 0),
+            F.cumsum(x, 1),
+            F.argmax(x, 0, False),
+            prims.cummax_places(x, 0),
+            prims.cummin_places(x, 1),
+        ]
+
+    graph = graph_of(lines, shape)
+    inputs = inputs_of(graph)
+    (program,) = lower_and_schedule([graph], "g", GPU)
+    verify_program(program)
+    launches = [launch for made in print_module(program.kernels).launches.values() for launch in made]
+    assert min(shape) == 1 or not any(launch.scratch for launch in launches)
+    wanted = interpret(graph, inputs)
+    for results in (interpret_program(program, inputs), TritonBackend().compile([graph], "lines")[0](inputs)):
+        for found, expected in zip(results, wanted, strict=True):
+            np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)

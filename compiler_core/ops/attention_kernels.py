@@ -37,7 +37,7 @@ class Blocks(NamedTuple):
 BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
     "attention_forward": {
         (2, 64): Blocks(64, 64, 4, 3),
-        (2, 128): Blocks(128, 64, 8, 3),
+        (2, 128): Blocks(64, 64, 4, 3),
         (2, 256): Blocks(64, 32, 4, 2),
         (4, 64): Blocks(64, 64, 4, 2),
         (4, 128): Blocks(32, 32, 4, 2),
@@ -45,7 +45,7 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
     },
     "attention_queries": {
         (2, 64): Blocks(64, 32, 4, 3),
-        (2, 128): Blocks(64, 64, 4, 2),
+        (2, 128): Blocks(64, 32, 4, 2),
         (2, 256): Blocks(64, 32, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),
         (4, 128): Blocks(16, 32, 8, 1),
@@ -53,7 +53,7 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
     },
     "attention_keys": {
         (2, 64): Blocks(32, 64, 4, 3),
-        (2, 128): Blocks(64, 128, 8, 2),
+        (2, 128): Blocks(64, 128, 8, 3),
         (2, 256): Blocks(32, 32, 8, 1),
         (4, 64): Blocks(32, 32, 4, 2),
         (4, 128): Blocks(16, 32, 8, 1),

@@ -37,6 +37,7 @@ DTYPES = (float32, bfloat16, float16)
 _WHY_NONE = "the compiler writes it into graphs that are differentiated already"
 _WHY_BACK = "its kernels are a GPU's"
 _PRECISION = "tf32x3"  # of products of f32: as in attention_kernels.py
+_WIDE_PROGRAMS = 264
 _PROGRAMS = 512  # that keep a GPU busy: what the positions of a weight's gradient are split for
 
 
@@ -88,6 +89,12 @@ def _blocks(rows: int, columns: int, depth: int, itemsize: int) -> Blocks:
     wide = _padded(columns, 128 if itemsize == 2 else 64)
     tall = _padded(rows, 128 if wide >= 64 else 64)
     return Blocks(tall, wide, _padded(depth, 64 if itemsize == 2 else 32), 8 if tall * wide >= 1 << 14 else 4, 3)
+
+
+def _wider(blocks: Blocks, rows: int, columns: int) -> Blocks:
+    """With 256 columns where two programs a multiprocessor are left: a fifth faster on an H200."""
+    fits = blocks == Blocks(128, 128, 64, 8, 3) and columns % 256 == 0
+    return blocks._replace(columns=256) if fits and rows // 128 * (columns // 256) >= _WIDE_PROGRAMS else blocks
 
 
 def _padded(n: int, most: int) -> int:
@@ -149,6 +156,7 @@ def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     sizes = _sizes(x.shape, g.shape, weight.shape[1:-1], attrs)
     flat, rows = sizes.C < 16, sizes.N * sizes.OH * sizes.OW
     blocks = _blocks(rows, sizes.O, sizes.C * (sizes.kernel if flat else 1), x.dtype.itemsize)
+    blocks = _wider(blocks, rows, sizes.O)
     programs = _ceil(rows, blocks.rows) * _ceil(sizes.O, blocks.columns) * sizes.G
     return KernelPlan((_launch("convolution_forward", ("o0", "o1", "out"), sizes, blocks, programs, FLAT=flat),))
 
@@ -158,10 +166,12 @@ def _input(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     own = {name: value for name, value in attrs.items() if name != "size"}
     x = (g.shape[0], *attrs["size"], weight.shape[-1] * attrs["groups"])
     sizes = _sizes(x, g.shape, weight.shape[1:-1], own)
-    rows = sizes.N * sizes.H * sizes.W
-    blocks = _blocks(rows, sizes.C, sizes.O, g.dtype.itemsize)
-    programs = _ceil(rows, blocks.rows) * _ceil(sizes.C, blocks.columns) * sizes.G
-    return KernelPlan((_launch("convolution_input", ("o0", "o1", "out"), sizes, blocks, programs),))
+    apart = (sizes.SH, sizes.SW) if sizes.DH == sizes.DW == 1 else (1, 1)
+    rows = sizes.N * _ceil(sizes.H, apart[0]) * _ceil(sizes.W, apart[1])
+    blocks = _wider(_blocks(rows, sizes.C, sizes.O, g.dtype.itemsize), rows, sizes.C)
+    programs = _ceil(rows, blocks.rows) * _ceil(sizes.C, blocks.columns) * sizes.G * math.prod(apart)
+    launch = _launch("convolution_input", ("o0", "o1", "out"), sizes, blocks, programs, AY=apart[0], AX=apart[1])
+    return KernelPlan((launch,))
 
 
 def _weight(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:

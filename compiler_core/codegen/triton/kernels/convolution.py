@@ -86,37 +86,51 @@ def convolution_input(g, weight, out,
                       N: tl.constexpr, H: tl.constexpr, W: tl.constexpr, G: tl.constexpr, C: tl.constexpr,
                       O: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
                       SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr,
-                      DW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                      PRECISION: tl.constexpr):  # fmt: skip
-    ROWS: tl.constexpr = N * H * W
+                      DW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, AY: tl.constexpr,
+                      AX: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """AY, AX: the positions of a block are so far apart, so that they read the same taps: strides, or 1 if dilated."""
+    CH: tl.constexpr = (H + AY - 1) // AY
+    CW: tl.constexpr = (W + AX - 1) // AX
+    ROWS: tl.constexpr = N * CH * CW
     KC: tl.constexpr = KH * KW * C
     columns: tl.constexpr = (C + BN - 1) // BN
     blocks: tl.constexpr = (ROWS + BM - 1) // BM
     program = tl.program_id(0)
     channels = program % columns * BN + tl.arange(0, BN)
     rows = program // columns % blocks * BM + tl.arange(0, BM)
-    group = program // (columns * blocks)
-    image = (rows // (H * W)).to(tl.int64) * (OH * OW * G * O) + group * O
-    down = rows // W % H + PH
-    right = rows % W + PW
+    kind = program // (columns * blocks) % (AY * AX)
+    group = program // (columns * blocks * AY * AX)
+    number = (rows // (CH * CW)).to(tl.int64)
+    image = number * (OH * OW * G * O) + group * O
+    u = rows // CW % CH * AY + kind // AX
+    v = rows % CW * AX + kind % AX
+    known = (rows < ROWS) & (u < H) & (v < W)
+    top = (kind // AX + PH) % AY  # the first taps that these positions read
+    side = (kind % AX + PW) % AX
+    wide = (KW - side + AX - 1) // AX
+    taps = tl.maximum((KH - top + AY - 1) // AY, 0) * tl.maximum(wide, 0)
+    wide = tl.maximum(wide, 1)
     acc = tl.full((BM, BN), 0.0, tl.float32)
     CHUNKS: tl.constexpr = (O + BK - 1) // BK
-    for turn in range(0, KH * KW * CHUNKS):
-        tap = turn // CHUNKS
+    for turn in range(0, taps * CHUNKS):
+        one = turn // CHUNKS
+        high = top + one // wide * AY
+        far = side + one % wide * AX
+        tap = high * KW + far
         outs = turn % CHUNKS * BK + tl.arange(0, BK)
-        y = down - tap // KW * DH
-        z = right - tap % KW * DW
+        y = u + PH - high * DH
+        z = v + PW - far * DW
         inside = (y >= 0) & (y % SH == 0) & (z >= 0) & (z % SW == 0)  # what stands left of an output is none
         y = y // SH
         z = z // SW
-        inside = inside & (y < OH) & (z < OW) & (rows < ROWS)
+        inside = inside & (y < OH) & (z < OW) & known
         at = image + (y * OW + z) * (G * O)
         a = tl.load(g + at[:, None] + outs[None, :], mask=inside[:, None] & (outs[None, :] < O), other=0.0)
         keep = (outs[:, None] < O) & (channels[None, :] < C)
         b = tl.load(weight + (group * O + outs)[:, None] * KC + tap * C + channels[None, :], mask=keep, other=0.0)
         acc = dc_gather_dot(a, b, acc, PRECISION)
-    place = rows.to(tl.int64)[:, None] * (G * C) + group * C + channels[None, :]
-    tl.store(out + place, acc.to(out.dtype.element_ty), mask=(rows[:, None] < ROWS) & (channels[None, :] < C))
+    place = ((number * H + u) * W + v)[:, None] * (G * C) + group * C + channels[None, :]
+    tl.store(out + place, acc.to(out.dtype.element_ty), mask=known[:, None] & (channels[None, :] < C))
 
 
 @triton.jit
@@ -145,7 +159,7 @@ def convolution_weight(x, g, out,
     else:
         CHUNKS: tl.constexpr = (C + BN - 1) // BN
         channels = column % CHUNKS * BN + tl.arange(0, BN)
-        tap = column // CHUNKS + tl.full((BN,), 0, tl.int32)
+        tap = column // CHUNKS
         known = channels < C
         places = tap * C + channels
     low = tap // KW * DH - PH
@@ -153,11 +167,20 @@ def convolution_weight(x, g, out,
     acc = tl.full((BM, BN), 0.0, tl.float32)
     for start in range(part * PART, tl.minimum(part * PART + PART, ROWS), BK):
         rows = start + tl.arange(0, BK)
-        y = (rows // OW % OH * SH)[:, None] + low[None, :]
-        z = (rows % OW * SW)[:, None] + left[None, :]
-        inside = (y >= 0) & (y < H) & (z >= 0) & (z < W) & (rows[:, None] < ROWS) & known[None, :]
+        y = rows // OW % OH * SH
+        z = rows % OW * SW
         image = (rows // (OH * OW)).to(tl.int64) * (H * W * G * C) + group * C
-        b = tl.load(x + image[:, None] + (y * W + z) * (G * C) + channels[None, :], mask=inside, other=0.0)
+        if FLAT:
+            y = y[:, None] + low[None, :]
+            z = z[:, None] + left[None, :]
+            inside = (y >= 0) & (y < H) & (z >= 0) & (z < W) & (rows[:, None] < ROWS) & known[None, :]
+            b = tl.load(x + image[:, None] + (y * W + z) * (G * C) + channels[None, :], mask=inside, other=0.0)
+        else:
+            y += low
+            z += left
+            inside = (y >= 0) & (y < H) & (z >= 0) & (z < W) & (rows < ROWS)
+            positions = image + (y * W + z) * (G * C)
+            b = tl.load(x + positions[:, None] + channels[None, :], mask=inside[:, None] & known[None, :], other=0.0)
         at = rows.to(tl.int64)[:, None] * (G * O) + group * O + outs[None, :]
         a = tl.load(g + at, mask=(rows[:, None] < ROWS) & (outs[None, :] < O), other=0.0)
         acc = dc_gather_dot(tl.trans(a), b, acc, PRECISION)

@@ -38,23 +38,22 @@ SOURCE = "kernels.py"
 class Cubin:
     """A compiled function: the name of its file and in it, and what a launch needs.
 
-    threads: of a block. shared: bytes of dynamic shared memory. scratch: for each argument that Triton adds behind
-    those of the `Launch`, the bytes a program of the grid; 0: null.
+    threads: of a block. shared: bytes of dynamic shared memory. extra: how many arguments Triton adds behind those of
+    the `Launch`; they are null.
     """
 
     file: str
     name: str
     threads: int
     shared: int
-    scratch: tuple[int, ...]
+    extra: int
 
     def to_json(self) -> list[Any]:
-        return [self.file, self.name, self.threads, self.shared, list(self.scratch)]
+        return [self.file, self.name, self.threads, self.shared, self.extra]
 
     @staticmethod
     def from_json(row: Sequence[Any]) -> Cubin:
-        file, name, threads, shared, scratch = row
-        return Cubin(file, name, threads, shared, tuple(scratch))
+        return Cubin(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +148,15 @@ def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:
             remedy='report this with the dump of step "emit"; compile(..., backend="aot_eager") runs without kernels',
         )
     extra, known = answer["extra"], answer["scratch"]
-    if extra > len(known) and extra:
+    if extra > len(known) or any(known):
         raise BackendError(
-            f"{one.launch.function} wants {extra} arguments more than we know of",
-            expected="global scratch and profile scratch",
-            remedy="use Triton 3.5 to 3.9",
+            f"{one.launch.function} wants arguments of its caller that it is not given",
+            expected="at most global scratch and profile scratch, of no bytes",
+            got=f"{extra} arguments; bytes of scratch a program: {known}",
+            remedy="use Triton 3.5 to 3.9, without its profiler",
         )
     file = f"{one.launch.function}.cubin"
-    return Cubin(file, answer["name"], answer["threads"], answer["shared"], tuple(known[:extra]))
+    return Cubin(file, answer["name"], answer["threads"], answer["shared"], extra)
 
 
 def _serve(

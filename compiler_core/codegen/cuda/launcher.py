@@ -142,7 +142,7 @@ class LauncherPrinter:
         yield from (f"arena + {self.plan.scratch + offset}" for offset in offsets)
         if launch.has_status:
             yield f"arena + {self.plan.status}"
-        yield from ("(const void*)nullptr" for _ in cubin.scratch)
+        yield from ["(const void*)nullptr"] * cubin.extra
 
     def _place_of_function(self, name: str) -> int:
         return len(self.plan.symbols) + len(self.plan.callbacks) + self.plan.functions.index(name)

@@ -6,8 +6,6 @@ numbers, for the fake runs kernels in Triton's interpreter and products in NumPy
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -18,20 +16,16 @@ import pytest
 import distcompile
 import distcompile.nn.functional as F
 from compiler_core import cuda
-from compiler_core.backend import find_backend
-from compiler_core.codegen.cuda_backend import CudaBackend, CudaGraphsBackend
+from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64, int64
 from compiler_core.errors import BackendError, DeviceError, DTypeError, IndexError_, ShapeError
-from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import use_trace
-from compiler_core.runtime.cuda import checks, context, graphs
-from compiler_core.runtime.cuda.executable import CudaExecutable
-from compiler_core.runtime.cuda.graphs import Replaying
+from compiler_core.runtime.cuda import checks, context
 from distcompile import nn
 from tests.fake_cuda import FakeCuda
+from tests.fake_cuda.programs import compiled, graph_of, on_device, on_host, vector
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
@@ -42,35 +36,6 @@ def no_cache() -> Iterator[None]:
     """What the fake compiles must not be found by others."""
     with config.patch(use_cache=False):
         yield
-
-
-def graph_of(function: Callable[..., Any], *metas: TensorMeta) -> Graph:
-    builder = GraphBuilder("graph")
-    builder.device = "cuda:0"
-    given = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
-    with use_trace(builder):
-        made = function(*given)
-    return builder.build([made] if isinstance(made, Node) else made)
-
-
-def compiled(function: Callable[..., Any], *metas: TensorMeta) -> CudaExecutable:
-    (executable,) = CudaBackend(90).compile([graph_of(function, *metas)], "test")
-    return executable
-
-
-def vector(n: int, dtype: DType = float32) -> TensorMeta:
-    return TensorMeta((n,), dtype)
-
-
-def on_device(array: Any) -> Any:
-    return context.cupy().asarray(array)
-
-
-def on_host(array: Any) -> Any:
-    return context.cupy().asnumpy(array)
-
-
-SCALAR = TensorMeta((), float32)
 
 
 def axpy(a: Any, x: Any, y: Any) -> Any:
@@ -334,70 +299,6 @@ def test_what_a_routine_raises_is_raised(fake_cuda: FakeCuda, monkeypatch: pytes
         run([on_device(np.zeros(5, np.float32))])
 
 
-# -- CUDA graphs
-
-
-def test_a_graph_is_recorded_when_addresses_come_again_and_replayed_after_that(fake_cuda: FakeCuda, rng: Any) -> None:
-    square = TensorMeta((6, 6), float32)
-    run = Replaying(
-        compiled(lambda a, x: prims.exp(prims.matmul(x, prims.mul(prims.expand(a, x.shape), x))), SCALAR, square)
-    )
-    x, out = on_device(rng.standard_normal((6, 6)).astype(np.float32)), on_device(np.zeros((6, 6), np.float32))
-    for call in range(5):
-        x[...] = on_device(rng.standard_normal((6, 6)).astype(np.float32))
-        factor = np.float32(0.1 * call)
-        run([factor, x], [out])
-        np.testing.assert_allclose(on_host(out), np.exp(on_host(x) @ (factor * on_host(x))), rtol=1e-5)
-    assert (run.records, run.replays) == (1, 4)
-    assert len(fake_cuda.named("cuGraphLaunch")) == 4
-    assert len(fake_cuda.named("cublasGemmEx")) == 2  # one run as it is, one recorded
-
-
-def test_a_graph_serves_its_own_addresses_alone(fake_cuda: FakeCuda) -> None:
-    run = Replaying(compiled(prims.neg, vector(8)))
-    places = [(on_device(np.full(8, k, np.float32)), on_device(np.zeros(8, np.float32))) for k in range(3)]
-    for _ in range(4):
-        for k, (x, out) in enumerate(places):
-            run([x], [out])
-            assert on_host(out).tolist() == [-k] * 8
-    assert (run.records, run.replays) == (3, 9)
-
-
-def test_what_cannot_be_a_graph_runs_without_and_says_why(fake_cuda: FakeCuda) -> None:
-    run = Replaying(compiled(lambda x: prims.argsort(x, 0, False), vector(5)))
-    x = on_device(np.zeros(5, np.float32))
-    with pytest.warns(UserWarning, match="without a CUDA graph: it calls back into Python"):
-        run([x])
-    restless = Replaying(compiled(prims.neg, vector(8)))
-    kept = [on_device(np.zeros(8, np.float32)) for _ in range(graphs.PATIENCE + 2)]
-    with pytest.warns(UserWarning, match="its arrays lie elsewhere at every call"):
-        outs = [restless([x]) for x in kept]
-    assert len(outs) == len(kept)
-    assert not fake_cuda.named("cuGraphLaunch")
-
-
-def test_a_check_fails_in_a_graph_too(fake_cuda: FakeCuda) -> None:
-    run = Replaying(compiled(prims.take, vector(8), vector(3, int64)))
-    x, out = on_device(np.arange(8, dtype=np.float32)), on_device(np.zeros(3, np.float32))
-    index = on_device(np.array([1, 2, 7]))
-    for _ in range(3):
-        run([x, index], [out])
-    index[...] = on_device(np.array([1, 2, 90]))
-    with config.patch(cuda_blocking=True), pytest.raises(IndexError_):
-        run([x, index], [out])
-    index[...] = on_device(np.array([3, 2, 1]))
-    run([x, index], [out])
-    assert on_host(out).tolist() == [3, 2, 1]
-    assert run.replays == 4
-
-
-def test_the_mode_and_the_backend_that_ask_for_graphs() -> None:
-    assert isinstance(find_backend("cudagraphs"), CudaGraphsBackend)
-    x = distcompile.tensor([1.0, 2.0])
-    for asked in ({"mode": "reduce-overhead"}, {"backend": "cudagraphs"}):
-        assert distcompile.compile(lambda v: v * 2, **asked)(x).tolist() == [2.0, 4.0]  # the CPU's: as "codegen"
-
-
 # -- whole models
 
 
@@ -443,46 +344,3 @@ def test_steps_of_training_on_a_device_are_the_cpus(fake_cuda: FakeCuda, rng: An
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
     assert len(fake_cuda.named("cuMemcpyHtoDAsync_v2")) >= 4  # the keys of dropout
     assert not fake_cuda.named("cuStreamSynchronize")
-
-
-# -- the compiler
-
-
-@pytest.mark.parametrize("capability", [80, 90])
-def test_cubins_are_made_without_a_gpu(capability: int) -> None:
-    run = compiled_for(capability)
-    assert all(run._cubins[f.file].startswith(b"\x7fELF") for f in run.entry.functions)
-
-
-def compiled_for(capability: int) -> CudaExecutable:
-    (run,) = CudaBackend(capability).compile([graph_of(prims.exp, vector(4096, float32))], "cubins")
-    return run
-
-
-HIT = """
-import sys
-from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.config import config
-from compiler_core.graph.parse import parse_graph
-import compiler_core.ops.prims
-(run,) = CudaBackend(90).compile([parse_graph(sys.argv[1])], "hit")
-print(len(run.entry.functions), *sorted({"triton", "sympy", "cupy"} & set(sys.modules)))
-"""
-
-
-def test_a_filled_cache_needs_no_triton(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = graph_of(lambda x: prims.exp(prims.neg(x)), vector(64))
-    with config.patch(use_cache=True, cache_dir=tmp_path):
-        CudaBackend(90).compile([graph], "fill")
-    monkeypatch.setenv("DISTCOMPILE_CACHE_DIR", str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", HIT, str(graph)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.split() == ["1"]
-
-
-def test_many_functions_are_compiled_side_by_side(tmp_path: Any) -> None:
-    graphs = [graph_of(function, vector(64)) for function in (prims.exp, prims.log, prims.neg)]
-    runs = CudaBackend(90).compile(graphs, "side_by_side")
-    assert [len(run.entry.functions) for run in runs] == [1, 1, 1]
-    assert len({data for run in runs for data in run._cubins.values()}) == 3

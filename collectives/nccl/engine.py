@@ -84,6 +84,8 @@ class NcclEngine:
                 raise self.broken or error from None
             work = NcclWork(self, task, permit, None if task.held else self.mark())
             self.pending.append(work)
+        if self.broken is not None:  # meanwhile
+            work.fail(self.broken)
         self.nudge()
         return work
 

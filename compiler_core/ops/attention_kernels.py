@@ -167,7 +167,9 @@ def _refuses(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> str:
         return f"kernels of attention take heads up to {MAX_WIDTH} wide"
     if first and not _is_dense(operands[2]):
         return "the packed result of attention does not lie contiguously"
-    if any(max(layout.strides[2:], default=0) * max(plan.queries, plan.keys) >= 1 << 31 for layout in (q, *rest)):
+    row = (plan.heads + 2 * plan.key_heads) * max(plan.width, plan.value_width)  # at most, of a result
+    spans = [sum(n * stride for n, stride in zip(x.shape[2:], x.strides[2:])) for x in (q, *rest)]
+    if max(*spans, row * max(plan.queries, plan.keys)) >= 1 << 31:
         return "a head of an operand of attention spans 2^31 elements or more"
     return ""
 

@@ -203,8 +203,13 @@ def _refuses(operands: tuple[Strided, ...], attrs: Attrs) -> str:
         return "a convolution of nothing"
     if any(math.prod(layout.shape[1:]) >= 1 << 31 for layout in operands):
         return "an image of a convolution has 2^31 elements or more"
-    if operands[0].numel // max(operands[0].shape[-1], 1) >= 1 << 31:
+    if operands[0].numel // operands[0].shape[-1] >= 1 << 31:
         return "a convolution has 2^31 positions or more"
+    weight = operands[1].numel
+    if "kernel" in attrs:  # the weight's own gradient
+        weight = operands[0].shape[-1] * operands[1].shape[-1] // attrs["groups"] * math.prod(attrs["kernel"])
+    if weight >= 1 << 31:
+        return "a convolution's weight has 2^31 elements or more"
     return ""
 
 

@@ -166,3 +166,9 @@ def test_equal_launches_have_equal_names() -> None:
     one, other = (printed("attention_forward", bfloat16, 32) for _ in range(2))
     assert module_of(one).source == module_of(other).source
     assert one.launches[0].function != printed("attention_forward", float16, 32).launches[0].function
+
+
+def test_heads_that_an_index_of_32_bits_cannot_reach_are_refused() -> None:
+    far = replace(contiguous(bfloat16, 1, 1, 64, 64), strides=(1 << 40, 1 << 40, 1 << 26, 1))
+    with pytest.raises(LoweringError, match="spans 2\\^31 elements or more"):
+        print_call(ATTENTION.lower, (far,) * 3, bfloat16, {"causal": True, "scale": 1.0, "strict": False})

@@ -14,6 +14,7 @@ BackendError where Triton is not installed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -161,15 +162,17 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
         aligned = aligned_parameters(programs, module)
         launches = [launch for made in module.launches.values() for launch in made]
         wanted = [Wanted(launch, aligned[launch.function]) for launch in launches]
-        with timed(name, "cubins"):
-            compiled = compile_cubins(module, wanted, capability, folder, workers)
+        plans = [make_plan(program, graph, module) for program, graph in zip(programs, graphs, strict=True)]
+        source = print_launcher(programs, plans, module)
+        record(name, "emit", lambda: source, part="launcher", artefact="code")
+        (folder / SOURCE).write_text(source)
+        with ThreadPoolExecutor(1) as beside:
+            built = beside.submit(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
+            with timed(name, "cubins"):
+                compiled = compile_cubins(module, wanted, capability, folder, workers)
+            with timed(name, "build"):
+                built.result()
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
-    plans = [make_plan(program, graph, module) for program, graph in zip(programs, graphs, strict=True)]
-    source = print_launcher(programs, plans, module, cubins)
-    record(name, "emit", lambda: source, part="launcher", artefact="code")
-    (folder / SOURCE).write_text(source)
-    with timed(name, "build"):
-        build_library({"launcher": source}, folder / LIBRARY, toolchain)
     offsets = write_constants(folder / CONSTANTS, programs)
     rows = [
         _describe(program, graph, plan, module, cubins).to_json() | {"constants": at}
@@ -192,7 +195,7 @@ def _describe(program: Program, graph: Graph, plan: Plan, module: Module, cubins
         tuple(_step_text(step) for step in program.steps),
         plan.symbols,
         plan.callbacks,
-        tuple(Function(cubins[f].file, cubins[f].name, cubins[f].shared) for f in plan.functions),
+        tuple(Function(c.file, c.name, c.shared, c.threads) for c in map(cubins.__getitem__, plan.functions)),
         tuple(place for event in graph.signals for place in event),
         tuple(place for event in graph.waits for place in event),
     )

@@ -120,7 +120,7 @@ class FakeCuda:
             self.functions[one.launch.function] = one.launch, loaded[one.launch.function]
             (folder / f"{one.launch.function}.cubin").write_text(f"not a cubin for {capability}\0\n")
         names = [one.launch.function for one in wanted]
-        return [cubins.Cubin(f"{name}.cubin", name, 128, 0, 2) for name in names]
+        return [cubins.Cubin(f"{name}.cubin", name, 128, 64) for name in names]
 
     # -- the driver
 

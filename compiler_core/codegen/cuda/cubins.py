@@ -30,6 +30,7 @@ from compiler_core.config import available_cores
 from compiler_core.errors import BackendError
 
 MOST = 16  # workers
+EXTRA = 2  # arguments that Triton may add: global scratch and profile scratch, which are null
 _LONGEST = 1 << 20  # characters that a function written by hand counts for: what it calls is not in its text
 SOURCE = "kernels.py"
 
@@ -38,18 +39,16 @@ SOURCE = "kernels.py"
 class Cubin:
     """A compiled function: the name of its file and in it, and what a launch needs.
 
-    threads: of a block. shared: bytes of dynamic shared memory. extra: how many arguments Triton adds behind those of
-    the `Launch`; they are null.
+    threads: of a block. shared: bytes of dynamic shared memory.
     """
 
     file: str
     name: str
     threads: int
     shared: int
-    extra: int
 
     def to_json(self) -> list[Any]:
-        return [self.file, self.name, self.threads, self.shared, self.extra]
+        return [self.file, self.name, self.threads, self.shared]
 
     @staticmethod
     def from_json(row: Sequence[Any]) -> Cubin:
@@ -148,7 +147,7 @@ def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:
             remedy='report this with the dump of step "emit"; compile(..., backend="aot_eager") runs without kernels',
         )
     extra, known = answer["extra"], answer["scratch"]
-    if extra > len(known) or any(known):
+    if extra > EXTRA or any(known):
         raise BackendError(
             f"{one.launch.function} wants arguments of its caller that it is not given",
             expected="at most global scratch and profile scratch, of no bytes",
@@ -156,7 +155,7 @@ def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:
             remedy="use Triton 3.5 to 3.9, without its profiler",
         )
     file = f"{one.launch.function}.cubin"
-    return Cubin(file, answer["name"], answer["threads"], answer["shared"], extra)
+    return Cubin(file, answer["name"], answer["threads"], answer["shared"])
 
 
 def _serve(

@@ -1,6 +1,6 @@
 """The host function of each program: C++ that launches its kernels and calls cuBLAS, in order, on one stream.
 
-In: programs, the module of their kernels, their plans (plan.py), cubins. Out: `print_launcher`: one translation unit.
+In: programs, the module of their kernels, their plans (plan.py). Out: `print_launcher`: one translation unit.
 
     int32_t ENTRY(void** args, char* arena, const void* const* lib, dc_gpu* gpu)
         args: addresses on the device of inputs, constants, outputs, in that order; arena: the block of plan.py.
@@ -22,7 +22,7 @@ from compiler_core.codegen.cpp.entry import buffer_line, placed_buffers
 from compiler_core.codegen.cpp.helpers import TYPES
 from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.routine import slot_text
-from compiler_core.codegen.cuda.cubins import Cubin
+from compiler_core.codegen.cuda.cubins import EXTRA
 from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, launched_name, scratch_of
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.events import FAILED
@@ -39,9 +39,10 @@ PRELUDE = f"""\
 struct dc_events {{ void* self; void (*signal)(void* self, int64_t k); int32_t (*wait)(void* self, int64_t k); }};
 // One call's surroundings: where work goes; cuBLAS's handle, and 0 and 1 as f32 and f64 on the device; whether f32 may
 // be multiplied in tf32; who hears events. Out: the call that failed, what it returned, the step of the program.
+struct dc_block {{ uint32_t threads, shared; }};  // of a kernel: threads of a block, bytes of shared memory
 struct dc_gpu {{
   void* stream; void* blas; const void* units; int64_t tf32; const dc_events* events;
-  const char* call; int64_t code; int64_t step;
+  const char* call; int64_t code; int64_t step; const dc_block* blocks;
 }};
 static inline int32_t dc_done(dc_gpu* gpu, int32_t step, const char* call, int32_t code) {{
   if (code == 0) return 0;
@@ -51,29 +52,29 @@ static inline int32_t dc_done(dc_gpu* gpu, int32_t step, const char* call, int32
   return {CALL_FAILED};
 }}
 typedef int32_t (*dc_memset)(const void*, uint32_t, uint64_t, void*);
-// `programs` blocks of `threads` threads with `shared` bytes of shared memory each; the arguments are addresses.
+// `programs` blocks; the arguments are addresses. More than the kernel takes may be given: Triton's own come last.
 template <class... A>
-static inline int32_t dc_launch(dc_gpu* gpu, int32_t step, const void* launch, const void* function, uint32_t programs,
-                                uint32_t threads, uint32_t shared, A... arguments) {{
+static inline int32_t dc_launch(dc_gpu* gpu, int32_t step, const void* launch, const void* function, dc_block block,
+                                uint32_t programs, A... arguments) {{
   typedef int32_t (*call)(const void*, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, void*,
                           void**, void**);
   const void* values[] = {{arguments...}};
   void* places[sizeof...(A)];
   for (uint64_t k = 0; k < sizeof...(A); ++k) places[k] = &values[k];
   return dc_done(gpu, step, "cuLaunchKernel",
-                 ((call)launch)(function, programs, 1, 1, threads, 1, 1, shared, gpu->stream, places, nullptr));
+                 ((call)launch)(function, programs, 1, 1, block.threads, 1, 1, block.shared, gpu->stream, places,
+                                nullptr));
 }}
 """
 
 
 @dataclass
 class LauncherPrinter:
-    """Prints the entry of one program. cubins: by function."""
+    """Prints the entry of one program."""
 
     program: Program
     plan: Plan
     launches: Mapping[str, tuple[Launch, ...]]
-    cubins: Mapping[str, Cubin]
     helpers: dict[str, None] = field(default_factory=dict)  # of the library calls, once each, added to
 
     def __post_init__(self) -> None:
@@ -130,22 +131,22 @@ class LauncherPrinter:
     def _launch(self, number: int, step: Step, launch: Launch) -> Iterator[str]:
         if not launch.programs:
             return
-        cubin = self.cubins[launch.function]
-        function = f"lib[{self._place_of_function(launch.function)}] /* {launch.function} */"
-        sizes = f"{launch.programs}, {cubin.threads}, {cubin.shared}"
+        place = self.plan.functions.index(launch.function)
+        function = f"lib[{self._first_function + place}] /* {launch.function} */, gpu->blocks[{place}]"
         yield f"  if (const int32_t status = dc_launch(gpu, {number}, {self._symbol('cuLaunchKernel')}, {function},"
-        yield f"          {', '.join([sizes, *self._arguments(step, launch, cubin)])})) return status;"
+        yield f"          {', '.join([str(launch.programs), *self._arguments(step, launch)])})) return status;"
 
-    def _arguments(self, step: Step, launch: Launch, cubin: Cubin) -> Iterator[str]:
+    def _arguments(self, step: Step, launch: Launch) -> Iterator[str]:
         yield from map(slot_text, slots_of(step))
         offsets, _ = scratch_of(launch)
         yield from (f"arena + {self.plan.scratch + offset}" for offset in offsets)
         if launch.has_status:
             yield f"arena + {self.plan.status}"
-        yield from ["(const void*)nullptr"] * cubin.extra
+        yield from ["(const void*)nullptr"] * EXTRA
 
-    def _place_of_function(self, name: str) -> int:
-        return len(self.plan.symbols) + len(self.plan.callbacks) + self.plan.functions.index(name)
+    @property
+    def _first_function(self) -> int:
+        return len(self.plan.symbols) + len(self.plan.callbacks)
 
     # -- routines
 
@@ -174,12 +175,10 @@ def _c_array(view: View) -> CArray:
     return CArray(slot_text(view.slot), view.layout)
 
 
-def print_launcher(
-    programs: Sequence[Program], plans: Sequence[Plan], module: Module, cubins: Mapping[str, Cubin]
-) -> str:
+def print_launcher(programs: Sequence[Program], plans: Sequence[Plan], module: Module) -> str:
     """The text of the functions that run `programs`, whose names differ and are C++ identifiers."""
     helpers: dict[str, None] = {}
     bodies: list[str] = []
     for program, plan in zip(programs, plans, strict=True):
-        bodies += LauncherPrinter(program, plan, module.launches, cubins, helpers).lines()
+        bodies += LauncherPrinter(program, plan, module.launches, helpers).lines()
     return "\n".join([TYPES, PRELUDE, *helpers, *bodies])

@@ -19,14 +19,15 @@ CALL_FAILED = 0x7FFFFFFC  # what an entry returns when a call of the driver's, o
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel to be loaded: its file, its name there, bytes of dynamic shared memory."""
+    """A kernel to be loaded: its file, its name there, bytes of dynamic shared memory, threads of a block."""
 
     file: str
     name: str
     shared: int
+    threads: int
 
     def to_json(self) -> list[Any]:
-        return [self.file, self.name, self.shared]
+        return [self.file, self.name, self.shared, self.threads]
 
 
 @dataclass(frozen=True, slots=True)

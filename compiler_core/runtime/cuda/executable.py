@@ -48,6 +48,7 @@ class GpuCall(ctypes.Structure):
         ("call", ctypes.c_char_p),
         ("code", ctypes.c_int64),
         ("step", ctypes.c_int64),
+        ("blocks", ctypes.c_void_p),
     ]
 
 
@@ -97,6 +98,8 @@ class CudaExecutable:
         self._lock = Lock()
         self._callbacks = Callbacks(entry.callbacks, device_array_at, definition_on_device)
         self._function: Callable[..., int] = getattr(library, entry.symbol)
+        sizes = [size for f in entry.functions for size in (f.threads, f.shared)]
+        self._blocks = (ctypes.c_uint32 * (len(sizes) + 1))(*sizes)
         self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
         self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
 
@@ -270,6 +273,7 @@ class CudaExecutable:
         """Call the host function, with the arena at `base`."""
         gpu = GpuCall(stream=stream, tf32=int(context.tf32_is_permitted()))
         gpu.units = context.units(device)
+        gpu.blocks = ctypes.addressof(self._blocks)
         if self._uses_blas:
             gpu.blas = self._blas(base, device, stream)
         if dispatch is not None:

@@ -51,13 +51,14 @@ PlanChoice: TypeAlias = BucketPlan | str | os.PathLike[str] | None
 # torch's is 25. Simulated for the benchmark's GPTs (distcompile/tuning): over 1 Gbit/s caps of 2 to 4 MiB end the
 # backward 11 to 26 % earlier than 25, and within 3 % of the optimum; between ranks of one host it makes 0.5 % or less.
 DEFAULT_CAPS_MB = {"backward": 2.0, "step": 1.0}  # across the step, what is needed first may overtake more often
+GPU_CAP_MB = 25.0  # torch's: NCCL needs large messages, and each bucket costs the host 40 us
 INSTANCES: WeakKeyDictionary[Communicator, int] = WeakKeyDictionary()  # made so far on each communicator
 
 
 class DistributedDataParallel(Module):
     """Data parallelism over the ranks of `process_group` (default: the one of init_process_group).
 
-    bucket_cap_mb: size of gradient buckets in MiB, as in torch; None: 2 (torch: 25). The first is at most 1 MiB.
+    bucket_cap_mb: size of gradient buckets in MiB, as in torch; None: 2 on the CPU, 25 on GPUs. The first is at most 1.
     broadcast_buffers: send rank 0's buffers before each training forward.
     bucket_plan: a BucketPlan, the path of a plan file (`distcompile tune`), "auto" to tune in the first steps (see
         distcompile/tuning/auto.py), or None: buckets by bucket_cap_mb.
@@ -98,7 +99,7 @@ class DistributedDataParallel(Module):
         self.process_group = process_group or default_communicator()
         if overlap not in DEFAULT_CAPS_MB:
             raise ArgumentError(f"unknown overlap {overlap!r}", expected=" or ".join(map(repr, DEFAULT_CAPS_MB)))
-        cap_mb = DEFAULT_CAPS_MB[overlap] if bucket_cap_mb is None else bucket_cap_mb
+        cap_mb = default_cap_mb(module, overlap) if bucket_cap_mb is None else bucket_cap_mb
         choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)
         self._home = home_of(module, device_ids)
         settings = Settings(
@@ -302,6 +303,12 @@ class DistributedDataParallel(Module):
             return make_report(self.process_group.rank, recorder.steps())
         spans = [*recorder.spans(), *optimizer_spans(self._books.parameters.values())]
         return gather_report(self.process_group, recorder.steps(), spans)
+
+
+def default_cap_mb(module: Module, overlap: str) -> float:
+    """The size of buckets, in MiB, where none is given."""
+    is_on_gpu = any(parameter.device.type == "cuda" for parameter in module.parameters())
+    return GPU_CAP_MB if is_on_gpu else DEFAULT_CAPS_MB[overlap]
 
 
 def home_of(module: Module, device_ids: Sequence[Any] | None) -> Device | None:

@@ -342,6 +342,13 @@ def test_inputs_go_to_the_device_that_is_named_and_a_module_may_move_later() -> 
     np.testing.assert_allclose(first[0::2], first[1::2])
 
 
+def test_buckets_are_larger_on_gpus() -> None:
+    def scene(c: Communicator) -> list[int]:
+        return [DDP(nn.Linear(8, 8).to(d))._books.settings.caps.other_nbytes >> 20 for d in ("cpu", "cuda")]
+
+    assert on_gpus(1, scene) == [[2, 25]]
+
+
 def test_parity_judges_gradients_on_gpus() -> None:
     def scene(c: Communicator) -> str:
         model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).cuda()

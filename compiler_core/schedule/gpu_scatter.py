@@ -9,12 +9,14 @@ In: a Scatter. Out: `Built`. The result's places are independent; the sources th
                   put    a permutation in memory: the sources sorted by index, and how long each run of equal ones is
                   sum    one program a run: its rows are added up, in order, and put in their place
 No atomics: the same bits at every run. Comparing all pairs is n² comparisons of two integers in registers: 16,384
-sources take less time than their rows take to be read; beyond MAX_RANKED the first arrangement serves.
+sources take about as long as the gradient of their embedding takes to be written. More than MAX_RANKED are taken part by
+part; beyond MAX_PARTS the first arrangement serves.
 Limits: by digits, a scatter with few such axes has few programs: right, and slow.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from compiler_core.dtype import bool_, int32, int64
@@ -31,6 +33,7 @@ from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.affine import ZERO, Affine, Atom, Axis, Data, of_axis
 
 MIN_RANKED, MAX_RANKED = 32, 65536  # sources
+MAX_PARTS = 16
 ENOUGH = 65536  # independent places, from which on sources may come one after the other
 
 
@@ -55,6 +58,7 @@ class _Scatter:
         apart = _digits(scatter.target)
         self.digits = [axis for axis in live if axis in apart]
         self.others = [axis for axis in live if axis not in apart]
+        self.start = 0  # of the part of the sources at hand
         refused = [atom.message for atom in scatter.target.terms if isinstance(atom, Data) and atom.message]
         self.message = refused[0] if refused else "index out of range"
 
@@ -69,7 +73,7 @@ class _Scatter:
             return False
         rest = {*self.scatter.target.terms} - {data[0], *self.digits}
         alone = d.axes_in_expr(d.data_value(data[0])) <= {*self.others} and not rest
-        return alone and data[0] in _separate(self.scatter.target) and MIN_RANKED <= n <= MAX_RANKED
+        return alone and data[0] in _separate(self.scatter.target) and MIN_RANKED <= n <= MAX_RANKED * MAX_PARTS
 
     def _translator(self, rows: list[ir.Stmt], column: list[ir.Stmt] | None, cols: tuple[Axis, ...] = ()) -> Translator:
         translate = Translator(cols, lambda load: None, self.params.read)
@@ -104,12 +108,17 @@ class _Scatter:
 
     def _by_rank(self) -> list[ir.Stmt]:
         n = d.domain_numel(tuple(self.others))
-        order = self.params.partial(Partial(self.scatter.name, int32, 2 * n))
-        return [self._rank(n, order), self._sum(n, order)]
+        size = math.ceil(n / math.ceil(n / MAX_RANKED))
+        order = self.params.partial(Partial(self.scatter.name, int32, 2 * size))
+        body: list[ir.Stmt] = []
+        for self.start in range(0, n, size):
+            part = min(size, n - self.start)
+            body += [self._rank(part, order), self._sum(part, order)]
+        return body
 
-    def _at(self, flat: Axis) -> dict[Axis, Affine]:
-        """The other axes, of source number `flat`."""
-        digits = d.unflatten(of_axis(flat), tuple(axis.extent for axis in self.others))
+    def _at(self, number: Axis) -> dict[Axis, Affine]:
+        """The other axes, of a source of the part at hand."""
+        digits = d.unflatten(of_axis(number) + self.start, tuple(axis.extent for axis in self.others))
         return dict(zip(self.others, digits))
 
     def _rank(self, n: int, order: str) -> ir.Stmt:
@@ -147,7 +156,7 @@ class _Scatter:
         """One program a source in sorted order: if it is the first of a run, all of the run."""
         start = Axis("", n)
         body: list[ir.Stmt] = []
-        first = self._source(body, order, of_axis(start))
+        first = self._source(body, order, of_axis(start), n)
         length = self._scalar(body, cast(x.Load(order, of_axis(start) + n, int32), int64), n + 1)
         end = of_axis(start) + of_axis(length)
         body += [ir.Check(x.IndexCompare("ge", of_axis(length), ZERO), self.message)]
@@ -159,9 +168,8 @@ class _Scatter:
         body.append(ir.Loop(once, 1, "serial", tuple(run), "", (ZERO, of_axis(runs))))  # type: ignore[arg-type]
         return loop_of(start, "parallel", body)
 
-    def _source(self, block: list[ir.Stmt], order: str, place: Affine) -> Axis:
+    def _source(self, block: list[ir.Stmt], order: str, place: Affine, n: int) -> Axis:
         """The source at a place of the sorted order. Where indices were refused nothing is there: that is checked."""
-        n = d.domain_numel(tuple(self.others))
         source = self._scalar(block, cast(x.Load(order, place, int32), int64), n)
         block.append(ir.Check(x.IndexCompare("ge", of_axis(source), ZERO), self.message))
         block.append(ir.Check(x.IndexCompare("lt", of_axis(source), Affine({}, n)), self.message))
@@ -179,7 +187,7 @@ class _Scatter:
         self.n_scalars = translate.n_scalars
         inner: list[ir.Stmt] = []
         column: list[ir.Stmt] = []
-        source = self._source(inner, order, of_axis(member))
+        source = self._source(inner, order, of_axis(member), n)
         translate = self._translator(inner, column, (lane,))
         value = translate(d.substitute(scatter.value, {**self._at(source), **moved}, {}))
         self.n_scalars = translate.n_scalars

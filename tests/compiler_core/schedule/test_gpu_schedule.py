@@ -27,6 +27,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, use_trace
+from compiler_core.schedule import gpu_scatter
 from compiler_core.schedule.target import GPU
 
 SIZES = [(1, 1), (3, 4097), (129, 3), (1000, 1), (4097, 1), (1, 1000), (129, 129)]
@@ -188,9 +189,10 @@ SCATTERS: dict[str, tuple[Callable[..., Node], list[tuple[int, ...]], tuple[int,
 
 @pytest.mark.triton
 @pytest.mark.filterwarnings("ignore:backend 'triton'")
-@pytest.mark.parametrize("name", SCATTERS)
-def test_scatters_keep_the_order_of_their_sources(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), [*((name, 65536) for name in SCATTERS), ("rows by rank", 32)])
+def test_scatters_keep_the_order_of_their_sources(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
+    monkeypatch.setattr(gpu_scatter, "MAX_RANKED", most)
     function, shapes, of_index, bound = SCATTERS[name]
     builder = GraphBuilder("g")
     nodes = [builder.placeholder("x", TensorMeta(shape, float32)) for shape in shapes]

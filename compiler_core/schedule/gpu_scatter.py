@@ -9,7 +9,7 @@ In: a Scatter. Out: `Built`. The result's places are independent; the sources th
                   put    a permutation in memory: the sources sorted by index, and how long each run of equal ones is
                   sum    one program a run: its rows are added up, in order, and put in their place
 No atomics: the same bits at every run. Comparing all pairs is n² comparisons of two integers in registers: 16,384
-sources take about as long as the gradient of their embedding takes to be written. More than MAX_RANKED are taken part by
+sources take about as long as writing the gradient of their embedding. More than MAX_RANKED are taken part by
 part; beyond MAX_PARTS the first arrangement serves.
 Limits: by digits, a scatter with few such axes has few programs: right, and slow.
 """

@@ -67,10 +67,11 @@ class CostModel:
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
         self.compared = _behind_equality(graph)
+        self.crossing = _across_products(graph, self.in_forward)
         self.written = {
             *self.library_operands,
             *_behind_views(results),
-            *_across_products(graph, self.in_forward),
+            *self.crossing,
             *products,
         }
 
@@ -108,6 +109,8 @@ class CostModel:
         again = node.meta.nbytes if node in self.library_operands else 0
         work = CHEAP_WORK if node.op.cheap else node.op.work
         if self.on_gpu:
+            # what no kernel keeps in registers anyway (a residual stream) costs reading what it is made of
+            again += 2 * node.meta.nbytes if node in self.crossing else 0
             return again + node.meta.nbytes * max(work, 1) // (4 * GPU_FASTER)
         return again + node.meta.numel * work * max(node.dtype.itemsize, 4) // 4
 

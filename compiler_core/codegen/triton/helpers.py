@@ -57,11 +57,13 @@ def dc_trunc(x):
     "tanh32": """
 def dc_tanh32(x):
     s = x * x  # near 0 an odd polynomial, fitted at Chebyshev nodes; one unit in the last place
-    p = (((-0.006276380270719528 * s + 0.021116208285093307) * s - 0.053875137120485306) * s
-         + 0.13332924246788025) * s - 0.3333333134651184
+    p = tl.fma(s, -0.006276380270719528, 0.021116208285093307)
+    p = tl.fma(p, s, -0.053875137120485306)
+    p = tl.fma(p, s, 0.13332924246788025)
+    p = tl.fma(p, s, -0.3333333134651184)
     a = tl.abs(x)
     far = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
-    return tl.where(a < 0.6, x + x * (s * p), tl.where(x < 0, -far, far))
+    return tl.where(a < 0.6, tl.fma(x, s * p, x), tl.where(x < 0, -far, far))
 """,
     "rint": """
 def dc_rint(x, big: tl.constexpr):

@@ -31,7 +31,7 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
-_COSTLY = {"sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2", "philox"}
+_COSTLY = {"tanh", "erf", "expm1", "log1p", "sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2", "philox"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,12 +80,17 @@ def choose(shape: Shape) -> Tile:
     else:
         lanes = power_of_two(shape.columns)
         if lanes > LONGEST or not shape.again:
-            lanes = min(lanes, STRIP if shape.again else SUMMING)
+            lanes = min(lanes, STRIP if shape.again else 2048)
+            if lanes == 2048 and not shape.summed:
+                return Tile(1, lanes, 8)
         area = SUMMING // 2 if shape.summed else AREA
     rows = max(1, min(most_rows, area // lanes))
     if not shape.independent and lanes < shape.columns and shape.again:
         return Tile(rows, lanes, _MAX_WARPS)
-    each = 8 if shape.costly else 32 if shape.summed and shape.independent else 16
+    if shape.costly:
+        each = 16 if shape.summed else 8
+    else:
+        each = 32 if shape.summed and shape.independent else 16
     return Tile(rows, lanes, _warps(rows * lanes, each))
 
 

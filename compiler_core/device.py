@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -123,7 +124,8 @@ class Device:
 
     def scale(self, array: Array, factor: float, out: Array) -> None:
         """out = array * factor, in its dtype. array, out: of this device, of one shape and dtype; may be the same."""
-        self.xp.multiply(array, array.dtype.type(factor), out=out)
+        with nullcontext() if self.type != "cuda" else cuda.on(cuda.check_number(self.index)):
+            self.xp.multiply(array, array.dtype.type(factor), out=out)
 
     def __enter__(self) -> Device:
         _default.inner.append(self)
@@ -178,6 +180,14 @@ def device_of(array: Array) -> Device:
 def array_module(array: Array) -> Any:
     """NumPy or CuPy: whose array this is."""
     return cuda.module() if cuda.is_array(array) else np
+
+
+def copy_of(array: Array) -> Array:
+    """A C-contiguous copy where the array is. CuPy's own would be on the current device."""
+    if not cuda.is_array(array):
+        return array.copy(order="C")
+    with cuda.on(array.data.device_id), cuda.allocating(array.data.device_id):
+        return array.copy(order="C")
 
 
 def is_array(value: object) -> bool:

@@ -70,7 +70,9 @@ class Cuda:
         self.cupy.cuda.Device(self.index).use()
 
     def current(self) -> Stream:
-        return self.cupy.cuda.get_current_stream()
+        """The thread's stream on this device, whichever device is current."""
+        with self._device():
+            return self.cupy.cuda.get_current_stream()
 
     def new_stream(self) -> Stream:
         with self._device():
@@ -87,8 +89,9 @@ class Cuda:
         return int(array.data.ptr)
 
     def record(self, stream: Stream) -> Event:
-        event = self.cupy.cuda.Event()
-        event.record(stream)
+        with self._device():
+            event = self.cupy.cuda.Event()
+            event.record(stream)
         return event
 
     def wait(self, stream: Stream, event: Event) -> None:

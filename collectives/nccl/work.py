@@ -64,6 +64,7 @@ class NcclWork(Work):
         self.what, self.rank, self.timeout_s = str(task), engine.rank, engine.timeout_s
         self.nbytes, self.peer = task.nbytes, None
         self.task: Task | None = task
+        self.launched_on = engine.cuda.pointer(engine.cuda.current())
         self.is_cancelled = False
         self.settled = threading.Event()  # enqueued, skipped, or failed
         self.began: Event | None = None
@@ -123,8 +124,10 @@ class NcclWork(Work):
             raise self.error or self.engine.broken or AssertionError
         if self.ended is not None:
             cuda = self.engine.cuda
-            cuda.wait(cuda.current(), self.ended)
-            self.task = None  # its memory may be used again by what comes after, on this stream
+            here = cuda.current()
+            cuda.wait(here, self.ended)
+            if cuda.pointer(here) == self.launched_on:  # whose memory it is: it may be used again by what comes after
+                self.task = None
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Have the host wait until it is done. Raises as `wait`."""

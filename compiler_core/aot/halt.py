@@ -20,6 +20,7 @@ from compiler_core.aot.boundary import Gradients, Hook, checked, run_hook
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.stops import Stop, all_that_may_come, gradients_behind
 from compiler_core.aot.strategy import DELIVERED, BackwardSession, Gradient
+from compiler_core.device import copy_of
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 
@@ -200,7 +201,7 @@ class Halting:
             else:
                 self.came |= made[1]
                 array = gradient._cell.current()
-                places[place] = array if array.flags.c_contiguous else array.copy(order="C")
+                places[place] = array if array.flags.c_contiguous else copy_of(array)
         return complete
 
     def _cotangent(self, read: tuple[int, int, bool] | None) -> Tensor | None:
@@ -209,7 +210,7 @@ class Halting:
         if read is None or not read[1] & self.came:
             return None
         array = self.places[read[0]]
-        return Tensor._wrap(array.copy() if read[2] else array)
+        return Tensor._wrap(copy_of(array) if read[2] else array)
 
     def _runs(self, halt: Halt, cotangents: Gradients) -> bool:
         """Whether it has anything to do."""

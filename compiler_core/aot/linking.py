@@ -21,9 +21,12 @@ from compiler_core.aot.stops import all_that_may_come
 from compiler_core.aot.strategy import GradientPlan
 from compiler_core.aot.wrapper import SCALE, CompiledBackward, Cut, Step
 from compiler_core.backend import Executable
+from compiler_core.device import check_device
 from compiler_core.dtype import float32
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Graph, Node, Placeholder
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array
 from compiler_core.runtime.memory import OutputPool
 
 
@@ -124,7 +127,7 @@ def link_segments(
         makes = tuple(places.setdefault(node.name, len(places)) for node in outputs)
         gradients = tuple((k, index) for k, index in enumerate(piece.outputs) if index is not None and index < count)
         announced = _parts(piece)
-        pools = {k: OutputPool(outputs[k].meta) for part in announced for k, _ in part}
+        pools = {k: _pool(outputs[k].meta, piece.graph.device) for part in announced for k, _ in part}
         steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools))
     expected = range(count) if wanted is None else wanted
     _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])
@@ -132,6 +135,22 @@ def link_segments(
     halts = halts_of(joint, parts.backward, places, [places[node.name] for node in hooked], steps, stages)
     steps, last = _with_halts(steps, stages, halts)
     return Cut(plan, tuple(steps), len(places), last)
+
+
+class FreshPlaces:
+    """Places on a GPU, whose pool hands memory out again by itself."""
+
+    def __init__(self, meta: TensorMeta, place: str) -> None:
+        self.meta, self.device = meta, check_device(place)
+
+    def take(self) -> Array:
+        place: Array = self.device.empty(self.meta.shape, self.meta.dtype.numpy)
+        return place
+
+
+def _pool(meta: TensorMeta, place: str) -> OutputPool | FreshPlaces:
+    """Where gradients of this meta go that have no place of their own."""
+    return OutputPool(meta) if place == "cpu" else FreshPlaces(meta, place)
 
 
 def _with_halts(

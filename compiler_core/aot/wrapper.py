@@ -27,11 +27,10 @@ from compiler_core.aot.pruning import Pruned
 from compiler_core.aot.stops import Stop, all_that_may_come
 from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, LocalPlan
 from compiler_core.backend import Executable
-from compiler_core.device import array_module
+from compiler_core.device import array_module, copy_of
 from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
-from compiler_core.runtime.memory import OutputPool
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tape import Edge, GradNode, freed_error
 
@@ -41,6 +40,12 @@ if TYPE_CHECKING:
 SCALE = -1  # the place of the session's scale in float32; SCALE - 1 in float64
 _pooling = Lock()  # ranks may be threads that share a compiled function
 SCALE_DTYPES = {SCALE: np.float32, SCALE - 1: np.float64}
+
+
+class Places(Protocol):
+    """Memory for an output, again and again."""
+
+    def take(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Step:
     gradients: tuple[tuple[int, int], ...]
     numbers: tuple[int, ...]
     parts: tuple[tuple[tuple[int, int], ...], ...] = ()
-    pools: Mapping[int, OutputPool] = field(default_factory=dict)
+    pools: Mapping[int, Places] = field(default_factory=dict)
     halts: tuple[Halt, ...] = ()
 
 
@@ -211,7 +216,7 @@ class CompiledBackward:
 
 def _dense(array: Array) -> Array:
     """`array`, contiguous: the tangent of a sum is one number, expanded, and native calls are slow on such arrays."""
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous else copy_of(array)
 
 
 def zeros_beside(others: Sequence[Array | None], meta: TensorMeta) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.device import Device, check_device, cpu
+from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
@@ -139,9 +139,10 @@ def tensor(
     """A leaf with a copy of `data`: a number, nested lists, an array, or a Tensor."""
     data = getattr(data, "__tensor__", data)  # of an array that is traced
     if cuda.is_array(data):
-        return _of_device_array(data.copy(), dtype, device, requires_grad)
+        return _of_device_array(copy_of(data), dtype, device, requires_grad)
     if isinstance(data, Tensor):
         copied = data.detach().clone()
+        copied = copied if device is None else copied.to(device)
         return leaf((copied if dtype is None else copied.to(dtype))._read(), requires_grad, device)
     array = to_array(data, dtype)
     return leaf(array.copy() if array is data else array, requires_grad, device)

@@ -129,6 +129,8 @@ def _is_mask(index: Any) -> bool:
 
 def _masked(x: Tensor, mask: Tensor, value: Any) -> Value:
     """x with one value where mask, over x's leading dims, holds."""
+    if mask.device != x.device and not mask.is_cuda:  # as other indices of the CPU
+        mask = mask.to(x.device)
     full = F.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
     return F.masked_fill(x, full, F.reshape(value, ()) if hasattr(value, "shape") else value)
 

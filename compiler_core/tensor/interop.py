@@ -6,6 +6,7 @@ On a traced tensor each of these is a graph break that names the user's line; bu
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,13 @@ def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
     if self.requires_grad:
         raise AutogradError("__cuda_array_interface__ of a tensor that requires a gradient", remedy="use detach()")
     array: Any = self._own_array("__cuda_array_interface__")
+    if id(self) not in _exported:  # who asks keeps the tensor, and a write would let its present array go
+        weakref.finalize(self, _exported.pop, id(self), None)
+    _exported.setdefault(id(self), []).append(array)
     return dict(array.__cuda_array_interface__)
+
+
+_exported: dict[int, list[Array]] = {}  # by the id of a living tensor: the arrays that others were told the address of
 
 
 def _array_wrap(self: Tensor, array: Array, context: Any = None, return_scalar: bool = False) -> Tensor:

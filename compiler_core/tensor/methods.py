@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import dtype as dt
-from compiler_core.device import Device, check_device
+from compiler_core.device import Device, check_device, copy_of
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.memory_format import strided
@@ -108,7 +108,7 @@ def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     trace = current_trace()
     if trace is not None:
         note_copy(trace, value)
-    cell = Cell(value) if trace is not None else cell_of(value.copy())
+    cell = Cell(value) if trace is not None else cell_of(copy_of(value))
     return type(same)._from_cell(cell, same._node)  # type: ignore[no-any-return]
 
 

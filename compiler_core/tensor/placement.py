@@ -119,6 +119,8 @@ def placed(function: F) -> F:
             device = (args[0] if args else kwargs["input"]).device
         elif device is None and args and cuda.is_array(args[0]):
             device = device_of(args[0])
+        elif device is None and args and getattr(args[0], "is_cuda", False):
+            device = args[0].device
         place = chosen(device)
         if place is cpu:
             return function(*args, device=place, **kwargs)

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.device import cpu
+from compiler_core.device import copy_of, cpu
 from compiler_core.errors import DeviceError, ShapeError
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, bind, use_trace
@@ -45,7 +45,7 @@ def _own(root: Cell) -> Array:
     """The storage's array, which from now on is its own, and in order; views that were taken may show another."""
     array: Array = root.current()
     if not array.flags.c_contiguous or _holders.setdefault(_address(array), root) is not root:
-        root.raw = array = array.copy(order="C")
+        root.raw = array = copy_of(array)
         _holders[_address(array)] = root
     return array
 

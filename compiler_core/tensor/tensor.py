@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.device import Device, check_device, cpu
+from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
@@ -398,7 +398,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         """A leaf with its own cell. Raises AutogradError for a non-leaf, as torch."""
         if not self.is_leaf:
             raise AutogradError("only leaf tensors can be deep-copied", remedy="detach() it, or clone()")
-        value = self._read() if self.is_meta else self._own_array("deepcopy()").copy()
+        value = self._read() if self.is_meta else copy_of(self._own_array("deepcopy()"))
         new = self._rebuild_as(type(self), value, self._requires_grad)
         memo[id(self)] = new
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))

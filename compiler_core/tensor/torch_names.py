@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from compiler_core.errors import ShapeError
+from compiler_core.errors import DeviceError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
@@ -45,6 +45,12 @@ def write_out(out: Any, result: Any) -> Any:
     shape: Shape = tuple(result.shape)
     if tuple(out.shape) != shape:
         raise ShapeError("out= has another shape than the result", expected=str(shape), got=str(tuple(out.shape)))
+    if out.device != result.device and not (out.is_meta or result.is_meta):
+        raise DeviceError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{result.device} and {out.device}!",
+            got=f"out= on {out.device}",
+        )
     return out.copy_(result)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from collectives import Communicator
 from compiler_core.capture.module_protocol import unwrapped
-from compiler_core.device import Device
+from compiler_core.device import Device, copy_of
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree_on_model
@@ -70,7 +70,7 @@ def check_devices(communicator: Communicator, tensors: Mapping[str, Tensor]) -> 
 
 def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor], *, root: int = 0) -> None:
     """Give every rank rank `root`'s values."""
-    copies = {name: tensor._cell.current().copy(order="C") for name, tensor in tensors.items()}
+    copies = {name: copy_of(tensor._cell.current()) for name, tensor in tensors.items()}
     works = [communicator.broadcast_async(array, root=root, label=name) for name, array in copies.items()]
     for work, (name, array) in zip(works, copies.items()):
         work.wait()

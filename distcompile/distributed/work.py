@@ -11,10 +11,9 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from collectives import Work
 from compiler_core import log
+from compiler_core.device import copy_of, device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed.errors import TensorListError
@@ -111,7 +110,8 @@ def outsider(name: str) -> TensorWork | None:
 
 def copied(tensor: Tensor) -> Array:
     """The tensor's value in memory of its own: values are immutable, collectives write."""
-    return value_of(tensor).copy(order="C")
+    array: Array = copy_of(value_of(tensor))
+    return array
 
 
 def value_of(tensor: Tensor) -> Array:
@@ -119,12 +119,14 @@ def value_of(tensor: Tensor) -> Array:
     if not isinstance(tensor, Tensor):
         raise TensorListError("a collective takes Tensors", got=type(tensor).__name__)
     array = tensor._own_array("a collective")
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous else copy_of(array)
 
 
 def blank(tensor: Tensor) -> Array:
     """Memory for a result of the tensor's shape and dtype."""
-    return np.empty_like(value_of(tensor), order="C")
+    like = value_of(tensor)
+    place: Array = device_of(like).empty(like.shape, like.dtype)
+    return place
 
 
 def check_list(name: str, tensors: Sequence[Tensor], group: ProcessGroup | None, like: Tensor | None = None) -> None:

@@ -176,7 +176,8 @@ def parameters(*values: Any) -> list[Tensor]:
                             "__torch_function__.")  # fmt: skip
     tensors = [value for value in values if isinstance(value, Tensor)]
     dtype = tensors[0].dtype if tensors else dc.get_default_dtype()
-    made = [v if isinstance(v, Tensor) else dc.tensor(float(v), dtype=dtype) for v in values]
+    place = tensors[0].device if tensors else None
+    made = [v if isinstance(v, Tensor) else dc.tensor(float(v), dtype=dtype, device=place) for v in values]
     return list(dc.broadcast_tensors(*made))
 
 

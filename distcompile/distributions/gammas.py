@@ -263,7 +263,7 @@ class Dirichlet(ExponentialFamily):
     def mode(self) -> Tensor:
         a = self.concentration
         above = (a - 1).clamp(min=0)
-        corner = (dc.arange(a.shape[-1]) == 0).to(a.dtype)  # of equals torch takes the first
+        corner = (dc.arange(a.shape[-1], device=a.device) == 0).to(a.dtype)  # of equals torch takes the first
         return dc.where((a < 1).all(-1, True), corner, above / above.sum(-1, True))
 
     @property

@@ -50,6 +50,7 @@ class FusedUpdates:
                 )
                 for layout in layouts
             ]
+            + [tuple([(name, array.dtype) for name, array in named.items()]) for named in scalars]
         )
         if key not in self._calls:
             from compiler_core.pipeline import compile_graphs

@@ -39,6 +39,7 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
+_ZERO = "tl.full((), 0, tl.int64)"  # in a sum that must have 64 bits
 _INT32_MAX = 2**31 - 1
 _KIND = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
@@ -249,6 +250,7 @@ class SectionPrinter:
             yield from self._lane_loop(loop, pad)
             return
         yield f"{pad}for {loop.axis} in range({', '.join(self._ends(loop))}):"
+        yield from [f"{pad}    {loop.axis} = {_ZERO} + {loop.axis}"] * self.is_wide
         yield from self._repeated(loop.body, pad)
 
     def _repeated(self, body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
@@ -265,7 +267,8 @@ class SectionPrinter:
         inner = pad + "    " if repeated else pad
         outer = dict(self.scope.lanes)
         if lanes > 1 or loop.kind == "vector":
-            line = f"{axis} = {self._start(loop, repeated, lanes)}{self.reduce.lane_numbers(loop, lanes)}"
+            wide = f"{_ZERO} + " * self.is_wide
+            line = f"{axis} = {wide}{self._start(loop, repeated, lanes)}{self.reduce.lane_numbers(loop, lanes)}"
             if repeated or line not in self.scope.loaded:
                 yield inner + line
                 yield from [f"{inner}{axis}_mask = {axis} < {mask}"] * bool(mask)
@@ -274,6 +277,8 @@ class SectionPrinter:
             self.scope.lanes[axis] = frozenset((axis,))
         elif not repeated:
             yield f"{inner}{axis} = {self._start(loop, repeated, lanes).removesuffix(' + ') or 0}"
+        elif self.is_wide:
+            yield f"{inner}{axis} = {_ZERO} + {axis}"
         yield from self._repeated(loop.body, pad) if repeated else self._block(loop.body, pad)
         self.scope.axes.pop(axis, None)
         self.scope.lanes = outer

@@ -212,7 +212,9 @@ class CudaExecutable:
     def _check_events(self, inputs: Sequence[Array], prepared: Prepared) -> None:
         """What events are about must be where the caller has it: a copy would be made too early, or too late."""
         kept = {id(array) for array in prepared.kept}
-        copied = [f"input {k}" for k in self.entry.awaited if kept and not _is_plain(inputs[k])]
+        copied = [
+            f"input {k}" for k in self.entry.awaited if kept and not (cuda.is_array(inputs[k]) and _is_plain(inputs[k]))
+        ]
         targets = {id(target) for _, target in prepared.copies}
         copied += [f"output {k}" for k in self.entry.announced if id(prepared.results[k]) in targets]
         if copied:

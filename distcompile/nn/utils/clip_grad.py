@@ -70,9 +70,9 @@ def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> T
     """The same in a graph: by tensor operations. It ends where the result is looked at, if it is to be finite."""
     if not tensors:
         return Tensor._wrap(np.zeros((), np.float32))
-    dtype = tensors[0].dtype
+    dtype, place = tensors[0].dtype, tensors[0].device
     with no_grad():
-        norms: Any = stack([_vector_norm(tensor.to(tensor.dtype.compute), p) for tensor in tensors])
+        norms: Any = stack([_vector_norm(tensor.to(tensor.dtype.compute), p).to(place) for tensor in tensors])
         total: Tensor = _vector_norm(norms, p).to(dtype)
     if error_if_nonfinite and not total.isfinite():
         raise _nonfinite(p)

@@ -1,0 +1,69 @@
+"""What hostile readers found of tensors on GPUs, on the stand-in device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import distcompile as dc
+from compiler_core import cuda
+from compiler_core.errors import DeviceError
+from distcompile import distributions, nn
+from tests.fake_cupy import on_fake_device
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    with on_fake_device():
+        yield
+
+
+def test_a_copy_of_a_tensor_is_where_it_was_asked_for() -> None:
+    x = dc.ones(2, device="cuda:1")
+    assert dc.tensor(x, device="cpu").device.type == "cpu"
+    assert dc.tensor(x).device == x.clone().device == x.device
+
+
+def test_out_is_on_the_results_device() -> None:
+    with pytest.raises(DeviceError, match="two devices, cuda:0 and cpu"):
+        dc.add(dc.ones(3, device="cuda"), 2, out=dc.empty(3))
+
+
+def test_a_write_through_a_mask_of_the_cpu() -> None:
+    x = dc.arange(6.0, device="cuda").reshape(2, 3)
+    x[dc.tensor([True, False])] = 0
+    x[dc.tensor([[False, False, False], [False, True, False]])] = dc.tensor(9.0)
+    assert x.tolist() == [[0, 0, 0], [3, 9, 5]]
+    with pytest.raises(DeviceError):
+        x.masked_fill(dc.ones(2, 3, dtype=dc.bool), 1.0)
+
+
+def test_distributions_of_a_number_and_a_tensor_of_a_gpu() -> None:
+    one = dc.ones(2, device="cuda")
+    assert distributions.Normal(one, 1.0).log_prob(one).is_cuda
+    assert distributions.StudentT(one * 3).variance.is_cuda
+    assert distributions.Binomial(5, one * 0.5).sample().is_cuda
+    assert distributions.Beta(one * 2, 3.0).mode.is_cuda
+
+
+def test_gradients_of_two_gpus_are_clipped_by_one_norm() -> None:
+    parameters = [nn.Parameter(dc.ones(2, device=f"cuda:{k}")) for k in range(2)]
+    for parameter in parameters:
+        (3 * parameter).sum().backward()
+    assert nn.utils.clip_grad_norm_(parameters, 1.0).item() == pytest.approx(6.0)
+    assert parameters[1].grad.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_who_was_told_an_address_has_the_memory() -> None:
+    x = dc.zeros(4, device="cuda")
+    address, told = x.__cuda_array_interface__["data"][0], x._cell.raw
+    x.add_(1)
+    assert x._cell.raw is not told
+    assert cuda.is_array(told)
+    from compiler_core.tensor import interop
+
+    assert any(array.data.ptr == address for array in interop._exported[id(x)])
+    number = id(x)
+    del x
+    assert number not in interop._exported

@@ -364,6 +364,8 @@ def _applied(name: str) -> Callable[..., Value]:
 
 convolution_last, convolution_last_input = _applied("convolution_last"), _applied("convolution_last_input")
 convolution_last_weight = _applied("convolution_last_weight")
+convolution_inner, convolution_inner_input = _applied("convolution_inner"), _applied("convolution_inner_input")
+convolution_inner_weight = _applied("convolution_inner_weight")
 windows_put, window_max = _applied("windows_put"), _applied("window_max")
 window_max_put = _applied("window_max_put")
 

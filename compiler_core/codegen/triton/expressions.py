@@ -8,6 +8,7 @@ Triton evaluates both sides of a selection.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ from compiler_core.loop_ir.expr import (
     children,
 )
 from compiler_core.symbolic.functions import FloorDiv
+
+_AXIS = re.compile(r"i\d+")  # the name of one
 
 
 class TritonIndexPrinter(IndexPrinter):
@@ -155,11 +158,16 @@ class ExprPrinter:
         if wanted != dims:  # a place under a mask that differs along more axes: a block along these, too
             place = self.spread(f"({place})", wanted - dims)
         lanes, conditions = self.lane_masks(wanted), list(dict.fromkeys(text for text, _ in self.scope.masks))
-        if wanted and any(not mask_dims for _, mask_dims in self.scope.masks):
+        if wanted and any(not mask_dims or self._is_one_number(text) for text, mask_dims in self.scope.masks):
             # the interpreter takes a truth value of one number, as a block, for a number
             lanes = lanes or [f"({axis} >= 0)" for axis in self.scope.axes if axis in wanted]
             return f"{buffer} + {place}", f"({' & '.join([*lanes, *conditions])}) != 0"
         return f"{buffer} + {place}", " & ".join([*lanes, *conditions])
+
+    def _is_one_number(self, condition: str) -> bool:
+        """Whether a comparison of axes, as simplified, mentions none that is a block here."""
+        names = set(re.findall(r"[a-z_]\w*", condition))
+        return bool(names) and names.isdisjoint(self.scope.axes) and all(map(_AXIS.fullmatch, names))
 
     def _load(self, buffer: str, index: Index, dtype: DType) -> str:
         if buffer in self.scope.registers:

@@ -185,9 +185,9 @@ def array_module(array: Array) -> Any:
 def copy_of(array: Array) -> Array:
     """A C-contiguous copy where the array is. CuPy's own would be on the current device."""
     if not cuda.is_array(array):
-        return array.copy(order="C")
+        return array.copy()
     with cuda.on(array.data.device_id), cuda.allocating(array.data.device_id):
-        return array.copy(order="C")
+        return array.copy()
 
 
 def is_array(value: object) -> bool:

@@ -42,6 +42,12 @@ def flat(array: Array, where: str, *, writes: bool) -> Array:
     return array if array.ndim == 1 else array.reshape(-1)
 
 
+def check_tag(tag: int, where: str) -> None:
+    """Raise CollectiveArgumentError for a negative tag."""
+    if tag < 0:
+        raise CollectiveArgumentError(f"no message can have the tag {tag}", where=where, expected="0 or more")
+
+
 def check_reduction(op: str, array: Array, where: str) -> None:
     """Whether `op` is defined on the array's dtype."""
     kind = "f" if dtype_name(array.dtype) == "bfloat16" else array.dtype.kind

@@ -61,7 +61,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def launch_send(self, array: Array, peer: int, tag: int) -> Work:
-        """Send a flat array to rank `peer`. Must not block."""
+        """Send a flat array to rank `peer`. Must not block. Tags below 0 are for letters of nccl/postman.py."""
 
     @abstractmethod
     def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
@@ -254,12 +254,14 @@ class Communicator(ABC):
     def send_async(self, array: Array, peer: int, *, tag: int = 0) -> Work:
         """Send `array` to rank `peer`. Messages of one tag to one rank arrive in the order in which they were sent."""
         self._check_root(peer)
+        checks.check_tag(tag, self._where())
         return self.launch_send(self._flat(array, writes=False), peer, tag)
 
     def receive_async(self, array: Array, peer: int | None = None, *, tag: int = 0) -> Work:
         """Receive into `array` from rank `peer`, or from whichever rank sends first (None): then `work.peer` tells."""
         if peer is not None:
             self._check_root(peer)
+        checks.check_tag(tag, self._where())
         return self.launch_receive(self._flat(array, writes=True), peer, tag)
 
     # -- checks, before anything is sent

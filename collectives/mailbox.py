@@ -31,15 +31,15 @@ class Letter:
 
 
 def message_misfit(
-    source: int, tag: int, *, sent_dtype: str, sent_count: int, wanted: Array, rank: int
+    source: int, tag: int, *, sent_dtype: str, sent_count: int, wanted_dtype: str, wanted_count: int, rank: int
 ) -> CollectiveMismatchError | None:
     """The error for a message that is not what the receiver expects; None if it is."""
-    if (sent_dtype, sent_count) == (wanted.dtype.name, wanted.size):
+    if (sent_dtype, sent_count) == (wanted_dtype, wanted_count):
         return None
     return CollectiveMismatchError(
         f"a message from rank {source}, tag {tag}, is not what was to be received",
         where=f"rank {rank}",
-        expected=f"{wanted.dtype.name}[{wanted.size}]",
+        expected=f"{wanted_dtype}[{wanted_count}]",
         got=f"{sent_dtype}[{sent_count}]",
         remedy="send and receive tensors of one dtype and size; tell messages apart by their tags",
     )
@@ -84,7 +84,8 @@ class Mailbox:
             letter.tag,
             sent_dtype=letter.array.dtype.name,
             sent_count=letter.array.size,
-            wanted=wish.array,
+            wanted_dtype=wish.array.dtype.name,
+            wanted_count=wish.array.size,
             rank=wish.target,
         )
         if error is None:

@@ -78,6 +78,7 @@ class MpiCommunicator(Communicator):
 
     def run(self, task: Task, timeout_s: float | None) -> None:
         self._check_usable()
+        self.engine.set_timeout(self.timeout_s)
         self.engine.launch(task, quiet=True).wait(timeout_s)
 
     def allocate(self, numel: int, dtype: np.dtype[Any]) -> Array:

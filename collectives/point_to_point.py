@@ -56,7 +56,7 @@ class PointToPoint:
         work = self._work(f"send({array.dtype.name}[{array.size}], to rank {peer}, tag {tag})", array, tag)
         with self.changed:
             self.serials += 1
-            return self._begin(_Sending(self, array, peer, tag, self.serials % self.half, work))
+            return self._begin(_Sending(self, array, peer, self._own_tag(tag), self.serials % self.half, work))
 
     def receive(self, array: Array, peer: int | None, tag: int) -> LocalWork:
         """Begin to receive into `array`."""
@@ -64,14 +64,18 @@ class PointToPoint:
         work = self._work(f"receive({array.dtype.name}[{array.size}], from {source}, tag {tag})", array, tag)
         work.phase = f"waiting for a message from {source}, tag {tag}"
         with self.changed:
-            return self._begin(_Receiving(self, array, peer, tag, work))
+            return self._begin(_Receiving(self, array, peer, tag, self._own_tag(tag), work))
 
     def _work(self, what: str, array: Array, tag: int) -> LocalWork:
-        if not 0 <= tag < self.half:
+        if not -self.half // 2 <= tag < self.half // 2:
             raise CollectiveArgumentError(
-                f"no message can have the tag {tag}", where=f"rank {self.rank}", expected=f"0..{self.half - 1}"
+                f"no message can have the tag {tag}", where=f"rank {self.rank}", expected=f"0..{self.half // 2 - 1}"
             )
         return LocalWork(what, rank=self.rank, nbytes=array.nbytes, timeout_s=self.timeout_s)
+
+    def _own_tag(self, tag: int) -> int:
+        """MPI's: negative tags, which messages about arrays on GPUs have, are behind the others."""
+        return tag if tag >= 0 else self.half // 2 - 1 - tag
 
     def _begin(self, exchange: Exchange) -> LocalWork:
         """Look at everything under way, in order; leave what remains to the thread."""
@@ -174,11 +178,13 @@ class _Sending:
 class _Receiving:
     """A message that is awaited: first its header, then, if they come apart, its data."""
 
-    def __init__(self, ends: PointToPoint, array: Array, peer: int | None, tag: int, work: LocalWork) -> None:
+    def __init__(
+        self, ends: PointToPoint, array: Array, peer: int | None, tag: int, own_tag: int, work: LocalWork
+    ) -> None:
         self.ends, self.array, self.tag, self.work = ends, array, tag, work
         self.message = np.empty(HEADER_NBYTES + INLINE_NBYTES, np.uint8)
         source = ends.mpi.ANY_SOURCE if peer is None else peer
-        self.header: Any = ends.comm.Irecv([self.message, ends.mpi.BYTE], source=source, tag=tag)
+        self.header: Any = ends.comm.Irecv([self.message, ends.mpi.BYTE], source=source, tag=own_tag)
         self.requests: list[Any] = []
         self.misfit: CollectiveError | None = None
 
@@ -201,8 +207,9 @@ class _Receiving:
         self.work.peer = source
         self.work.start()
         self.misfit = message_misfit(
-            source, self.tag, sent_dtype=dtype.name, sent_count=count, wanted=self.array, rank=self.ends.rank
-        )
+            source, self.tag, sent_dtype=dtype.name, sent_count=count, rank=self.ends.rank,
+            wanted_dtype=self.array.dtype.name, wanted_count=self.array.size,
+        )  # fmt: skip
         target = self.array if self.misfit is None else np.empty(count, dtype)
         if is_apart:
             tag = self.ends.half + serial

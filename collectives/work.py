@@ -152,6 +152,9 @@ class LocalWork(Work):
             self.phase, self.is_held = "held until it is released", True
         self._released = threading.Event()
         self.on_release: Callable[[], None] = self._released.set  # what the transport does then
+        self.on_end: Callable[[], object] | None = (
+            None  # called by whoever ends it, maybe with a lock of the transport's
+        )
         self._launched_s = time.perf_counter()
         self._started_s = self._ended_s = self._released_s = math.nan
         self._error: CollectiveError | None = None
@@ -219,6 +222,8 @@ class LocalWork(Work):
             self._started_s = self._ended_s
         self.phase = "failed" if error is not None else "skipped" if skipped else "done"
         self._ended.set()
+        if self.on_end is not None:
+            self.on_end()
 
 
 class Gate:

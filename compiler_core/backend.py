@@ -6,6 +6,7 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
   "codegen"    one native shared object for all graphs of a compiled function (imported when first asked for)
                (graphs of a CUDA device: Triton kernels and a host function that launches them)
   "cudagraphs" as "codegen"; programs of a CUDA device are replayed as CUDA graphs where they can be
+  "tuned"      as "codegen"; kernels of a CUDA device are cut as measured there; "tuned-cudagraphs": both
   "triton"     the same programs as Triton kernels; on a CPU in Triton's interpreter (imported when first asked for)
   a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
                segments); example_inputs are zeros of the right shapes and dtypes
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +42,14 @@ class Executable(Protocol):
         events: where the graph's signals go and who lets its waits pass; None: nobody, and nothing waits. An output
         that is to be used when it is announced must be given a place.
         """
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """An executable whose fresh outputs may share memory, if it is told which of them live equally long."""
+
+    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
+        """groups: outputs of which no one is to outlive the others by much."""
 
 
 class Backend(Protocol):
@@ -136,6 +145,8 @@ NATIVE: dict[str, tuple[str, str]] = {
     "codegen": ("compiler_core.codegen.native_backend", "NativeBackend"),
     "inductor": ("compiler_core.codegen.native_backend", "NativeBackend"),  # so is torch's default called
     "cudagraphs": ("compiler_core.codegen.cuda_backend", "CudaGraphsBackend"),
+    "tuned": ("compiler_core.codegen.cuda_backend", "TunedBackend"),
+    "tuned-cudagraphs": ("compiler_core.codegen.cuda_backend", "TunedGraphsBackend"),
     "triton": ("compiler_core.codegen.triton_backend", "TritonBackend"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}

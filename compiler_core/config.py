@@ -144,6 +144,13 @@ class Config:
     cxx = Knob("DISTCOMPILE_CXX", str, "", "C++ compiler; empty: $CXX, then c++, g++, clang++", affects_codegen=True)
     cxx_flags = Knob("DISTCOMPILE_CXX_FLAGS", str, "", "flags appended to the C++ compiler's", affects_codegen=True)
     fusion = Knob("DISTCOMPILE_FUSION", _flag, True, "0: one kernel per graph node", affects_codegen=True)
+    measure = Knob(
+        "DISTCOMPILE_MEASURE",
+        _flag,
+        True,
+        "0: products on a CUDA device are computed by the algorithm that cuBLASLt names first, not by the fastest",
+        affects_codegen=True,
+    )
     boundary = Knob(
         "DISTCOMPILE_BOUNDARY",
         _boundary,
@@ -184,6 +191,13 @@ class Config:
         _flag,
         False,
         "1: a compiled call on a CUDA device waits for its checks, so that an error is raised where it happened",
+        affects_codegen=False,
+    )
+    nccl_messages = Knob(
+        "DISTCOMPILE_NCCL_MESSAGES",
+        _flag,
+        False,
+        "1: send and recv of CUDA tensors go by NCCL, instead of through host memory; on all ranks alike",
         affects_codegen=False,
     )
     watchdog_s = Knob(

@@ -126,6 +126,25 @@ def is_array(value: object) -> bool:
     return bool(array_types) and isinstance(value, array_types[0])
 
 
+def number_of(value: Any) -> int | None:
+    """The CUDA device of an array, or of a Tensor's; None of all else."""
+    if not array_types:
+        return None
+    if is_array(value):
+        return int(value.data.device_id)
+    return value.device.index if getattr(value, "is_cuda", False) else None
+
+
+def is_alone() -> bool:
+    """Whether there is one CUDA device: all arrays of CUDA are on it, and it is the current one."""
+    return _found.count == 1
+
+
+def are_here(a: Any, b: Any) -> bool:
+    """Whether both are arrays on the current device. CuPy does not ask: it computes on any that it can reach."""
+    return is_array(a) and is_array(b) and (is_alone() or a.data.device_id == b.data.device_id == current())
+
+
 def is_on(value: Any, number: int) -> bool:
     """Whether this is an array on that CUDA device."""
     return is_array(value) and value.data.device_id == number
@@ -134,30 +153,79 @@ def is_on(value: Any, number: int) -> bool:
 # ---- copies
 
 
-def put(array: Array, number: int) -> Array:
-    """A host array's (or another device's) copy on device `number`. What repeats (strides 0) is copied once."""
+def put(array: Array, number: int, *, non_blocking: bool = False, dense: bool = False) -> Array:
+    """A host array's (or another device's) copy on device `number`. What repeats (strides 0) crosses once.
+
+    dense: it is spread out there, as memory that kernels are given; otherwise it repeats there too.
+
+    The host waits for a copy out of pinned memory, if not told otherwise: somebody may write there (other memory is
+    staged).
+    """
+    if is_on(array, number):
+        return array
     cupy = module()
     with on(number), allocating(number):
         if not isinstance(array, np.ndarray):
-            return cupy.asarray(array) if is_array(array) and array.data.device_id == number else _across(cupy, array)
+            return _across(cupy, array)
+        if (array.size == 1 or not any(array.strides)) and array.size and array.dtype.itemsize <= _WORD:
+            return _number(cupy, array, dense)
         repeated = tuple(stride == 0 and n > 1 for stride, n in zip(array.strides, array.shape))
         if any(repeated) and array.size:
             core = array[tuple(slice(1) if again else slice(None) for again in repeated)]
-            return cupy.broadcast_to(cupy.asarray(np.ascontiguousarray(core).reshape(core.shape)), array.shape)
-        return cupy.asarray(array, order="C")
+            once = cupy.asarray(np.ascontiguousarray(core).reshape(core.shape))
+            return _spread(cupy, once, array.shape) if dense else cupy.broadcast_to(once, array.shape)
+        return cupy.asarray(array, order="C", blocking=not non_blocking and is_pinned(array))
+
+
+_WORD = 8  # bytes of the longest number that a kernel is handed
+
+
+def _number(cupy: Any, array: Array, dense: bool) -> Array:
+    """One number, in all places of `array`: a kernel is handed its bits. A copy would wait for the stream's work."""
+    bits = array[(slice(1),) * array.ndim].reshape(1).view(f"u{array.dtype.itemsize}")[0]
+    shape = array.shape if dense or array.size == 1 else (1,) * array.ndim
+    made = cupy.full(shape, bits, bits.dtype).view(array.dtype)
+    return made if made.shape == array.shape else cupy.broadcast_to(made, array.shape)
+
+
+def _spread(cupy: Any, once: Array, shape: tuple[int, ...]) -> Array:
+    out = cupy.empty(shape, once.dtype)
+    out[...] = once
+    return out
+
+
+def pinned(array: Array) -> Array:
+    """A C-contiguous copy of a host array in page-locked memory of CuPy's pool. Raises DeviceError without a device."""
+    made: Array = np.ndarray(array.shape, array.dtype, buffer=module().cuda.alloc_pinned_memory(max(array.nbytes, 1)))
+    made[...] = array
+    return made
+
+
+def is_pinned(array: Any) -> bool:
+    """Whether this is a host array in page-locked memory, or a view of one."""
+    base = array.base if type(array) is np.ndarray and array_types else None
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = getattr(base, "obj", base)  # of a memoryview
+    return base is not None and isinstance(base, module().cuda.PinnedMemoryPointer)
 
 
 def _across(cupy: Any, array: Array) -> Array:
-    """An array of another device, or a NumPy scalar, here."""
+    """An array of another device, or a NumPy scalar, here. The streams wait for each other; the host does not."""
     if not is_array(array):
         return cupy.asarray(array)
-    with cupy.cuda.Device(array.data.device_id):
+    source, here = cupy.cuda.Device(array.data.device_id), cupy.cuda.get_current_stream()
+    with source:
         dense = cupy.ascontiguousarray(array)
-        cupy.cuda.get_current_stream().synchronize()
+        there = cupy.cuda.get_current_stream()
+        written = there.record(cupy.cuda.Event(disable_timing=True))
+    here.wait_event(written)
     out = cupy.empty(dense.shape, dense.dtype)
     if dense.size:
-        out.data.copy_from_device_async(dense.data, dense.nbytes)
-        cupy.cuda.get_current_stream().synchronize()
+        out.data.copy_from_device_async(dense.data, dense.nbytes, here)
+    read = here.record(cupy.cuda.Event(disable_timing=True))
+    with source:
+        there.wait_event(read)  # before it uses the memory again
     return out
 
 
@@ -198,28 +266,87 @@ def special(name: str) -> Any:
     return getattr(importlib.import_module("cupyx.scipy.special"), name)
 
 
+def kernel(name: str, inputs: str, outputs: str, text: str) -> Any:
+    """CuPy's pointwise kernel of that C text, compiled once; None where a stand-in has none."""
+    if sys.modules.get("cupy") is not module():
+        return None
+    made = _kernels.get(name)
+    if made is None:
+        made = _kernels[name] = module().ElementwiseKernel(inputs, outputs, text, name)
+    return made
+
+
+_kernels: dict[str, Any] = {}
+
+
 # ---- memory
 
 
 class _Memory:
-    """CuPy's pool with the most that was in use, of each device. Bytes."""
+    """CuPy's pool with the most that was in use, of each device. Bytes.
+
+    The pool adds up all blocks in use whenever it is asked, a thousand of a model's, and a step allocates hundreds of
+    times. So it is asked only when there may be a new maximum: `bound` is what was in use when it was asked last, and
+    all that was given out since (threads that allocate at the very same moment may lose one's bytes: a statistic).
+    """
 
     def __init__(self, module: Any) -> None:
         self.pool = module.get_default_memory_pool()
         self._device = module.cuda.runtime.getDevice
         self.most: dict[int, int] = {}
         self.most_held: dict[int, int] = {}
+        self.bound: dict[int, int] = {}  # of what is in use, from above: what was freed is not taken off
+        self.failures = 0  # how often there was not enough
+        self.used_by: list[tuple[Any, list[Any]]] = []  # memory that other streams use (record_stream), and these
+        self._pending: list[tuple[Any, list[Any]]] = []  # such memory that nobody refers to, and their events
+
+    def record(self, block: Any, stream: Any) -> None:
+        """`stream` uses the memory `block`."""
+        for known, streams in self.used_by:
+            if known is block:
+                if stream not in streams:
+                    streams.append(stream)
+                return
+        self.used_by.append((block, [stream]))
+
+    def sweep(self) -> None:
+        """Give back the memory that streams have done with: an event is recorded in each once nobody refers to it."""
+        kept = []
+        for entry in self.used_by:
+            if sys.getrefcount(entry[0]) > _OURS:
+                kept.append(entry)
+            else:
+                self._pending.append((entry[0], [stream.record() for stream in entry[1]]))
+        self.used_by = kept
+        self._pending = [entry for entry in self._pending if not all(event.done for event in entry[1])]
 
     def allocate(self, nbytes: int) -> Any:
         """CuPy's allocator."""
+        if self.used_by or self._pending:
+            self.sweep()
         made = self.pool.malloc(nbytes)
-        used, number = self.pool.used_bytes(), self._device()
+        number = self._device()
+        bound = self.bound.get(number, 0) + (nbytes + _UNIT - 1) // _UNIT * _UNIT
+        self.bound[number] = bound if bound <= self.most.get(number, 0) else self.ask(number)
+        return made
+
+    def ask(self, number: int) -> int:
+        """What is in use on the current device, whose number is `number`; notes whether it is the most."""
+        used: int = self.pool.used_bytes()
         if used > self.most.get(number, 0):
             self.most[number] = used
-            held = self.pool.total_bytes()
-            if held > self.most_held.get(number, 0):
-                self.most_held[number] = held
-        return made
+            self.most_held[number] = max(self.pool.total_bytes(), self.most_held.get(number, 0))
+        return used
+
+
+_UNIT = 512  # bytes, of which the pool's blocks are multiples
+_OURS = 2  # references to memory that nobody else refers to: the entry's, getrefcount's
+
+
+def record_stream(array: Array, stream: Any) -> None:
+    """`stream`, CuPy's, uses the memory of `array`, which another stream's work has made."""
+    with on(array.data.device_id):
+        _found.memory.record(array.data.mem, stream)
 
 
 def memory_of(number: int) -> tuple[int, int, int, int]:
@@ -228,6 +355,11 @@ def memory_of(number: int) -> tuple[int, int, int, int]:
     with on(number):
         used, held = memory.pool.used_bytes(), memory.pool.total_bytes()
     return used, max(used, memory.most.get(number, 0)), held, max(held, memory.most_held.get(number, 0))
+
+
+def times_out_of_memory() -> int:
+    """How often there was not enough memory."""
+    return _look().memory.failures  # type: ignore[no-any-return]
 
 
 def reset_peak(number: int) -> None:
@@ -248,6 +380,7 @@ def allocating(number: int) -> Iterator[None]:
 
 def raise_out_of_memory(error: MemoryError, number: int) -> NoReturn:
     """Raise CudaMemoryError of device `number`: how much is in use, and the largest tensors that gc finds."""
+    _found.memory.failures += 1
     pool = module().get_default_memory_pool()
     with on(number):
         used, total = pool.used_bytes(), pool.total_bytes()

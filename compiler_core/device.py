@@ -9,9 +9,10 @@ done, so a CPU event is complete from the start; a GPU's is not, and code that w
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -68,7 +69,9 @@ class StreamEvent:
         self._event.synchronize()
 
 
-KINDS = ("cpu", "cuda", "meta", "mps", "xpu")
+KINDS = ("cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy",
+         "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone")  # fmt: skip  # those that torch can name
+_INDEX = re.compile(r"0|[1-9][0-9]*")
 
 
 class Device:
@@ -85,13 +88,8 @@ class Device:
     def __new__(cls, type: str | Device | int = "cpu", index: int | None = None) -> Device:
         if isinstance(type, Device):
             return type
-        if isinstance(type, int):
-            type = f"cuda:{type}"
-        kind, _, number = str(type).partition(":")
-        if kind not in KINDS or (number and (index is not None or not number.isdecimal())):
-            raise DeviceError(f"there is no device {type!r}", expected=f"one of {', '.join(KINDS)}, and a number")
-        place = int(number) if number else index
-        if kind == "cpu" and place in (None, 0):
+        kind, place = _parsed("cuda", type) if isinstance(type, int) else _parsed(str(type), index)
+        if kind == "cpu" and place is None:
             return _CPU
         if kind == "meta" and place is None:
             return _META
@@ -108,23 +106,37 @@ class Device:
         """An event after all work issued so far."""
         return StreamEvent(cuda.check_number(self.index)) if self.type == "cuda" else HostEvent()
 
-    def put(self, array: Array) -> Array:
-        """`array`, of any device, here: itself if it is here already."""
+    def put(self, array: Array, *, non_blocking: bool = False) -> Array:
+        """`array`, of any device, here: itself if it is here already. non_blocking: as `cuda.put`.
+
+        A host array that repeats (strides 0) is spread out on a device: programs would copy it at every call.
+        """
         if self.type == "cuda":
-            return cuda.put(array, cuda.check_number(self.index))
+            return cuda.put(array, cuda.check_number(self.index), non_blocking=non_blocking, dense=True)
         return cuda.fetch(array) if cuda.is_array(array) else array
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """A new C-contiguous array here. Its values are undefined."""
+        return self._made("empty", shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """A new C-contiguous array of zeros here."""
+        return self._made("zeros", shape, dtype)
+
+    def _made(self, how: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         if self.type != "cuda":
-            return np.empty(shape, dtype)
+            return getattr(np, how)(shape, dtype)
         number = cuda.check_number(self.index)
         with cuda.on(number), cuda.allocating(number):
-            return cuda.module().empty(shape, dtype)
+            return getattr(cuda.module(), how)(shape, dtype)
+
+    def working(self) -> AbstractContextManager[object]:
+        """A block in which array operations are this device's: they go to its current stream."""
+        return nullcontext() if self.type != "cuda" else cuda.on(cuda.check_number(self.index))
 
     def scale(self, array: Array, factor: float, out: Array) -> None:
         """out = array * factor, in its dtype. array, out: of this device, of one shape and dtype; may be the same."""
-        with nullcontext() if self.type != "cuda" else cuda.on(cuda.check_number(self.index)):
+        with self.working():
             self.xp.multiply(array, array.dtype.type(factor), out=out)
 
     def __enter__(self) -> Device:
@@ -149,6 +161,24 @@ class Device:
     def __repr__(self) -> str:
         index = "" if self.index is None else f", index={self.index}"
         return f"device(type={self.type!r}{index})"
+
+
+def _parsed(text: str, index: int | None) -> tuple[str, int | None]:
+    """("cuda", 1) of "cuda:1". Raises DeviceError, in torch's words."""
+    kind, colon, number = text.partition(":")
+    if not text:
+        raise DeviceError("Device string must not be empty")
+    if kind not in KINDS:
+        known = f"Expected one of {', '.join(KINDS)} device type at start of device string: {kind}"
+        raise DeviceError(f"{known}; there is no device {text!r}")
+    if colon and not _INDEX.fullmatch(number):
+        raise DeviceError(f"Invalid device string: {text!r}", expected=f"{kind}, or {kind}:0, {kind}:1, ...")
+    if colon and index is not None:
+        what = "type (string) must not include an index because index was passed explicitly"
+        raise DeviceError(f"{what}: {text}")
+    if index is not None and index < 0:
+        raise DeviceError("Device index must not be negative", got=str(index))
+    return kind, int(number) if colon else index
 
 
 def _make(kind: str, index: int | None) -> Device:
@@ -201,6 +231,7 @@ class _Default(threading.local):
     def __init__(self) -> None:
         self.inner: list[Device] = []
         self.set: Device = _CPU
+        self.asked = 0  # how often it was asked for: captured code is guarded by it only if it asks
 
 
 _default = _Default()
@@ -208,12 +239,34 @@ _default = _Default()
 
 def default_device() -> Device:
     """Where this thread makes tensors."""
+    _default.asked += 1
     return _default.inner[-1] if _default.inner else _default.set
 
 
 def set_default_device(device: str | Device | None) -> None:
     """Make tensors there from now on, in this thread; None: on the CPU. Raises DeviceError for what is no device."""
     _default.set = _CPU if device is None else Device(device)
+
+
+def get_default_device() -> Device:
+    """Where this thread makes tensors; of "cuda" the current device. Raises DeviceError where that is not here."""
+    found = default_device()
+    return check_device(found) if found.type == "cuda" else found
+
+
+def default_devices() -> tuple[Device, ...]:
+    """What this thread was told: by `set_default_device`, and by the blocks that it is in."""
+    return (_default.set, *_default.inner)
+
+
+def set_default_devices(devices: tuple[Device, ...]) -> None:
+    """Have it so again."""
+    _default.set, _default.inner[:] = devices[0], devices[1:]
+
+
+def times_asked() -> int:
+    """How often this thread's default device has been asked for."""
+    return _default.asked
 
 
 def check_device(name: str | Device | int | None) -> Device:
@@ -228,6 +281,6 @@ def check_device(name: str | Device | int | None) -> Device:
         return _META
     if found.type == "cuda":
         return cuda_device(cuda.check_number(found.index))
-    if found is not _CPU:
-        raise DeviceError(f"there is no device {str(name)!r} here", expected="cpu, cuda, or meta")
-    return found
+    if found.type == "cpu" and not found.index:
+        return _CPU
+    raise DeviceError(f"there is no device {str(name)!r} here", expected="cpu, cuda, or meta")

@@ -144,6 +144,10 @@ class LoweringError(BackendError):
     """A graph node that the lowering or the code generator cannot express."""
 
 
+class NoComplexError(LoweringError):
+    """A kernel of a code generator that has no complex numbers would compute with them."""
+
+
 class CompilerNotFoundError(BackendError):
     """No C++ compiler on this machine."""
 

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from compiler_core.capture import CompiledFunction, CompiledModule
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.entry_point import warn_of_sizes
+from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from distcompile.backends import Switches
@@ -39,7 +40,10 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
     "mark_static_address",
+    "maybe_mark_dynamic",
     "reset",
     "substitute_in_graph",
 ]
@@ -49,6 +53,27 @@ config = Switches()
 
 def mark_static_address(t: Any, guard: bool = False) -> None:
     """A promise that `t` stays where it is. Nothing here rests on where a tensor lies."""
+
+
+def mark_dynamic(
+    t: Any,
+    index: int | Sequence[int],
+    *,
+    hint_override: int | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    specialize_on: Sequence[Any] | None = None,
+) -> None:
+    """A wish that one graph serve all sizes of these dimensions of `t`. It is not met, which a warning says once."""
+    warn_of_sizes("mark_dynamic()")
+
+
+def maybe_mark_dynamic(t: Any, index: int | Sequence[int]) -> None:
+    """A hint that these sizes of `t` change. No graph here serves several."""
+
+
+def mark_static(t: Any, index: int | Sequence[int] | None = None) -> None:
+    """A promise that these sizes of `t` are constant, as all are here."""
 
 
 @dataclass(frozen=True, slots=True)

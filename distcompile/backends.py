@@ -1,16 +1,19 @@
 """torch.backends' switches, for scripts that set them: `backends.cuda.matmul.allow_tf32 = True`.
 
 In: assignments. Out: `cuda.matmul.allow_tf32`, and `set_float32_matmul_precision`, permit tf32 in compiled graphs of
-CUDA devices. Nothing else changes anything: the CPU's float32 products are float32, and there is no GPU library to
-tune. Questions are answered as things are: neither cuDNN, MPS nor MKL is here, loops take no OpenMP, and `einsum` takes
-operands in order. oneDNN, torch's "mkldnn", is where its wheel is installed: convolutions then go through it, `enabled`
-or not.
+CUDA devices. `cudnn.enabled = False` has what is compiled from then on use our own convolution kernels. Nothing else
+changes anything: the CPU's float32 products are float32; cuDNN's engines are always measured (`benchmark`), those whose
+bits differ from run to run are never taken (`deterministic`), and float32 convolutions are float32 whatever
+`cudnn.allow_tf32` permits. Questions are answered as things are: cuDNN is there where a GPU and its library are, MPS
+and MKL are not, loops take no OpenMP, and `einsum` takes operands in order. oneDNN, torch's "mkldnn", is where its
+wheel is installed: convolutions then go through it, `enabled` or not.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 
@@ -46,6 +49,53 @@ class Products(Switches):
         set_float32_matmul_precision("high" if allowed else "highest")
 
 
+class CuDnn(Switches):
+    """cuDNN: of convolutions of 16-bit floats in compiled graphs of CUDA devices."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether what is compiled from now on may call it."""
+        from compiler_core.runtime.cuda import cudnn
+
+        return cudnn.is_enabled()
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        from compiler_core.runtime.cuda import cudnn
+
+        cudnn.enable(enabled)
+
+    def is_available(self) -> bool:
+        """Whether there are a GPU and the library."""
+        return self.version() is not None
+
+    def version(self) -> int | None:
+        """As cuDNN counts them (91900 is 9.19.0); None where there is no GPU, or no cuDNN."""
+        from compiler_core import cuda
+        from compiler_core.runtime.cuda import cudnn
+
+        return None if cuda.why_not() or cudnn.why_not() else cudnn.version()
+
+    def is_acceptable(self, tensor: Any) -> bool:
+        """Whether it computes with `tensor`."""
+        return self.is_available() and tensor.is_cuda and tensor.element_size() == 2 and tensor.is_floating_point()
+
+    @contextmanager
+    def flags(
+        self, enabled: bool = False, benchmark: bool = False, deterministic: bool = False, allow_tf32: bool = True
+    ) -> Iterator[None]:
+        """A region with other switches, torch's defaults and all."""
+        given = {"enabled": enabled, "benchmark": benchmark, "deterministic": deterministic, "allow_tf32": allow_tf32}
+        before = {name: getattr(self, name) for name in given}
+        try:
+            for name, value in given.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
 def _no_effect(*args: object, **kwargs: object) -> AbstractContextManager[None]:
     """A region with other switches: it computes the same."""
     return nullcontext()
@@ -71,7 +121,68 @@ def _nothing(*args: object, **kwargs: object) -> None:
     """Permission for a GPU's kernels, or none: there are none."""
 
 
-cuda = Switches(
+def _preferred(*known: str) -> Any:
+    """A function that answers which library computes: the default one. known: what may be asked for."""
+
+    def preferred(backend: str | None = None) -> str:
+        if backend is not None and backend not in known:
+            from distcompile.errors import ArgumentError
+
+            raise ArgumentError(f"Unknown input value: {backend!r}", expected=", ".join(known))
+        return "default"
+
+    return preferred
+
+
+class SDPAParams:
+    """What attention would be called with, as torch's; for the questions below, which are answered with no."""
+
+    def __init__(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any,
+        dropout: float,
+        is_causal: bool,
+        enable_gqa: bool = False,
+    ) -> None:
+        self.query, self.key, self.value, self.attn_mask = query, key, value, attn_mask
+        self.dropout, self.is_causal, self.enable_gqa = dropout, is_causal, enable_gqa
+
+
+def _no(params: object = None, debug: bool = False) -> bool:
+    """Attention on a device is a kernel of this package: none of torch's."""
+    return False
+
+
+class _OfCuda(Switches):
+    """torch.backends.cuda."""
+
+    @property
+    def cufft_plan_cache(self) -> Any:
+        """cuFFT's plans: `size`, `max_size`, `clear()`, of the current device, or of that of a number."""
+        from distcompile.cuda.fft_plans import PlanCache
+
+        return PlanCache()
+
+    def is_built(self) -> bool:
+        """Whether CUDA's devices can be used."""
+        from distcompile.cuda import is_available
+
+        return is_available()
+
+
+cuda = _OfCuda(
+    SDPAParams=SDPAParams,
+    preferred_linalg_library=_preferred("default", "cusolver"),
+    preferred_blas_library=_preferred("default", "cublas", "cublaslt"),
+    is_flash_attention_available=_no,
+    can_use_flash_attention=_no,
+    can_use_efficient_attention=_no,
+    can_use_cudnn_attention=_no,
+    fp16_bf16_reduction_math_sdp_allowed=_no,
+    allow_fp16_bf16_reduction_math_sdp=_nothing,
     sdp_kernel=_no_effect,
     flash_sdp_enabled=lambda: False,
     mem_efficient_sdp_enabled=lambda: False,
@@ -83,15 +194,7 @@ cuda = Switches(
     enable_math_sdp=_nothing,
     matmul=Products(allow_fp16_reduced_precision_reduction=False, allow_bf16_reduced_precision_reduction=False),
 )
-cudnn = Switches(
-    flags=_no_effect,
-    enabled=False,
-    benchmark=False,
-    deterministic=True,
-    allow_tf32=False,
-    version=lambda: None,
-    is_acceptable=lambda tensor: False,
-)
+cudnn = CuDnn(benchmark=False, deterministic=False, allow_tf32=True)
 mps, mkl, openmp = Switches(), Switches(), Switches()
 cpu = Switches(get_cpu_capability=_of_cpu)
 mkldnn = Switches(enabled=True, deterministic=False, flags=_no_effect, is_available=_has_onednn)

@@ -1,15 +1,15 @@
-"""torch's switches for deterministic algorithms, set and read back: everything computed here is deterministic anyway.
+"""torch's switches for deterministic algorithms, set and read back. What they change: see compiler_core/ops/adding.py.
 
 In: a bool. Out: the same bool.
 """
 
 from __future__ import annotations
 
-_mode = {"on": False, "warn_only": False}
+from compiler_core.ops.adding import mode as _mode
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for deterministic algorithms: there are no others."""
+    """Ask for deterministic algorithms. There is one other: eager sums into repeated places of a CUDA tensor."""
     _mode.update(on=mode, warn_only=warn_only)
 
 

@@ -53,6 +53,14 @@ class ArgumentError(DistCompileError, ValueError):
     is_of_call = True
 
 
+class RandomCallError(DistCompileError, RuntimeError):
+    """A draw where vmap was told that there is none, or a word of it that is none of vmap's."""
+
+
+class GradcheckError(DistCompileError, RuntimeError):
+    """A gradient that finite differences contradict, or that is not one."""
+
+
 class GradientNormError(DistCompileError, RuntimeError):
     """The total gradient norm is not finite, under `error_if_nonfinite=True`."""
 

@@ -1,7 +1,7 @@
-"""torch.func's one name that is offered: functional_call, a module called with other parameters than its own.
+"""torch.func's names that are offered: `vmap` (mapping.py), and functional_call, a module called with other parameters.
 
-In: a module, tensors by their dotted names, arguments. Out: what forward returns; the module keeps its own tensors.
-Inside of a compiled function the tensors are inputs of the graph like any others.
+functional_call: In: a module, tensors by their dotted names, arguments. Out: what forward returns; the module keeps its
+own tensors. Inside of a compiled function the tensors are inputs of the graph like any others.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import StateDictError
+from distcompile.mapping import vmap
 from distcompile.nn.module import Module
 
-__all__ = ["functional_call"]
+__all__ = ["functional_call", "vmap"]
 
 Tensors = Mapping[str, Tensor]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 _SUBMODULES = """
 __config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
-errors fft func futures fx hub jit library linalg masked multiprocessing nn optim parity random serialization signal
-special storage testing utils version types
+errors fft func futures fx hub jit library linalg masked multiprocessing nn optim parity profiler random
+serialization signal special storage testing utils version types
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -56,13 +56,14 @@ dtype:DType get_default_dtype set_default_dtype
 
 _OTHERS = {
     "compiler_core.tensor.tensor": "Tensor Size",
+    "compiler_core.tensor.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled",
     "compiler_core.tensor.grad_mode": (
         "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled"
     ),
     "compiler_core.tensor.random": (
         "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
     ),
-    "compiler_core.device": "device:Device get_default_device:default_device set_default_device",
+    "compiler_core.device": "device:Device get_default_device set_default_device",
     "compiler_core.tensor.placement": "as_tensor:as_placed asarray:as_placed",
     "compiler_core.capture": "compile",
     "distcompile._dynamo": "explain",
@@ -94,6 +95,7 @@ _OTHERS = {
     "distcompile.amp.autocasting": (
         "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "
         "get_autocast_cpu_dtype set_autocast_enabled set_autocast_dtype is_autocast_cache_enabled "
+        "set_autocast_gpu_dtype set_autocast_cpu_dtype set_autocast_cpu_enabled "
         "set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting"
     ),
     "compiler_core.memory_format": (
@@ -106,6 +108,9 @@ _OTHERS = {
     ),
     "distcompile.storage": "UntypedStorage",
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
+    "distcompile.streams": "Stream Event",
+    "compiler_core.tensor.lending": "from_dlpack to_dlpack",
+    "compiler_core.tensor.strided": "empty_strided get_device adjoint",
     "distcompile.asking": "_assert _check typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": "get_num_threads set_num_threads",

@@ -63,6 +63,7 @@ class Rank:
         identity = ranks.identify(options.mpi, options.size, os.environ)
         os.environ.update(ranks.variables(identity))
         os.environ.update(gpus.choice(identity.local_rank, os.environ))
+        os.environ.update(gpus.alike(several_hosts=identity.local_size < identity.size, environ=os.environ))
         os.environ.update(setting.split("=", 1) for setting in options.set)
         ranks.restore_tmpdir(os.environ)
         processes.restore_file_limit()

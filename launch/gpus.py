@@ -1,5 +1,7 @@
 """GPUs of this host: how many processes may use, which one a rank takes, and a word where ranks outnumber them.
 
+Also whether ranks compute alike: algorithms that are measured are kept in a cache, which hosts need not share.
+
 In: /dev, CUDA_VISIBLE_DEVICES (which stays as it is), the rank's number on its host. Out: the variable
 DISTCOMPILE_CUDA_DEVICE, by which CUDA's current device is the local rank's from the start; programs that call
 set_device(local_rank) choose the same one. Nothing of CUDA is loaded.
@@ -12,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "DISTCOMPILE_CUDA_DEVICE"
+MEASURE = "DISTCOMPILE_MEASURE"
 DEVICES = Path("/dev")
 
 
@@ -30,6 +33,11 @@ def choice(local_rank: int, environ: Mapping[str, str], folder: Path = DEVICES) 
     """The variable that chooses a rank's GPU; none where there is no GPU, or the user has chosen."""
     there = count(environ, folder)
     return {} if not there or VARIABLE in environ else {VARIABLE: str(local_rank % there)}
+
+
+def alike(*, several_hosts: bool, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable with which ranks of several hosts take the same algorithms, unless the user has chosen."""
+    return {MEASURE: "0"} if several_hosts and MEASURE not in environ else {}
 
 
 def shortage(ranks: int, environ: Mapping[str, str] = os.environ, folder: Path = DEVICES) -> str:

@@ -34,6 +34,7 @@ from launch.switchboard import Switchboard
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 _STACKS_S = 1.0  # for the ranks to write where they are
+_STAY_S = 0.3  # before a stopped rank goes on: the others' stacks are to say that they wait for it
 _LAST_OUTPUT_S = 0.5  # for output still in the pipes when the job has ended
 _MPIEXEC_LAST_S = 5.0  # for mpiexec to end after its ranks
 _TICK_S = 0.05
@@ -91,6 +92,7 @@ class Supervisor:
         self.doing: Mapping[int, str] = {}
         self.ending_at: float | None = None
         self.kill_at: float | None = None
+        self.go_on_at: float | None = None
         self.killed = False
         self.over_at: float | None = None
 
@@ -177,6 +179,9 @@ class Supervisor:
         now = time.monotonic()
         if self.ending_at is None:
             self._check_whether_to_end(now)
+        if self.go_on_at is not None and now > self.go_on_at:
+            self.go_on_at = None
+            self.switchboard.signal(signal.SIGCONT)
         if self.kill_at is not None and now > self.kill_at and not self.killed:
             self.killed = True
             self.switchboard.signal(signal.SIGKILL)
@@ -186,7 +191,7 @@ class Supervisor:
         self.timed_out = bool(self.job.timeout_s) and now - self.started_at > self.job.timeout_s
         explained = ending.is_explained(self.records)
         if self.timed_out or self.stopped is not None or (self.hang is not None and not explained):
-            self._end(now, _STACKS_S, signal.SIGQUIT, signal.SIGCONT)
+            self._end(now, _STACKS_S, signal.SIGQUIT)
             return
         failed = ending.begins_at(self.records, self.job.size, self.job.grace_s)
         times = [failed, *(at + ending.SETTLE_S for at in self.arrivals.gone.values())]
@@ -194,14 +199,14 @@ class Supervisor:
             times.append(self.mpiexec_end.at + ending.SETTLE_S)
         if any(time is not None and time <= now for time in times):
             signum, grace_s = (signal.SIGTERM, self.job.grace_s) if explained else (signal.SIGQUIT, _STACKS_S)
-            self._end(now, grace_s, signum, signal.SIGCONT)
+            self._end(now, grace_s, signum)
 
-    def _end(self, now: float, grace_s: float, *signums: int) -> None:
-        """Begin to end the job. A stopped rank gets its signals before it goes on."""
-        self.ending_at = now
+    def _end(self, now: float, grace_s: float, signum: int) -> None:
+        """Begin to end the job. A stopped rank has its signal when it goes on, which is after the others had theirs."""
+        self.ending_at, self.go_on_at = now, now + _STAY_S
         self.kill_at = min(self.kill_at or now + grace_s, now + grace_s)
         self.doing = self.boards.sentences(self.job.size)
-        self.switchboard.signal(*signums)
+        self.switchboard.signal(signum)
 
     def _let_leave(self) -> None:
         """Tell wardens that mpiexec may know: of good ends at once, of bad ones when everybody has ended."""

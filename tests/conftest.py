@@ -5,12 +5,20 @@ How tests are shared among processes is in sharing.py.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
+import shutil
+import tempfile
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: processes that share the cores, a thread each
     os.environ |= dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
 # C++ in half of the time; loops marked as lanes are vectorised all the same. The fixture below gives a user's flags
 os.environ.setdefault("DISTCOMPILE_CXX_FLAGS", "-O1")
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
+    # not beside the sources then; but hundreds of processes that each compile all they import take minutes
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="distcompile-bytecode-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +30,7 @@ import pytest
 from compiler_core import log, steps
 from compiler_core.config import config
 from compiler_core.ops.registry import current_trace
+from distcompile import backends
 from tests import sharing
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -55,6 +64,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+def pytest_collection_finish() -> None:
+    """What is collected stays: the garbage collector need not go through a million of its objects again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """golden(name, text): `text` must equal the file tests/golden/<name>; with --update-golden, becomes it."""
@@ -72,12 +87,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(autouse=True)
 def clean_slate() -> Iterator[None]:
-    """Every test starts without given warnings; none may leave a knob patched or a trace running."""
+    """Every test starts without given warnings and with a new process's knobs and switches; none may leave a trace."""
     log.forget_warnings()
     log.set_rank(0)  # ranks that are threads leave the last one's
-    before = dict(config.values)
+    before, switches = dict(config.values), dict(vars(backends.cudnn))
+    precision = backends.get_float32_matmul_precision()
     yield
     config.values = before
+    vars(backends.cudnn).update(switches)
+    backends.set_float32_matmul_precision(precision)
     assert current_trace() is None, "a trace was left running"
 
 

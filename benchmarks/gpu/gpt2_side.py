@@ -1,27 +1,26 @@
 """One side of gpt2.py: the training step of GPT-2 with 124 M parameters on a GPU, written once for both frameworks.
 
-In: --mode eager, compile or graphs, --batch, --steps. Out: one line of JSON: the first step's time and the median
-step's, in ms, from the host's clock around a synchronised step; losses; peak memory in GiB; the time from the process's
-start to the first loss. With more than one rank DistributedDataParallel is around the model, unless --no-ddp.
+In: --mode eager, compile or graphs, --batch, --steps. Out: the line of step_side.py. With more than one rank
+DistributedDataParallel is around the model, unless --no-ddp.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 BEGUN_S = time.perf_counter()
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from framework import NAME, F, identity, nn, torch  # noqa: E402
+from framework import NAME, F, nn, torch  # noqa: E402
+from step_side import MODES, compiled, report  # noqa: E402
 
-VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 50304, 1024, 768, 12, 12
+TOKENS, VOCABULARY = 50257, 50304  # the second is padded to a multiple of 128
+CONTEXT, WIDTH, HEADS, LAYERS = 1024, 768, 12, 12
 
 
 class Block(nn.Module):
@@ -63,16 +62,9 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.ln(x)).flatten(0, 1).float(), targets.flatten())
 
 
-def compiled(model: Any, mode: str) -> Any:
-    """`model` as it is called in the step. graphs: launches replayed from CUDA graphs."""
-    if mode == "eager":
-        return model
-    return torch.compile(model, mode="reduce-overhead" if mode == "graphs" else None)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", choices=["eager", "compile", "graphs"], default="compile")
+    parser.add_argument("--mode", choices=MODES, default="compile")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--steps", type=int, default=30)
@@ -88,7 +80,7 @@ def main() -> None:
         if not given.no_ddp:
             model = nn.parallel.DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
     run, optimizer = compiled(model, given.mode), torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    tokens = torch.randint(0, 50257, (given.batch, CONTEXT), device="cuda")
+    tokens = torch.randint(0, TOKENS, (given.batch, CONTEXT), device="cuda")
     targets = tokens.roll(-1, 1)
 
     def step() -> Any:
@@ -99,35 +91,9 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss
 
-    begun = time.perf_counter()
-    first = step().item()
-    torch.cuda.synchronize()
-    first_s, since_start_s = time.perf_counter() - begun, time.perf_counter() - BEGUN_S
-    for _ in range(8):
-        step()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(given.steps):
-        began = time.perf_counter()
-        loss = step()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - began) * 1e3)
+    line = report(step, mode=given.mode, world=world, warm=8, steps=given.steps, begun_s=BEGUN_S)
     if rank == 0:
-        print(
-            json.dumps(
-                identity()
-                | {
-                    "mode": given.mode,
-                    "world": world,
-                    "step_ms": round(statistics.median(times), 2),
-                    "first_step_s": round(first_s, 2),
-                    "start_to_loss_s": round(since_start_s, 2),
-                    "losses": [round(first, 4), round(loss.item(), 4)],
-                    "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
-                }
-            ),
-            flush=True,
-        )
+        print(line, flush=True)
     if NAME == "torch" and world > 1:
         torch.distributed.destroy_process_group()
 

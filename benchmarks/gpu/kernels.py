@@ -114,7 +114,7 @@ class Runner:
         function = self.functions[launch.function]
 
         def run() -> None:
-            function[(launch.programs,)](*arguments, num_warps=launch.warps, enable_fp_fusion=False)
+            function[(launch.programs,)](*arguments, num_warps=launch.warps, enable_fp_fusion=launch.contracts)
 
         return run
 

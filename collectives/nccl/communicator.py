@@ -3,7 +3,7 @@
 In: arrays, NumPy's or CuPy's. Out: collectives, each by its array's type: host memory goes the host communicator's
 way, unchanged; device arrays go to NCCL (engine.py). Objects, gates, agreement, mismatch detection, time limits, the
 end of a job: all the host communicator's. One device for each communicator: that of its first device array.
-Messages between two ranks are staged through host memory: NCCL knows no tags, and pairs them by order on a stream.
+Messages between two ranks are NCCL's, too (postman.py), or go through host memory (`stages_messages`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collectives.nccl.clock import EventMark
 from collectives.nccl.cuda import Cuda, DeviceArray, Runtime
 from collectives.nccl.engine import NcclEngine
 from collectives.nccl.permit import TalliedGate, Tally
+from collectives.nccl.postman import Postman
 from collectives.nccl.staged import StagedReceive
 from collectives.nccl.work import NcclWork
 from collectives.work import Gate, Mark, Work
@@ -49,6 +50,8 @@ class NcclCommunicator(Communicator):
         self.rank, self.world_size = host.rank, host.world_size
         self.tally = Tally(self._where())
         self.engine: NcclEngine | None = None
+        self.postman: Postman | None = None
+        self.stages_messages = False
         self.is_closed = False
         atexit.register(self.close)
 
@@ -98,15 +101,18 @@ class NcclCommunicator(Communicator):
         if self.engine is None:
             self.bind(index)
         assert self.engine is not None
-        if self.engine.cuda.index != index:
+        self._check_device(self.engine.cuda, index)
+        return self.engine
+
+    def _check_device(self, cuda: Runtime, index: int) -> None:
+        if cuda.index != index:
             raise CollectiveArgumentError(
                 "a group's arrays are on one GPU",
                 where=self._where(),
-                expected=f"cuda:{self.engine.cuda.index}, as the first one's",
+                expected=f"cuda:{cuda.index}, as the first one's",
                 got=f"an array on cuda:{index}",
                 remedy="move the tensor there, or use another group (new_group)",
             )
-        return self.engine
 
     def bind(self, index: int) -> None:
         """Take device number `index`, and let the ranks begin to start NCCL. Waits for nobody; on all ranks alike."""
@@ -146,15 +152,35 @@ class NcclCommunicator(Communicator):
     # -- messages
 
     def launch_send(self, array: Array, peer: int, tag: int) -> Work:
-        staged = array if is_on_host(array) else self._engine_for(array).cuda.to_host(array)
-        return self.host.launch_send(staged, peer, tag)
+        if is_on_host(array):
+            return self.host.launch_send(array, peer, tag)
+        postman = self._postman_for(array)
+        if self.stages_messages:
+            return self.host.launch_send(postman.cuda.to_host(array), peer, tag)
+        return postman.send(array, peer, tag)
 
     def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
         if is_on_host(array):
             return self.host.launch_receive(array, peer, tag)
-        cuda = self._engine_for(array).cuda
-        landing = np.empty(array.size, array.dtype)
+        postman = self._postman_for(array)
+        if not self.stages_messages:
+            return postman.receive(array, peer, tag)
+        cuda, landing = postman.cuda, np.empty(array.size, array.dtype)
         return StagedReceive(self.host.launch_receive(landing, peer, tag), lambda: cuda.fill(array, landing))
+
+    def _postman_for(self, array: DeviceArray) -> Postman:
+        """Made for the device of its first array, which is the collectives', too. Only this rank need make one."""
+        index = int(array.device.id)
+        if self.engine is not None:
+            self._check_device(self.engine.cuda, index)
+        if self.postman is None:
+            cuda = self._runtime(index) if self.engine is None else self.engine.cuda
+            self.postman = Postman(self.host, self._library(), cuda, give_up=self.give_up, broken=self._broken)
+        self._check_device(self.postman.cuda, index)
+        return self.postman
+
+    def _broken(self) -> CollectiveError | None:
+        return None if self.engine is None else self.engine.broken
 
     # -- the host communicator's
 
@@ -168,9 +194,15 @@ class NcclCommunicator(Communicator):
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
         made = self.host.subgroup(ranks)
-        return None if made is None else NcclCommunicator(made, library=self._library, runtime=self._runtime)
+        if made is None:
+            return None
+        child = NcclCommunicator(made, library=self._library, runtime=self._runtime)
+        child.stages_messages = self.stages_messages
+        return child
 
     def give_up(self, error: CollectiveError) -> None:
+        if self.postman is not None:
+            self.postman.fail(error)
         if self.engine is not None:
             self.engine.fail(error)
         else:
@@ -184,7 +216,12 @@ class NcclCommunicator(Communicator):
         if self.engine is not None:
             self.engine.drain(self.timeout_s)
             self.engine.stop()
+        if self.postman is not None:
+            self.postman.drain(self.timeout_s)
+            self.postman.stop()
         self.host.close()  # all ranks have drained then: NCCL may go
+        if self.postman is not None:
+            self.postman.free()
         if self.engine is not None:
             self.engine.free()
 

@@ -53,6 +53,7 @@ class NcclEngine:
         self.moves: moves.Moves | None = None
         self.broken: CollectiveError | None = None
         self.is_closing = self.is_idle = False  # idle: our thread sleeps until it is told of something
+        self.is_freed = False  # closed in order: all that was enqueued is done
         self.opening = Opening(host, library, cuda)
         self.thread = threading.Thread(target=self._serve, name=f"nccl rank {self.rank}", daemon=True)
         self.thread.start()
@@ -273,4 +274,5 @@ class NcclEngine:
         """After `stop`, when all ranks have drained: let NCCL go, waiting for nobody."""
         if self.moves is not None and self.broken is None:
             self.library.abort(self.moves.comm)
+        self.is_freed = self.broken is None
         self.broken = self.broken or NcclError("this communicator is closed", where=self.where)

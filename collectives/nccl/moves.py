@@ -3,7 +3,8 @@
 In: a Task on device arrays. Out: calls. What NCCL cannot do is refused before anything is sent (`check`): bitwise
 reductions, sums of 16-bit integers. Bools are bytes of 0 and 1: any is a maximum, all a minimum. What is only moved
 goes as bytes, whatever its dtype. A sum that travels as a 16-bit float is rounded to it, reduced by NCCL, which rounds
-at every hop (between two ranks that is once, as on the CPU), and widened, all on the stream.
+at every hop (between two ranks that is once, as on the CPU), and widened, all on the stream; for an average it is
+divided first, in its own dtype, so that float16 does not overflow.
 Gather, scatter and all-to-all are groups of sends and receives.
 """
 
@@ -71,9 +72,13 @@ class Moves:
     def _all_reduce_narrow(self, task: Task) -> None:
         flat, wire = task.target, task.call.wire
         narrow = self.cuda.empty(self.stream, flat.size, np.dtype(wire))
+        op = task.call.op
+        if op == "avg":
+            op, share = "sum", flat.dtype.type(1 / self.world_size)
+            self.cuda.run(self.stream, lambda: flat.__setitem__(..., flat * share))
         self.cuda.run(self.stream, lambda: narrow.__setitem__(..., flat))
         address = self.cuda.address(narrow)
-        self.library.all_reduce(address, address, flat.size, DTYPES[wire], OPS[task.call.op], self.comm, self.pointer)
+        self.library.all_reduce(address, address, flat.size, DTYPES[wire], OPS[op], self.comm, self.pointer)
         self.cuda.run(self.stream, lambda: flat.__setitem__(..., narrow))
 
     def _reduce(self, task: Task) -> None:

@@ -90,7 +90,7 @@ def _saved(parts: Partition) -> list[Node]:
 def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder], list[Placeholder]]:
     """The forward inputs that the backward reads, its tangents, and what its stops make."""
     inputs = parts.backward.inputs
-    read = [node for node in inputs if node.role not in ("saved", *ARRIVING)]
+    read = [node for node in inputs if node.role not in ("saved", "spent", *ARRIVING)]
     tangents, hooked = ([node for node in inputs if node.role == role] for role in ARRIVING)
     return read, tangents, hooked
 
@@ -128,7 +128,8 @@ def link_segments(
         gradients = tuple((k, index) for k, index in enumerate(piece.outputs) if index is not None and index < count)
         announced = _parts(piece)
         pools = {k: _pool(outputs[k].meta, piece.graph.device) for part in announced for k, _ in part}
-        steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools))
+        spends: tuple[int, ...] = getattr(run, "spends", ())
+        steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools, spends=spends))
     expected = range(count) if wanted is None else wanted
     _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])
     stages = [piece.stage for piece in pieces]

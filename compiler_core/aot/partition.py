@@ -29,9 +29,9 @@ ARRIVING = ("tangent", "hooked")  # roles of inputs that come in the course of a
 class Partition:
     """The two halves. `saved`: which outputs of the forward the backward reads: results too, then those only saved.
 
-    The backward's placeholders carry the name of the value they take: a saved value (role "saved", in the order of
-    `saved`), an input of the forward, a tangent, what a stop makes. Its outputs are the joint's gradients and what
-    stops read, in the joint's order.
+    The backward's placeholders carry the name of the value they take: a saved value (role "saved" or "spent", in the
+    order of `saved`), an input of the forward, a tangent, what a stop makes. Its outputs are the joint's gradients and
+    what stops read, in the joint's order.
     """
 
     forward: Graph
@@ -59,7 +59,7 @@ def partition(joint: Joint) -> Partition:
     inputs = [node for node in graph.inputs if node.role not in ARRIVING]
     outputs = [*results, *(node for node in values if node not in results)]
     forward = extract(graph, f"{graph.name}_forward", outputs, inputs)
-    kept = [Placeholder(node.name, node.meta, "saved", node.name) for node in values]
+    kept = [Placeholder(node.name, node.meta, _role(node, joint), node.name) for node in values]
     given = [node for node in inputs if node in saved]
     backward = extract(
         graph,
@@ -70,6 +70,12 @@ def partition(joint: Joint) -> Partition:
         order=emission_order(graph, gradients, joint.output_stages),
     )
     return Partition(forward, backward, tuple(outputs.index(node) for node in values))
+
+
+def _role(node: Node, joint: Joint) -> str:
+    """Of a saved value: spent if only one run of the backward reads it, on a GPU, whose memory is scarce."""
+    is_shown = node in joint.graph.outputs[: joint.outputs]
+    return "saved" if is_shown or joint.stops or joint.graph.device == "cpu" else "spent"
 
 
 def emission_order(graph: Graph, gradients: Sequence[Node], stages: Sequence[int] = ()) -> list[Node]:

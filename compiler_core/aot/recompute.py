@@ -7,7 +7,8 @@ Sublinear Memory Cost", for the idea; Jain et al. 2020, "Checkmate", for costs o
 anyway costs its bytes once (it is read back); one that fusion would keep in registers costs them twice. Besides, it is
 held until the backward: each byte counts as `HELD` bytes moved. Inputs are alive anyway and cost nothing.
 Computing again costs what could have been moved meanwhile: of elementwise functions by their work an element, and if a
-library routine reads the value, the bytes that are written again.
+library routine reads the value, the bytes that are written again. What a routine reads in a network of convolutions on
+a GPU is kept: its activations are small beside the device's memory, and each is a write and a third of a sweep less.
 Never computed twice: matrix products, reductions, random bits, gathers, functions of which one takes too long, and
 those behind a value that is compared for equality: a vector form of exp and the scalar one differ in the last bit, and
 a value that comes out otherwise than its maximum did would not be found among those that attain it.
@@ -63,6 +64,7 @@ class CostModel:
         self.inner = regions.inner if regions else set()
         self.leaving = regions.leaving if regions else set()
         products = [call for call in graph.calls if is_library(call)]
+        self.keeps_operands = on_gpu and any(call.op.name.startswith("convolution") for call in products)
         self.results = set(results)  # held by whoever asked for them
         self.in_forward = needed_for(graph, results)
         self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
@@ -120,7 +122,7 @@ class CostModel:
             return 0
         if node in self.inner:
             return INFINITE
-        held = 0 if node in self.results else HELD
+        held = 0 if node in self.results or (self.keeps_operands and node in self.library_operands) else HELD
         moved = node.meta.nbytes * (held + (1 if node in self.written else 2))
         return moved + (1 if node in self.in_forward else node.meta.nbytes // 4 + 2)  # of equals, what forward has
 

@@ -27,7 +27,7 @@ from compiler_core.aot.pruning import Pruned
 from compiler_core.aot.stops import Stop, all_that_may_come
 from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, LocalPlan
 from compiler_core.backend import Executable
-from compiler_core.device import array_module, copy_of
+from compiler_core.device import copy_of, cpu, device_of
 from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
@@ -55,7 +55,7 @@ class Step:
     reads: places of its inputs. makes: places of its outputs. gradients: (its output, output index of the backward).
     numbers: of the segment, or of each part that it announces. parts: of each of these, its gradients; empty if it is
     one part. pools: where gradients go that are announced, but have no place of their own, by output. halts: what comes
-    right before it.
+    right before it. spends: those of its inputs (counted in `reads`) that it writes over.
     """
 
     run: Executable
@@ -66,6 +66,7 @@ class Step:
     parts: tuple[tuple[tuple[int, int], ...], ...] = ()
     pools: Mapping[int, Places] = field(default_factory=dict)
     halts: tuple[Halt, ...] = ()
+    spends: tuple[int, ...] = ()
 
 
 class PartEvents:
@@ -92,6 +93,10 @@ class Cut:
     steps: tuple[Step, ...]
     size: int
     halts: tuple[Halt, ...] = ()
+
+    def reads_after(self, step: Step, place: int) -> bool:
+        """Whether a step after this one reads what lies at a place."""
+        return any(place in later.reads for later in self.steps[self.steps.index(step) + 1 :])
 
 
 @dataclass(slots=True)
@@ -152,6 +157,9 @@ class CompiledBackward:
                 halting.run(step.halts)
             observe.segment(step.numbers[0])
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
+            for k in step.spends:
+                if call.is_needed_again or cut.reads_after(step, step.reads[k]):
+                    reads[k] = copy_of(reads[k])
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
                 outs[k] = session.destination(index)
@@ -222,7 +230,8 @@ def _dense(array: Array) -> Array:
 def zeros_beside(others: Sequence[Array | None], meta: TensorMeta) -> Array:
     """Zeros on the device that the others are on."""
     found = next((other for other in others if other is not None), None)
-    zeros: Array = (np if found is None else array_module(found)).zeros(meta.shape, meta.dtype.numpy)
+    place = cpu if found is None else device_of(found)
+    zeros: Array = place.zeros(meta.shape, meta.dtype.numpy)
     return zeros
 
 
@@ -253,7 +262,8 @@ class BackwardCall:
     watched: (root cell, its version, mask, input or result that it is, whether an input) of other memory that the tape
     would read in the backward of the outputs of mask.
     outputs: the tape's nodes of the outputs, if these may be differentiated one after the other. used: the mask of
-    those that were, and have freed their values. came: of the pass that ran last. replay: computes it again, from its
+    those that were, and have freed their values. came: of the pass that ran last. is_last: whether the pass that runs
+    frees what it needs; it must say so. replay: computes it again, from its
     inputs; None if their gradients are not the tape's alone.
     """
 
@@ -263,6 +273,7 @@ class BackwardCall:
         "cells",
         "hooks",
         "inputs",
+        "is_last",
         "name",
         "outputs",
         "partly",
@@ -293,6 +304,7 @@ class BackwardCall:
         self.watched: Sequence[tuple[weakref.ref[Cell], int, int, int, bool]] = ()
         self.outputs: Sequence[weakref.ref[GradNode]] = ()
         self.used = self.came = 0
+        self.is_last = False
         self.replay: ReplayCall | None = None
         self.inputs: Sequence[Array] | None = None
 
@@ -359,9 +371,9 @@ class BackwardCall:
         if not self.outputs:
             return False
         self.used |= self.came
-        alive = [t for t, output in enumerate(self.outputs) if output() is not None]
-        if all(self.came >> t & 1 for t in alive) and not self.backward.needs.separable:
+        if not self._others_may_follow():
             return False
+        alive = self._alive()
         together = self.backward.exact_needs().together
         left = sum(1 << t for t in alive if not together[t] & self.used)
         if left:
@@ -369,6 +381,19 @@ class BackwardCall:
             if places is not None:
                 self.values = [v if k in places else EMPTY for k, v in enumerate(self.values)]
         return bool(left)
+
+    def _alive(self) -> list[int]:
+        return [t for t, output in enumerate(self.outputs) if output() is not None]
+
+    def _others_may_follow(self) -> bool:
+        """Whether other outputs than those of the pass that runs may be differentiated after it."""
+        came_all = all(self.came >> t & 1 for t in self._alive())
+        return bool(self.outputs) and (not came_all or self.backward.needs.separable)
+
+    @property
+    def is_needed_again(self) -> bool:
+        """Whether another pass may read the saved values after the one that runs."""
+        return not self.is_last or self._others_may_follow()
 
     def _check_versions(self, came: int) -> None:
         """Raise AutogradError if what the backward of these outputs reads, here or on the tape, has changed."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core import dtype as dtypes
-from compiler_core.capture.guards import Guards
+from compiler_core.capture.guards.guards import Guards
+from compiler_core.device import Device, default_devices, set_default_devices, times_asked
 from compiler_core.ops.casting import casting
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.random import current_shard, shard_mode
@@ -28,7 +29,9 @@ class Ambient:
     depth: int
     default: Any
     shard: int
+    devices: tuple[Device, ...] | None  # the default one, and those of the blocks around; None: as they are
     switches: int = field(compare=False)  # of the shard
+    asked: int = field(compare=False)  # how often the default device was asked for
 
     @staticmethod
     def now() -> Ambient:
@@ -40,13 +43,17 @@ class Ambient:
             casting.depth,
             dtypes.get_default_dtype(),
             current_shard(),
+            default_devices(),
             shard_mode.switches,
+            times_asked(),
         )
 
     def change(self) -> Ambient | None:
         """What they have become since, if they have changed."""
         now = Ambient.now()
-        return None if now == self else now
+        if now == self:
+            return None
+        return replace(now, devices=None) if now.devices == self.devices else now
 
     def set(self) -> None:
         """Have the thread in these modes."""
@@ -55,6 +62,8 @@ class Ambient:
         if dtypes.get_default_dtype() is not self.default:
             dtypes.set_default_dtype(self.default)
         shard_mode.index = self.shard
+        if self.devices is not None and self.devices != default_devices():
+            set_default_devices(self.devices)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -76,6 +85,13 @@ class Ambient:
         state = guards.bind(casting, "casting")
         wanted = "None" if self.acting is None else guards.bind(self.acting, "dtype")
         guards.require(f"{state}.acting is {wanted}", f"autocast is {self.acting or 'off'}")
+
+    def guard_device(self, guards: Guards) -> None:
+        """If the default device was asked for, or has changed: require it."""
+        if times_asked() == self.asked and default_devices() == self.devices:
+            return
+        wanted, getter = guards.bind(self.devices, "devices"), guards.bind(default_devices, "default_devices")
+        guards.require(f"{getter}() == {wanted}", f"the default device is {(self.devices or ('cpu',))[-1]}")
 
     def guard_shard(self, guards: Guards, draws: bool) -> None:
         """If random numbers are drawn, or blocks remember the shard of a joint batch that they found: require it."""

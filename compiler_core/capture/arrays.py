@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler_core.capture.sources import Source
+from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.trace import Known
 from compiler_core.config import config
 from compiler_core.numpy_trace.array import TracedArray
-from compiler_core.numpy_trace.memory import lift, lift_number, regain, to_result, why_not
+from compiler_core.numpy_trace.memory import callers, lift, lift_number, regain, to_result, why_not
 
 if TYPE_CHECKING:
     from compiler_core.capture.segment import Segment
@@ -112,8 +112,9 @@ class Arrays:
         for place, a in enumerate(lifted):
             for b in lifted[:place]:
                 shares = self.segment.guards.bind(np.may_share_memory, "may_share_memory")
+                of = self.segment.guards.bind(callers, "callers")
                 self.segment.require(
-                    f"not {shares}({a.code}._cell.raw, {b.code}._cell.raw)",
+                    f"not {shares}({of}({a.code}), {of}({b.code}))",
                     f"{a.text} and {b.text} do not share memory",
                 )
 

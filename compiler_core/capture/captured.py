@@ -16,16 +16,16 @@ from compiler_core.aot.boundary import Hook
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.ambient import Ambient
-from compiler_core.capture.guards import Check, Guards
-from compiler_core.capture.holders import holders
-from compiler_core.capture.memory_guards import guard_memory
-from compiler_core.capture.module_guards import guard_modules
-from compiler_core.capture.module_protocol import ModuleProtocol
-from compiler_core.capture.outputs import Outputs, describe_outputs
+from compiler_core.capture.guards.guards import Check, Guards
+from compiler_core.capture.guards.memory import guard_memory
+from compiler_core.capture.guards.module_protocol import ModuleProtocol
+from compiler_core.capture.guards.modules import guard_modules
+from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.recipes import Recipe
+from compiler_core.capture.recipes.holders import holders
+from compiler_core.capture.recipes.outputs import Outputs, describe_outputs
+from compiler_core.capture.recipes.recipes import Recipe
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.sources import AtEnd, Source
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted, Written
 from compiler_core.device import cpu
 from compiler_core.graph.ir import Graph, Node
@@ -115,6 +115,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     guard_modules(segment)
     _guard_distinct(segment)
     segment.ambient.guard_shard(guards, trace.rng is not None)
+    segment.ambient.guard_device(guards)
     _guard_lifted(guards, trace)
     guard_memory(guards, trace, known)
     segment.arrays.guard_overlaps()

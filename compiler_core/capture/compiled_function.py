@@ -24,7 +24,7 @@ from compiler_core.capture.captured import Captured
 from compiler_core.capture.control import stance, states
 from compiler_core.capture.entry import CompiledEntry, Entry, Paused, PlainEntry, TapeEntry, known_of
 from compiler_core.capture.explain import BreakReport, EntryReport, Explanation
-from compiler_core.capture.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
+from compiler_core.capture.guards.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
 from compiler_core.capture.points import Point
 from compiler_core.capture.reached import Reached, UncompiledSemantics
 from compiler_core.capture.start import after_step, key_of_frames

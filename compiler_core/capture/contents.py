@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.guards import Guards, is_plain
-from compiler_core.capture.kinds import (
+from compiler_core.capture.guards.guards import Guards, is_plain
+from compiler_core.capture.guards.kinds import (
     _BUFFERS,
     _DATA,
     CONTAINERS,
@@ -26,10 +26,10 @@ from compiler_core.capture.kinds import (
     raw_item,
     viewed,
 )
-from compiler_core.capture.module_protocol import ModuleProtocol, is_module
+from compiler_core.capture.guards.module_protocol import ModuleProtocol, is_module
+from compiler_core.capture.guards.sources import Bound, Item, Raw, Source, shown
+from compiler_core.capture.numbers.symbols import is_symbol, plain_parts, shown_number
 from compiler_core.capture.outside import Outside, contents_of
-from compiler_core.capture.sources import Bound, Item, Raw, Source, shown
-from compiler_core.capture.symbols import is_symbol, plain_parts, shown_number
 
 _NUMBERS = (int, float, str, bytes)
 

@@ -14,19 +14,18 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.needs import memory_of
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
+from compiler_core.backend import SharesMemory
 from compiler_core.bytecode.frame import Frame
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hooks
-from compiler_core.capture.outputs import Fresh
-from compiler_core.capture.sources import Source
+from compiler_core.capture.guards.sources import Source
+from compiler_core.capture.recipes.outputs import Fresh
 from compiler_core.capture.trace import Known, Lifted
-from compiler_core.device import Device, check_device, cpu
+from compiler_core.device import Device, array_module, check_device, cpu
 from compiler_core.graph.ir import Graph
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
@@ -112,6 +111,8 @@ class CompiledEntry:
         self.results = _Results(captured)
         self.n_results = len(captured.outputs.nodes)
         self.n_kept = self.n_results + len(captured.written)
+        if isinstance(self.forward, SharesMemory):  # what is written, and what only the backward reads
+            self.forward.hold_together([range(self.n_results, self.n_kept), self._only_saved()])
         self.rng = rng_place(captured)
         self.buffers = buffers_of(captured)
         self.bound = bound_cells(captured)
@@ -135,6 +136,10 @@ class CompiledEntry:
             position = {node: place for place, node in enumerate(captured.graph.nodes)}
             made_at = [position[captured.graph.outputs[i]] for i in self.tangents]
             self.order = sorted(range(len(made_at)), key=made_at.__getitem__)
+
+    def _only_saved(self) -> list[int]:
+        """The outputs of the forward that are there for the backward alone."""
+        return [] if self.backward is None else [i for i in self.backward.saved if i >= self.n_kept]
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
@@ -161,7 +166,7 @@ class CompiledEntry:
         for place, cell in self.bound.items():
             if fence_of(cell) is None:
                 if not inputs[place].flags.c_contiguous:  # what an event may be about cannot be copied later
-                    inputs[place] = np.ascontiguousarray(inputs[place])
+                    inputs[place] = array_module(inputs[place]).ascontiguousarray(inputs[place])
             elif place in self.waits:
                 guarded[self.waits[place]] = cell
             else:

@@ -13,10 +13,23 @@ from compiler_core import log
 from compiler_core.backend import Backend, GraphCompiler, check_backend
 from compiler_core.capture.compiled_function import CompiledFunction
 from compiler_core.capture.compiled_module import CompiledModule
-from compiler_core.capture.module_protocol import is_module, unwrapped
+from compiler_core.capture.guards.module_protocol import is_module, unwrapped
 from compiler_core.errors import ConfigError
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_BACKENDS = {  # that modes of "codegen" are
+    "reduce-overhead": "cudagraphs", "max-autotune": "tuned-cudagraphs", "max-autotune-no-cudagraphs": "tuned",
+}  # fmt: skip
+
+
+def warn_of_sizes(what: str, *, stacklevel: int = 2) -> None:
+    """Say, once, that `what` asks for sizes that are not constant, and gets graphs of constant ones."""
+    log.warn_once(
+        "dynamic sizes",
+        f"{what}: sizes stay constant in a graph; every other size compiles again, and after "
+        "DISTCOMPILE_RECOMPILE_LIMIT of them such calls run eager (pad to few sizes, or raise the limit)",
+        stacklevel=stacklevel + 1,
+    )
 
 
 def compile(
@@ -31,14 +44,16 @@ def compile(
 ) -> Any:
     """Compile a function or a module; also a decorator, with or without arguments.
 
-    fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. dynamic: None or False
-    (sizes are static: another shape compiles again). backend: "codegen" ("inductor" is taken for it), "aot_eager",
+    fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. dynamic: sizes are static,
+    whatever it says: another shape compiles again, up to DISTCOMPILE_RECOMPILE_LIMIT times; True warns of that, once.
+    backend: "codegen" ("inductor" is taken for it), "aot_eager",
     "eager", or fn(graph, example_inputs) -> callable. mode: torch's;
-    "reduce-overhead" of "codegen" is backend "cudagraphs", the others have no effect.
+    "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
+    "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
     options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they are, by
     default); torch's others have no effect.
     disable: give `model` back as it is.
-    Raises ConfigError for dynamic=True or an unknown mode, BackendError for an unknown backend.
+    Raises ConfigError for an unknown mode, BackendError for an unknown backend.
     """
     if model is None:
         return functools.partial(
@@ -50,19 +65,19 @@ def compile(
             options=options,
             disable=disable,
         )
-    if dynamic:
-        raise ConfigError("dynamic=True: graphs with symbolic sizes are not supported", expected="None or False")
     if mode not in MODES:
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
     chosen = dict(options or {})
     skip_hook_guards = bool(chosen.pop("skip_hook_guards", False))
-    if mode == "reduce-overhead" and backend in ("codegen", "inductor"):
-        backend, mode = "cudagraphs", None
+    if mode in _BACKENDS and backend in ("codegen", "inductor"):
+        backend, mode = _BACKENDS[mode], None
     if chosen or mode not in MODES[:2]:
         log.warn_once("compile mode", "compile(): mode and options other than skip_hook_guards have no effect here")
     check_backend(backend)
     if disable:
         return model
+    if dynamic:
+        warn_of_sizes("compile(dynamic=True)", stacklevel=2)
     original = unwrapped(model)
     kind = CompiledModule if is_module(original) else CompiledFunction
     return kind(original, backend, fullgraph=fullgraph, skip_hook_guards=skip_hook_guards)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.capture.sources import Item, Source
+from compiler_core.capture.guards.sources import Item, Source
 
 
 class Memory:

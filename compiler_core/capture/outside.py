@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from compiler_core.capture.kinds import own_attributes, plain_copy, shows_by_code
-from compiler_core.capture.sources import InDict, Item, Raw, Source
+from compiler_core.capture.guards.kinds import own_attributes, plain_copy, shows_by_code
+from compiler_core.capture.guards.sources import InDict, Item, Raw, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,22 +25,22 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
 from compiler_core.capture.control import stance
 from compiler_core.capture.entry import Entry, Paused, give_keys_back
-from compiler_core.capture.guards import Check
+from compiler_core.capture.guards.guards import Check
+from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.lessons import Memory
-from compiler_core.capture.plain_numbers import plain_numbers
+from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.reached import UncompiledSemantics
-from compiler_core.capture.recipes import CannotRebuild
+from compiler_core.capture.recipes.plain_numbers import plain_numbers
+from compiler_core.capture.recipes.recipes import CannotRebuild
+from compiler_core.capture.recipes.transplant import transplant_each
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.sources import Source
 from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
-from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.taking_back import take_back
 from compiler_core.capture.trace import Mark
 from compiler_core.capture.tracing.base import Again
 from compiler_core.capture.tracing.copying import is_copying
 from compiler_core.capture.tracing.items import Step
 from compiler_core.capture.tracing.semantics import TracingSemantics
-from compiler_core.capture.transplant import transplant_each
 from compiler_core.config import config
 from compiler_core.errors import DATA_ERRORS, GraphBreak, RecompileLimitError
 from compiler_core.location import interpreting

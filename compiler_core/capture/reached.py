@@ -40,8 +40,8 @@ from compiler_core.bytecode.native import MISSING, NativeSemantics
 from compiler_core.bytecode.traceback import hidden, is_caller
 from compiler_core.capture import policy
 from compiler_core.capture.control import stance
-from compiler_core.capture.kinds import is_constant, own_attributes
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.guards.kinds import is_constant, own_attributes
+from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import current_trace
 from compiler_core.runtime.frames import ASK, OFF, PLAIN, FrameEvaluation, frame_evaluation

@@ -17,12 +17,11 @@ from typing import Any
 from compiler_core.bytecode.frame import Marker
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.ambient import Ambient
-from compiler_core.capture.arguments import module_tensors, require_gradient, require_layout, require_meta
 from compiler_core.capture.arrays import Arrays, is_numpy_number
 from compiler_core.capture.contents import Contents
-from compiler_core.capture.guards import Check, Guards
-from compiler_core.capture.holders import now
-from compiler_core.capture.kinds import (
+from compiler_core.capture.guards.arguments import module_tensors, require_gradient, require_layout, require_meta
+from compiler_core.capture.guards.guards import Check, Guards
+from compiler_core.capture.guards.kinds import (
     _key,
     is_constant,
     is_identified,
@@ -31,12 +30,11 @@ from compiler_core.capture.kinds import (
     own_attributes,
     raw_item,
 )
+from compiler_core.capture.guards.module_protocol import ModuleProtocol, is_module
+from compiler_core.capture.guards.sources import AtEnd, Attribute, Bound, InDict, Item, Raw, Source, expression
 from compiler_core.capture.lessons import Memory
-from compiler_core.capture.module_protocol import ModuleProtocol, is_module
-from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
-from compiler_core.capture.selections import Selections
-from compiler_core.capture.sources import AtEnd, Attribute, Bound, InDict, Item, Raw, Source, expression
-from compiler_core.capture.symbols import (
+from compiler_core.capture.numbers.selections import Selections
+from compiler_core.capture.numbers.symbols import (
     KINDS,
     Input,
     code_of,
@@ -46,6 +44,8 @@ from compiler_core.capture.symbols import (
     specialised,
     symbol,
 )
+from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
+from compiler_core.capture.recipes.holders import now
 from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.location import is_ours
 from compiler_core.ops.meta_value import MetaValue

@@ -14,7 +14,7 @@ from functools import partial
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.kinds import is_registry
+from compiler_core.capture.guards.kinds import is_registry
 
 if TYPE_CHECKING:
     from compiler_core.capture.segment import Segment

@@ -17,8 +17,8 @@ from typing import Any
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
 from compiler_core.capture.ambient import Ambient
+from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.memory import Known, Lifted, OutsideMemory, Written
-from compiler_core.capture.module_protocol import ModuleProtocol
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph, Node, Placeholder

@@ -1,6 +1,6 @@
 """Graphs for a CUDA device: kernels as cubins, one host function a graph; what backend "codegen" does with such graphs.
 
-In: graphs that are compiled together. Out: a `CudaExecutable` per graph.
+In: graphs that are compiled together. Out: a `CudaExecutable` per graph (none of those with complex kernels).
 
     key        the graphs' text, the knobs that change code, the device's capability, Triton's version, the C++
                compiler, the compiler_core source
@@ -18,14 +18,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import cuda, log
-from compiler_core.backend import Executable
+from compiler_core.backend import INTERPRETERS, Backend, Executable
+from compiler_core.codegen.cuda.convolutions import by_cudnn, library_for
 from compiler_core.codegen.native_backend import NativeBackend, read_constants, with_symbols, write_constants
 from compiler_core.config import config
+from compiler_core.errors import NoComplexError
 from compiler_core.graph.ir import Graph
-from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, ChannelsLast, PoolingComposed, run_passes
+from compiler_core.graph.passes import (
+    SIMPLIFY_JOINT,
+    AttentionComposed,
+    ChannelsLast,
+    ColumnSums,
+    PoolingComposed,
+    run_passes,
+)
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.routine import ROUTINES, Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
@@ -33,6 +43,7 @@ from compiler_core.runtime.cuda.entry import CudaEntry, Function
 from compiler_core.runtime.cuda.executable import CudaExecutable
 from compiler_core.runtime.cuda.graphs import Replaying
 from compiler_core.runtime.executor import load_library
+from compiler_core.runtime.profiler import StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import record, timed
 
@@ -40,7 +51,9 @@ if TYPE_CHECKING:
     from compiler_core.codegen.cuda.cubins import Cubin
     from compiler_core.codegen.cuda.plan import Plan
     from compiler_core.codegen.triton.module import Module
-    from compiler_core.loop_ir.ir import Program
+    from compiler_core.codegen.triton.tiles import Tile
+    from compiler_core.loop_ir.ir import Kernel, Program
+    from compiler_core.runtime.cuda.products import Choices
 
 LIBRARY, SOURCE, CONSTANTS = "launcher.so", "launcher.cpp", "constants.bin"
 DEFAULT_CAPABILITY = 90  # sm_90, Hopper: what is compiled for where there is no device to ask
@@ -52,31 +65,41 @@ def device_capability() -> int:
 
 
 class CudaBackend:
-    """Compiles for a CUDA device. capability: None: the current device's."""
+    """Compiles for a CUDA device. capability: None: the current device's. tuned: tiles are measured (tune.py)."""
 
     name = "codegen"
     announces = True
 
-    def __init__(self, capability: int | None = None) -> None:
+    def __init__(self, capability: int | None = None, *, tuned: bool = False) -> None:
         self.capability = device_capability() if capability is None else capability
+        self.tuned = tuned
 
     def lay_out(self, graph: Graph) -> Graph:
-        """Attention that kernels do not take as products and a softmax, the backward of pooling as loops; convolutions
-        that kernels take with channels last.
+        """Attention that kernels do not take as products and a softmax; convolutions that kernels take with channels
+        last, and pooling beside them; the backward of other pooling as loops.
         """
         attention = AttentionComposed(kernels=True).apply(graph)
-        made = PoolingComposed().apply(attention)
-        made = made if made is attention else run_passes(made, SIMPLIFY_JOINT)
-        return ChannelsLast(_judge, weights=True).apply(made)
+        last = ChannelsLast(_judge, weights=True).apply(attention)
+        made = PoolingComposed().apply(last)
+        return ColumnSums().apply(made if made is last else run_passes(made, SIMPLIFY_JOINT))
 
-    def compile(self, graphs: Sequence[Graph], name: str) -> list[CudaExecutable]:
-        """Executables of `graphs`, in order. `name` goes into log and dump."""
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        """Executables of `graphs`, in order. `name` goes into log and dump.
+
+        Graphs with a kernel that would compute with complex numbers run op by op on the device.
+        """
         toolchain = host_toolchain()
 
         def build(folder: Path) -> Manifest:
-            return _build(folder, graphs, name, toolchain, self.capability)
+            return _build(folder, graphs, name, toolchain, self.capability, tuned=self.tuned)
 
-        return _load(load_or_build(artefact_key(graphs, toolchain, self.capability), build), _number(graphs))
+        key = artefact_key(graphs, toolchain, self.capability, _tuned_for(_number(graphs)) if self.tuned else "")
+        try:
+            entry = load_or_build(key, build)
+        except NoComplexError as error:
+            log.warn_once(f"complex {name}", f"{name} runs op by op: {error.what}")
+            return INTERPRETERS["aot_eager"].compile(graphs, name)
+        return _load(entry, _number(graphs))
 
 
 def _judge(name: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> bool:
@@ -88,13 +111,13 @@ def _judge(name: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> 
     return not why
 
 
-class CudaGraphsBackend:
-    """Backend "cudagraphs", and mode "reduce-overhead": programs of a CUDA device are replayed as CUDA graphs.
+class TunedBackend:
+    """Backend "tuned", and mode "max-autotune-no-cudagraphs": kernels of a CUDA device are cut as measured.
 
     Graphs of the CPU are compiled as by "codegen".
     """
 
-    name = "cudagraphs"
+    name = "tuned"
     announces = True
 
     def lay_out(self, graph: Graph) -> Graph:
@@ -102,8 +125,34 @@ class CudaGraphsBackend:
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         """Executables of `graphs`, in order. `name` goes into log and dump."""
-        made = NativeBackend().compile(graphs, name)
+        return NativeBackend(tuned=True).compile(graphs, name)
+
+
+class CudaGraphsBackend:
+    """Backend "cudagraphs", and mode "reduce-overhead": programs of a CUDA device are replayed as CUDA graphs.
+
+    Graphs of the CPU are compiled as by "codegen". A graph that is replayed tells nobody how far it is: where buckets
+    of gradients leave, the backward is cut into several.
+    """
+
+    name = "cudagraphs"
+    announces = False
+    inner: Backend = NativeBackend()
+
+    def lay_out(self, graph: Graph) -> Graph:
+        return self.inner.lay_out(graph)
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        """Executables of `graphs`, in order. `name` goes into log and dump."""
+        made = self.inner.compile(graphs, name)
         return [Replaying(run) if isinstance(run, CudaExecutable) else run for run in made]
+
+
+class TunedGraphsBackend(CudaGraphsBackend):
+    """Backend "tuned-cudagraphs", and mode "max-autotune": both."""
+
+    name = "tuned-cudagraphs"
+    inner = TunedBackend()
 
 
 def _number(graphs: Sequence[Graph]) -> int | None:
@@ -118,8 +167,20 @@ def host_toolchain() -> Toolchain:
     return replace(found, flags=(*found.flags, "-O1"))
 
 
-def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int) -> str:
-    """The cache key of `graphs` compiled together. Computed from text; needs no lowering, and no Triton."""
+def _tuned_for(number: int | None) -> str:
+    """The kind of device that tiles are measured on; there may be none."""
+    if cuda.why_not():
+        return "no device"
+    place = cuda.current() if number is None else number
+    return str(cuda.module().cuda.runtime.getDeviceProperties(place)["name"].decode())
+
+
+def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int, tuned_for: str = "") -> str:
+    """The cache key of `graphs` compiled together. Computed from text; needs no lowering, and no Triton.
+
+    tuned_for: the kind of device whose measured tiles are in it, "" for the rule's.
+    """
+    library = library_for(graphs, capability)
     return make_key(
         {
             # one artefact serves all devices of a kind
@@ -127,7 +188,7 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int)
             "knobs": repr(config.codegen_key()),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
-            "target": f"cuda {capability}, Triton {_triton_version()}",
+            "target": f"cuda {capability}, Triton {_triton_version()}, tuned for {tuned_for or 'none'}, {library}",
         }
     )
 
@@ -140,7 +201,9 @@ def _triton_version() -> str:
         return "none"
 
 
-def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, capability: int) -> Manifest:
+def _build(
+    folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, capability: int, *, tuned: bool = False
+) -> Manifest:
     """Everything that a cache hit skips. The heavy imports are here."""
     from compiler_core.codegen.cuda.cubins import Wanted, Workers, compile_cubins
     from compiler_core.codegen.cuda.launcher import print_launcher
@@ -150,14 +213,24 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.loop_ir.ir import RoutineCall
     from compiler_core.lowering.lower import lower_and_schedule
     from compiler_core.runtime.build import build_library
+    from compiler_core.runtime.cuda.products import choose_on
     from compiler_core.schedule.target import GPU
 
     with Workers(folder) as workers:
         programs = with_symbols(lower_and_schedule(graphs, name, GPU))
+        if library_for(graphs, capability):
+            with timed(name, "cudnn"):
+                programs = [by_cudnn(program) for program in programs]
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
         calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
+        tiles: dict[str, Tile] = {}
+        said: list[str] = []
+        if tuned:
+            with timed(name, "tune"), TemporaryDirectory(dir=folder) as apart:
+                where = (capability, Path(apart), workers, _number(graphs), _triton_version(), said.append)
+                tiles = _measured_tiles(programs, list(kernels), where)
         with timed(name, "emit"):
-            module = with_routines(print_module(list(kernels)), calls)
+            module = with_routines(print_module(list(kernels), tiles), calls)
         record(name, "emit", lambda: module.source, part="triton", artefact="code")
         aligned = aligned_parameters(programs, module)
         launches = [launch for made in module.launches.values() for launch in made]
@@ -166,19 +239,53 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
         source = print_launcher(programs, plans, module)
         record(name, "emit", lambda: source, part="launcher", artefact="code")
         (folder / SOURCE).write_text(source)
-        with ThreadPoolExecutor(1) as beside:
+        products = list(dict.fromkeys(product for plan in plans for product in plan.products))
+        with ThreadPoolExecutor(2) as beside:
             built = beside.submit(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
+            measured = beside.submit(choose_on, products if config.measure else [], _number(graphs))
             with timed(name, "cubins"):
                 compiled = compile_cubins(module, wanted, capability, folder, workers)
             with timed(name, "build"):
                 built.result()
+            with timed(name, "measure"):
+                chosen = measured.result()
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
     offsets = write_constants(folder / CONSTANTS, programs)
-    rows = [
-        _describe(program, graph, plan, module, cubins).to_json() | {"constants": at}
-        for program, graph, plan, at in zip(programs, graphs, plans, offsets, strict=True)
-    ]
-    return {"entries": rows, "cubins": {function: cubin.to_json() for function, cubin in cubins.items()}}
+    parts = zip(programs, graphs, plans, offsets, strict=True)
+    return {
+        "entries": [_row(*part, module, cubins, chosen) for part in parts],
+        "cubins": {function: cubin.to_json() for function, cubin in cubins.items()},
+        "tuning": said + chosen.said,
+    }
+
+
+def _measured_tiles(programs: Sequence[Program], kernels: list[Kernel], where: tuple[Any, ...]) -> dict[str, Tile]:
+    """where: what codegen/cuda/tune.py is told besides the kernels and their parameters."""
+    from compiler_core.codegen.cuda.plan import aligned_parameters
+    from compiler_core.codegen.cuda.tune import choose_tiles
+    from compiler_core.codegen.triton.module import print_module
+
+    return choose_tiles(kernels, aligned_parameters(programs, print_module(kernels)), *where)
+
+
+def _row(
+    program: Program,
+    graph: Graph,
+    plan: Plan,
+    constants: Any,
+    module: Module,
+    cubins: dict[str, Cubin],
+    chosen: Choices,
+) -> dict[str, Any]:
+    """What the artefact keeps of one program."""
+    from compiler_core.codegen.step_costs import step_costs
+
+    entry = replace(
+        _describe(program, graph, plan, module, cubins),
+        choices=tuple(chosen.algorithms.get(product) for product in plan.products),
+        measured_on=chosen.place,
+    )
+    return entry.to_json() | {"constants": constants, "costs": [cost.to_json() for cost in step_costs(program)]}
 
 
 def _describe(program: Program, graph: Graph, plan: Plan, module: Module, cubins: dict[str, Cubin]) -> CudaEntry:
@@ -195,9 +302,14 @@ def _describe(program: Program, graph: Graph, plan: Plan, module: Module, cubins
         tuple(_step_text(step) for step in program.steps),
         plan.symbols,
         plan.callbacks,
-        tuple(Function(c.file, c.name, c.shared, c.threads) for c in map(cubins.__getitem__, plan.functions)),
+        tuple(
+            Function(c.file, c.name, c.shared, c.threads, c.overlaps) for c in map(cubins.__getitem__, plan.functions)
+        ),
         tuple(place for event in graph.signals for place in event),
         tuple(place for event in graph.waits for place in event),
+        tuple(k for k, buffer in enumerate(program.buffers[: len(graph.inputs)]) if buffer.kind == "spent"),
+        plan.products,
+        planned=plan.planned,
     )
 
 
@@ -209,11 +321,20 @@ def _step_text(step: Any) -> str:
 
 
 def _load(entry: Entry, number: int | None) -> list[CudaExecutable]:
+    for line in entry.manifest["tuning"]:
+        log.emit("tuning", line)
     library = load_library(entry.file(LIBRARY))
     data = entry.read(CONSTANTS)
     files = {row[0] for row in entry.manifest["cubins"].values()}
     cubins = {file: entry.read(file) for file in files}
     return [
-        CudaExecutable(CudaEntry.from_json(row), library, cubins, read_constants(data, row["constants"]), number)
+        CudaExecutable(
+            CudaEntry.from_json(row),
+            library,
+            cubins,
+            read_constants(data, row["constants"]),
+            number,
+            [StepCost(*cost) for cost in row["costs"]],
+        )
         for row in entry.manifest["entries"]
     ]

@@ -34,7 +34,7 @@ from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
-from compiler_core.runtime.profiler import ProfileSource, StepCost, announce
+from compiler_core.runtime.profiler import ProfileSource, StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import record, timed
 
@@ -49,10 +49,16 @@ CONSTANTS = "constants.bin"
 
 
 class NativeBackend:
-    """Backend "codegen". Stateless: what it makes is kept in the artefact cache."""
+    """Backend "codegen". Stateless: what it makes is kept in the artefact cache.
+
+    tuned: kernels of a CUDA device are cut as measured; the CPU's are as they are.
+    """
 
     name = "codegen"
     announces = True
+
+    def __init__(self, *, tuned: bool = False) -> None:
+        self.tuned = tuned
 
     def lay_out(self, graph: Graph) -> Graph:
         """Convolutions as oneDNN's, and channels last around them, where it has them; otherwise said once."""
@@ -69,7 +75,7 @@ class NativeBackend:
         `name` goes into log and dump.
         """
         if any(graph.device != "cpu" for graph in graphs):
-            return _of_device(graphs).compile(graphs, name)
+            return _of_device(graphs, tuned=self.tuned).compile(graphs, name)
         toolchain = find_toolchain()
         builds: list[Path] = []
 
@@ -83,14 +89,14 @@ class NativeBackend:
         return _load(entry, toolchain)
 
 
-def _of_device(graphs: Sequence[Graph]) -> CudaBackend:
+def _of_device(graphs: Sequence[Graph], *, tuned: bool = False) -> CudaBackend:
     """What compiles graphs of a CUDA device. Raises BackendError where they are of two devices."""
     from compiler_core.codegen.cuda_backend import CudaBackend
 
     places = sorted({graph.device for graph in graphs})
     if len(places) > 1:
         raise BackendError(f"{graphs[0].name} is compiled for {' and '.join(places)} at once")
-    return CudaBackend()
+    return CudaBackend(tuned=tuned)
 
 
 def _judge(routine: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> onednn.Yes | onednn.No:
@@ -198,10 +204,7 @@ def _load(entry: Entry, toolchain: Toolchain) -> list[NativeExecutable]:
     data = entry.read(CONSTANTS)
     units = tuple(entry.file(f"{stem}.cpp") for stem in entry.manifest["units"])
     source = ProfileSource(entry.folder.name, units, toolchain)
-    executables = [_executable(row, library, data, source) for row in entry.manifest["entries"]]
-    for executable in executables:
-        announce(executable)
-    return executables
+    return [_executable(row, library, data, source) for row in entry.manifest["entries"]]
 
 
 def _executable(row: dict[str, Any], library: ctypes.CDLL, data: bytes, source: ProfileSource) -> NativeExecutable:

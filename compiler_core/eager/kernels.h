@@ -186,7 +186,13 @@ template <class T> static int64_t batch_norm_backward(const Tuple* t, int64_t gi
     if (dw) dw[c] = (T)(along * scale);
     if (db) db[c] = (T)total;
     if (!dx) continue;
-    const double count = given ? __builtin_inf() : (double)(batch * length);
+    if (given) {
+      runs_of(c, batch, channels, length, [&](int64_t o) {
+        for (int64_t i = o; i < o + length; ++i) dx[i] = g[i] * factor;
+      });
+      continue;
+    }
+    const double count = (double)(batch * length);
     const T level = (T)(total / count), slope = (T)(along / count * scale * scale);
     runs_of(c, batch, channels, length, [&](int64_t o) {
 #pragma omp simd

@@ -29,24 +29,26 @@ _I64 = np.dtype(np.int64)
 # ---- linear
 
 
+def _rows(x: Array) -> Array:
+    """All of its rows, (n, its last size), of which either may be 0."""
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
 def _linear(x: Array, weight: Array, bias: Array | None) -> Made:
     if not alike(x, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
         return None
-    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1]) if x.size else None
-    if rows is None:
-        return None
-    out = np.matmul(for_blas(rows), weight.T)
+    out = np.matmul(for_blas(_rows(x)), weight.T)
     if bias is not None:
         np.add(out, bias, out)
     return (out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[0])), ()
 
 
 def _linear_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], x: Array, weight: Array, bias: Array | None) -> Grads:  # fmt: skip  # noqa: E501
-    rows = for_blas(g if g.ndim == 2 else g.reshape(-1, g.shape[-1]))
+    rows = for_blas(_rows(g))
     dx = np.matmul(rows, for_blas(weight)) if needs[0] else None
     if dx is not None and g.ndim != 2:
         dx = dx.reshape(x.shape)
-    dw = np.matmul(rows.T, for_blas(x.reshape(-1, x.shape[-1]))) if needs[1] else None
+    dw = np.matmul(rows.T, for_blas(_rows(x))) if needs[1] else None
     return dx, dw, np.add.reduce(rows, 0) if needs[2] else None
 
 
@@ -127,7 +129,20 @@ def _softmaxes(k: Kernels) -> None:
         log_backward((dense(g), dense(out), dx))
         return (dx,)
 
+    def causal_softmax(x: Array, *, scale: float) -> Made:
+        if not alike(x) or not x.size:
+            return None
+        out = np.empty(x.shape, x.dtype)
+        forward((dense(x), out), scale, 1, 0)
+        return out, ()
+
+    def causal_softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
+        dx = np.empty(g.shape, g.dtype)
+        backward((dense(g), dense(out), dx), scale)
+        return (dx,)
+
     define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
+    define_quietly("causal_softmax", causal_softmax, causal_softmax_backward, reads=(), reads_out=True)
     define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
 
 

@@ -64,7 +64,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Placeholder(Node):
-    """A graph input. role: "input", "parameter", "buffer", "saved", "tangent", "hooked", "rng" or "scale".
+    """A graph input. role: "input", "parameter", "buffer", "saved", "spent", "tangent", "hooked", "rng" or
+    "scale". spent: saved, and read by nobody else: a program may write over its memory once it has read it.
 
     source: where the caller finds it, as the user would write it (`args[0]`, `model.l1.weight`).
     """

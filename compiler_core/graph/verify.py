@@ -15,7 +15,7 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.print import print_attr, print_node
 from compiler_core.ops.registry import meta_of
 
-ROLES = frozenset({"input", "parameter", "buffer", "saved", "tangent", "rng", "scale", "hooked"})
+ROLES = frozenset({"input", "parameter", "buffer", "saved", "spent", "tangent", "rng", "scale", "hooked"})
 NAME = re.compile(r"\w+")
 
 

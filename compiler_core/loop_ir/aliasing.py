@@ -3,13 +3,14 @@
 In: a kernel. Out: pairs (written param, read param). A pair is safe if the written one is stored once, by `=`, at an
 index that moves with every loop around it, every load of the read one is at that same index, and all those loads stand
 before the store or in its value: then each element is read for the last time before it is overwritten, whatever the
-order of rows.
+order of rows. Nests that do the same on different arrays (schedule/batch.py) run side by side on a GPU: all these
+accesses must be in one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from compiler_core.loop_ir import expr as x
@@ -18,18 +19,23 @@ from compiler_core.loop_ir import ir
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """One access, in the order of the text."""
+    """One access, in the order of the text. nest: the place of its nest of one turn in the kernel; -1: in none."""
 
     buffer: str
     index: x.Index
     is_store: bool = False
     is_set_once: bool = False
+    nest: int = -1
 
 
 @cache
 def safe_pairs(kernel: ir.Kernel) -> tuple[tuple[str, str], ...]:
     """(written, read) params of equal size and dtype that may share memory."""
-    touches = list(_touches(kernel.body))
+    touches = [
+        replace(touch, nest=k if isinstance(stmt, ir.Loop) and stmt.kind == "serial" and stmt.extent == 1 else -1)
+        for k, stmt in enumerate(kernel.body)
+        for touch in _touches((stmt,))
+    ]
     params = {param.name: param for param in kernel.params}
     pairs = []
     for written in (p for p in kernel.params if p.access != "in"):
@@ -39,8 +45,9 @@ def safe_pairs(kernel: ir.Kernel) -> tuple[tuple[str, str], ...]:
         for read in (p for p in kernel.params if p.access == "in"):
             same = (params[read.name].numel, read.dtype) == (written.numel, written.dtype)
             loads = [k for k, t in enumerate(touches) if t.buffer == read.name]
-            index = touches[stores[0]].index
-            if same and loads and max(loads) < stores[0] and all(touches[k].index == index for k in loads):
+            index, nest = touches[stores[0]].index, touches[stores[0]].nest
+            in_step = all(touches[k].index == index and touches[k].nest == nest for k in loads)
+            if same and loads and max(loads) < stores[0] and in_step:
                 pairs.append((written.name, read.name))
     return tuple(pairs)
 

@@ -141,6 +141,8 @@ def _buffer_memory(
 ) -> Array:
     if buffer.kind == "input":
         return np.ascontiguousarray(given[buffer.name]).reshape(-1)
+    if buffer.kind == "spent":
+        return np.array(given[buffer.name]).reshape(-1)
     if buffer.kind == "constant":
         assert buffer.array is not None, f"constant {buffer.name} without data"
         return np.ascontiguousarray(buffer.array).reshape(-1)

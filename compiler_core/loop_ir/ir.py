@@ -73,7 +73,7 @@ LoopKind = Literal["serial", "parallel", "block", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
 ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan", "expsum"]
 Access = Literal["in", "out", "inout"]
-BufferKind = Literal["input", "output", "temp", "constant"]
+BufferKind = Literal["input", "spent", "output", "temp", "constant"]  # spent: an input that is written over
 
 
 @dataclass(frozen=True, slots=True)

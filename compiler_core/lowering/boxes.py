@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.symbolic.affine import Affine, Axis, of_axis
+from compiler_core.symbolic.affine import Affine, Axis, as_affine, of_axis
 
 Box: TypeAlias = dict[Axis, tuple[int, int]]
 
@@ -91,3 +91,46 @@ def tighten(value: x.Expr) -> x.Expr:
             if index != load.index:
                 value = d.replace_load(value, load, x.Load(load.buffer, index, load.dtype))
     return value
+
+
+def parts(value: x.Expr, box: Box) -> Iterator[tuple[x.Expr | None, Box]]:
+    """The boxes of the domain that a chain of index tests cuts, and the value in each; None where that is no box."""
+    if not isinstance(value, x.Where):
+        yield value, box
+        return
+    cut = cut_of(value.cond)
+    if cut is None:
+        yield None, box
+        return
+    axis, at, below_is_then = cut
+    low, high = box[axis]
+    below, above = (value.then, value.other) if below_is_then else (value.other, value.then)
+    at = min(max(at, low), high)
+    if at > low:
+        yield from parts(below, {**box, axis: (low, at)})
+    if at < high:
+        yield from parts(above, {**box, axis: (at, high)})
+
+
+def joined(value: x.Expr, axes: d.Axes) -> x.Load | None:
+    """The one load that a concatenation is, whose pieces lie along one line of one buffer; None if it is none.
+
+    So the gradients of queries, keys and values are one array again, which one routine wrote.
+    """
+    pieces = list(parts(value, {axis: (0, axis.extent) for axis in axes}))
+    cut = {axis for _, box in pieces for axis in axes if box[axis] != (0, axis.extent)}
+    loads = [piece for piece, _ in pieces if isinstance(piece, x.Load) and piece.index.is_linear]
+    if len(pieces) < 2 or len(cut) != 1 or len(loads) < len(pieces) or len({load.buffer for load in loads}) > 1:
+        return None
+    (axis,) = cut
+    spans = [box[axis] for _, box in pieces]
+    starts = [d.substitute_index(load.index, {axis: as_affine(low)}, {}) for load, (low, _) in zip(loads, spans)]
+    nexts = [d.substitute_index(load.index, {axis: as_affine(low + 1)}, {}) for load, (low, _) in zip(loads, spans)]
+    steps = [after - start for after, start, (low, high) in zip(nexts, starts, spans) if high - low > 1]
+    across = starts[1] - starts[0]
+    step = steps[0].const if steps else across.const // (spans[1][0] - spans[0][0])
+    index = starts[0] + (of_axis(axis) - spans[0][0]) * step
+    on_line = (d.substitute_index(index, {axis: as_affine(low)}, {}) == at for at, (low, _) in zip(starts, spans))
+    if any(found != as_affine(step) for found in steps) or not all(on_line):
+        return None
+    return x.Load(loads[0].buffer, index, loads[0].dtype)

@@ -23,7 +23,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import ReduceKind, Slot, View
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.boxes import tighten
+from compiler_core.lowering.boxes import joined, tighten
 from compiler_core.lowering.emitter import Emitter, call, cast
 from compiler_core.lowering.gemm import define_matmul
 from compiler_core.lowering.scatter import scatter_as_element
@@ -153,6 +153,10 @@ class Definer:
             self._inline[node.name] = element
         self.add(element, node.meta)
 
+    def add_view(self, node: Node, element: d.Element) -> None:
+        """Define `node` as what stands in its readers: no memory, unless it is materialised."""
+        self._inline[node.name] = element
+
     def materialise(self, node: Node) -> str:
         """A contiguous value equal to `node` (perhaps a view), and its name."""
         if node.name not in self.result.metas:
@@ -240,7 +244,12 @@ def _define_indexed(definer: Definer, node: Call, rule: rules.Indexed) -> None:
     axes = d.make_axes(node.shape)
     metas = tuple(arg.meta for arg in node.args)
     value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
-    definer.add_element(node, tighten(cast(value, node.dtype)), axes)
+    value = tighten(cast(value, node.dtype))
+    whole = joined(value, axes) if node.op.name == "cat" else None
+    if whole is not None:
+        definer.add_view(node, d.Element(node.name, node.dtype, axes, whole))
+    else:
+        definer.add_element(node, value, axes)
 
 
 def _define_pieces(definer: Definer, node: Call) -> None:

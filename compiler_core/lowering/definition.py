@@ -80,6 +80,7 @@ class Scatter:
     """base:
 
     an expression over base_axes. target: flat index into the result; may depend on data. mode: "set" or "add".
+    in_place: the base, one load of a value, was written where the result lies.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Scatter:
     target: Affine
     mode: str
     note: str = ""
+    in_place: bool = False
 
     @property
     def numel(self) -> int:
@@ -134,7 +136,9 @@ class Operand:
 class Gemm:
     """name[batch, i, j] = alpha * scale * sum_k a[batch, i, k] * b[batch, k, j] (+ what stands there, if `onto`).
 
-    scale: the value (one element) that multiplies alpha at run time, or "".
+    scale: the value (one element) that multiplies alpha at run time, or "". dtype: of the result; 16-bit operands may
+    give an f32 one, where the library can.
+    bias: n numbers of `dtype` that are added to each row, or "".
     out: where the product goes; its source is `name` itself unless it is written into a part of another value.
     """
 
@@ -151,6 +155,7 @@ class Gemm:
     scale: str = ""
     onto: str = ""
     note: str = ""
+    bias: str = ""
 
     @property
     def numel(self) -> int:
@@ -348,7 +353,7 @@ def axes_in_expr(expr: x.Expr) -> set[Axis]:
 def definition_reads(definition: Definition) -> list[str]:
     """The names of the values that a definition reads, in order, once each."""
     if isinstance(definition, Gemm):
-        names = [definition.a.source, definition.b.source, definition.scale, definition.onto]
+        names = [definition.a.source, definition.b.source, definition.scale, definition.onto, definition.bias]
         return list(dict.fromkeys(name for name in names if name))
     if isinstance(definition, Library):
         return list(dict.fromkeys(view.slot.buffer for view in definition.operands))

@@ -7,6 +7,7 @@ among all of them.
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
     inline      elements read once, in another order, written into their reader           lowering/inline.py
                 on a GPU, reductions rounded where they are summed                    lowering/round.py
+                and biases added by the product that they are added to                lowering/epilogue.py
     place       products written where their only reader wants them,                      lowering/place.py
                 and only where a causal mask lets something through                       lowering/triangle.py
     schedule    definitions -> fused groups -> kernels, library calls, memory plan        schedule/program.py
@@ -21,6 +22,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import EXPAND, run_passes
 from compiler_core.loop_ir import ir
 from compiler_core.lowering.define import define
+from compiler_core.lowering.epilogue import add_biases
 from compiler_core.lowering.inline import inline_reordered
 from compiler_core.lowering.place import place_products
 from compiler_core.lowering.round import round_results
@@ -45,7 +47,7 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "", target: Target =
     with timed(name, "inline"):
         inlined = [inline_reordered(definitions, target) for definitions in defined]
         if target.is_gpu:
-            inlined = [round_results(definitions) for definitions in inlined]
+            inlined = [add_biases(round_results(definitions)) for definitions in inlined]
     with timed(name, "place"):
         placed = [skip_masked_blocks(place_products(definitions)) for definitions in inlined]
     with timed(name, "schedule"):

@@ -1,10 +1,13 @@
 """Products written where, and scaled as, their only reader wants them, so that the reader vanishes.
 
-In: `Defined`. Out: `Defined` with fewer definitions. Three rewrites of an Element v that alone reads a Gemm g:
+In: `Defined`. Out: `Defined` with fewer definitions. Rewrites of an Element v that alone reads a Gemm g:
 
     v = s * g[permuted]         ->  g writes v's layout, s becomes alpha (a number) or scale (read at run time)
+    v = f32(g), g of 16 bits    ->  g writes what it summed in f32 (a weight's gradient under autocast), unless a kernel
+                                    reads v and converts what it reads
     v = cat(g1, g2, ...)        ->  each g writes its part of v, and v is an Assembly of them
     v = g + bias, only read by other products or by the caller  ->  v starts as the bias and g adds onto it (beta = 1)
+    v = scatter onto g          ->  g is written where v lies: an embedding's gradient onto that of the head tied to it
 
 Method: v's index into g, split into digits until it is linear, is inverted; BLAS takes the result if one of the two
 matrix strides is 1. Invariant: a value that the caller or anyone else reads keeps its definition.
@@ -13,12 +16,13 @@ matrix strides is 1. Invariant: a value that the caller or anyone else reads kee
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from compiler_core.dtype import DType, float32
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.boxes import cut_of
+from compiler_core.lowering.boxes import parts
 from compiler_core.lowering.define import Defined
 from compiler_core.lowering.layout import is_contiguous, relayout
 from compiler_core.symbolic.affine import Axis, of_axis
@@ -30,14 +34,17 @@ def place_products(defined: Defined) -> Defined:
     for definition in [*defined.definitions.values()]:
         if isinstance(definition, d.Element) and definition.numel:
             placer.visit(definition)
+        elif isinstance(definition, d.Scatter) and definition.numel:
+            placer.scatter_onto(definition)
     return replace(defined, definitions=placer.in_order(), metas=placer.metas, storage=placer.storage)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """alpha * scale * load."""
+    """alpha * scale * load, of `dtype`."""
 
     load: x.Load
+    dtype: DType
     alpha: float = 1.0
     scale: str = ""
 
@@ -71,6 +78,8 @@ class _Placer:
 
     def visit(self, element: d.Element) -> None:
         scaled = self._scaled(element.value)
+        if scaled is not None and scaled.dtype is not scaled.load.dtype and self._is_fused(element.name):
+            return  # its readers convert what they read, of half the bytes
         if scaled is not None:
             part = element.part
             target, offset = (element.name, 0) if part is None else (part.target, part.offset)
@@ -84,6 +93,22 @@ class _Placer:
         elif isinstance(element.value, x.Call) and element.value.scalar == "add":
             self._add_onto(element, element.value)
 
+    def _is_fused(self, name: str) -> bool:
+        """Whether something that is computed in loops reads it, and not the caller."""
+        readers = [self.definitions.get(reader) for reader in self.readers.get(name, ())]
+        loops = (reader for reader in readers if isinstance(reader, d.Element | d.Reduce | d.Scan))
+        return name not in self.outputs and any(not self._is_scaling(reader) for reader in loops)
+
+    def _is_scaling(self, reader: d.Definition) -> bool:
+        """Whether it is a value times a number or one element, as the average over ranks, and no loops read it."""
+        if not isinstance(reader, d.Element) or self._is_fused(reader.name):
+            return False
+        match reader.value:
+            case x.Call("mul", factors):
+                ones = [f for f in factors if isinstance(f, x.Load) and self.metas[f.buffer].numel == 1]
+                return bool(ones) or any(isinstance(factor, x.Const) for factor in factors)
+        return False
+
     def _replace(self, element: d.Element, gemm: d.Gemm, scaled: _Scaled) -> None:
         del self.definitions[scaled.load.buffer]
         if scaled.scale not in self.definitions:
@@ -91,19 +116,35 @@ class _Placer:
         note = f"{gemm.note}; {element.note}"
         self.definitions[element.name] = replace(gemm, name=element.name, note=note)
 
+    def scatter_onto(self, scatter: d.Scatter) -> None:
+        """A product that is the base of a scatter, and nothing else, is written in its place."""
+        base = scatter.base
+        gemm = self._own_gemm(base) if isinstance(base, x.Load) else None
+        if gemm is None or base.dtype is not scatter.dtype or gemm.numel != scatter.numel:
+            return
+        if gemm.name in d.definition_reads(replace(scatter, base=x.Const(0, scatter.dtype))):
+            return  # it is also what is added
+        if isinstance(base, x.Load) and base.index == d.flat_of(scatter.base_axes):
+            self.definitions[gemm.name] = replace(gemm, out=replace(gemm.out, source=scatter.name))
+            self.definitions[scatter.name] = replace(scatter, in_place=True)
+
     # ---- patterns
 
     def _own_gemm(self, load: x.Load) -> d.Gemm | None:
         """The product behind a load that is its only use."""
         gemm = self.definitions.get(load.buffer)
         if isinstance(gemm, d.Gemm) and self.uses[load.buffer] == 1 and load.buffer not in self.outputs:
-            return gemm if gemm.out.source == gemm.name and not gemm.onto else None
+            return gemm if gemm.out.source == gemm.name and not gemm.onto and not gemm.bias else None
         return None
 
     def _scaled(self, value: x.Expr) -> _Scaled | None:
         """`value` as a number times a run-time scale times one load of a product of its own."""
         if isinstance(value, x.Load):
-            return _Scaled(value) if self._own_gemm(value) is not None else None
+            return _Scaled(value, value.dtype) if self._own_gemm(value) is not None else None
+        if isinstance(value, x.Cast) and value.dtype is float32 and isinstance(value.arg, x.Load):
+            is_half = value.arg.dtype.is_floating_point and value.arg.dtype.itemsize == 2
+            scaled = self._scaled(value.arg) if is_half else None
+            return replace(scaled, dtype=float32) if scaled is not None else None
         if not isinstance(value, x.Call) or value.scalar != "mul":
             return None
         for factor, other in (value.args, value.args[::-1]):
@@ -131,7 +172,8 @@ class _Placer:
             moved = self._relaid(gemm, scaled.load, axes, target, offset)
         if moved is None:
             return None
-        return replace(moved, alpha=moved.alpha * scaled.alpha, scale=moved.scale or scaled.scale)
+        scale = moved.scale or scaled.scale
+        return replace(moved, dtype=scaled.dtype, alpha=moved.alpha * scaled.alpha, scale=scale)
 
     def _relaid(self, gemm: d.Gemm, load: x.Load, axes: d.Axes, target: str, offset: int) -> d.Gemm | None:
         return relayout(gemm, load.index, axes, d.row_major(self.metas[target].shape), target, offset)
@@ -139,10 +181,10 @@ class _Placer:
     # ---- concatenation
 
     def _assemble(self, element: d.Element) -> None:
-        parts = list(_parts(element.value, {axis: (0, axis.extent) for axis in element.axes}))
+        pieces = list(parts(element.value, {axis: (0, axis.extent) for axis in element.axes}))
         moved: list[tuple[d.Gemm, str]] = []
         strides = d.row_major(tuple(axis.extent for axis in element.axes))
-        for value, box in parts:
+        for value, box in pieces:
             scaled = None if value is None else self._scaled(value)
             if scaled is None:
                 return
@@ -196,24 +238,3 @@ def _all_reads(definition: d.Definition) -> Iterable[str]:
     if isinstance(definition, d.Element | d.Reduce):
         return [load.buffer for load in d.loads(definition.value)]
     return d.definition_reads(definition)
-
-
-def _parts(
-    value: x.Expr, box: dict[Axis, tuple[int, int]]
-) -> Iterable[tuple[x.Expr | None, Mapping[Axis, tuple[int, int]]]]:
-    """The boxes of the domain that a chain of index tests cuts, and the value in each; None where that is no box."""
-    if not isinstance(value, x.Where):
-        yield value, box
-        return
-    cut = cut_of(value.cond)
-    if cut is None:
-        yield None, box
-        return
-    axis, at, below_is_then = cut
-    low, high = box[axis]
-    below, above = (value.then, value.other) if below_is_then else (value.other, value.then)
-    at = min(max(at, low), high)
-    if at > low:
-        yield from _parts(below, {**box, axis: (low, at)})
-    if at < high:
-        yield from _parts(above, {**box, axis: (at, high)})

@@ -2,7 +2,8 @@
 
 In: `Defined`. Out: `Defined` in which a Reduce that a lone Element converts has that Element's name and dtype. Why: the
 result of a sum over rows is complete only after its kernel, so the conversion (of a gradient of bf16 parameters) would
-be a launch of its own. The sum runs in `accumulate` all the same, and is rounded once: the same bits.
+be a launch of its own. The sum runs in `accumulate` all the same, and is rounded once: the same bits. Where it is
+converted back at once (a bias's gradient under autocast) it is not rounded at all.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def _converted(definition: d.Definition) -> str:
 
 
 def _fits(reduction: d.Reduce, definition: d.Definition) -> bool:
-    """Whether the sum has the element's size, and is exact until it is rounded."""
-    same = reduction.numel == definition.numel and reduction.dtype is reduction.accumulate
+    """Whether the sum has the element's size, and is exact until it is rounded, or after it was."""
+    exact = reduction.accumulate in (reduction.dtype, definition.dtype)
+    same = reduction.numel == definition.numel and exact
     return same and not reduction.kind.startswith("arg") and definition.dtype.is_floating_point

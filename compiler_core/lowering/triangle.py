@@ -77,7 +77,7 @@ class _Masks:
 
     def blocks(self, gemm: d.Gemm) -> list[d.Gemm]:
         """`gemm` in blocks of rows (or of columns, as rows of the transposed product); [] if it is needed whole."""
-        if gemm.onto:
+        if gemm.onto or gemm.bias:
             return []
         needed = self._needed(gemm)
         if needed is not None:

@@ -1,7 +1,7 @@
 """Where traced arrays meet real ones: an array of the caller's as a value to trace, and results as real arrays.
 
 In: ndarrays (arguments, or what else traced code reads from outside), Tensors that hold results. Out: Tensors on the
-caller's memory; ndarrays and NumPy scalars.
+caller's memory, or, where the default device is a CUDA device, on its copy there; ndarrays and NumPy scalars.
 Invariants: a write to a lifted array reaches the caller's memory, when the graph has run; a result has memory of its
 own (which results that are views of one another share) unless it is, or is a view of, the caller's.
 """
@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
+from compiler_core.device import Device, check_device, default_device
 from compiler_core.dtype import of
 from compiler_core.errors import DTypeError
 from compiler_core.numpy_trace.array import not_traced
-from compiler_core.ops.registry import Array, Value, current_trace
+from compiler_core.ops.registry import Array, Value, bind, current_trace, use_trace
 from compiler_core.runtime.memory import is_pooled
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, DeviceCell, ViewCell
 from compiler_core.tensor.ownership import is_sole_owner, other_holders
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.views import Strides
@@ -48,6 +50,23 @@ class ArrayCell(Cell):
         return tuple(step // itemsize for step in self.raw.strides)
 
 
+class DeviceArrayCell(DeviceCell):
+    """A copy of the caller's array on a CUDA device; what is written goes into the caller's, too."""
+
+    __slots__ = ("host",)
+
+    def __init__(self, array: Array, place: Device) -> None:
+        super().__init__(place.put(array))
+        self.host = array
+
+    def write(self, value: Value) -> None:
+        if not self.host.flags.writeable:
+            raise ValueError("assignment destination is read-only")
+        super().write(value)
+        if current_trace() is None:
+            np.copyto(self.host, cuda.fetch(value))
+
+
 class ResultCell(Cell):
     """The cell of a result that a program was given as an array."""
 
@@ -69,10 +88,17 @@ def why_not(array: Array) -> str:
 
 
 def lift(array: Array) -> Tensor:
-    """A Tensor on the caller's array. Raises GraphBreak for what no Tensor can stand for."""
+    """A Tensor on the caller's array, or its copy on the default device. Raises GraphBreak for what cannot be one."""
     if why := why_not(array):
         raise not_traced(why)
-    return Tensor._from_cell(ArrayCell(array))
+    place = check_device(default_device())
+    return Tensor._from_cell(DeviceArrayCell(array, place) if place.type == "cuda" else ArrayCell(array))
+
+
+def callers(handle: Tensor) -> Array:
+    """The caller's array that `lift` was given."""
+    cell = handle._cell
+    return cell.host if isinstance(cell, DeviceArrayCell) else cell.raw
 
 
 def lift_number(number: Any) -> Tensor:
@@ -88,6 +114,10 @@ def to_result(tensor: Tensor, is_scalar: bool, is_outside: bool) -> Any:
     """
     cell = tensor._cell
     root = cell.root
+    if isinstance(root, DeviceCell):
+        if is_outside:
+            return _outside_on_device(cell)
+        _bring(root)
     if is_scalar:
         return np.array(cell.current())[()]
     if not is_outside:
@@ -97,6 +127,31 @@ def to_result(tensor: Tensor, is_scalar: bool, is_outside: bool) -> Any:
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+def _bring(root: DeviceCell) -> None:
+    """Have the root of results, made on a device, hold its value on the host; views of it are taken anew."""
+    root.raw = cuda.fetch(root.current())
+    root.__class__ = ResultCell  # type: ignore[assignment]
+    root.touch()
+
+
+def _outside_on_device(cell: Cell) -> Array:
+    """The caller's array, or a view of it, of one copied to a device; of a Tensor there, a read-only copy."""
+    if isinstance(cell.root, DeviceArrayCell):
+        return _host_view(cell)
+    array: Array = cuda.fetch(cell.current())
+    array.flags.writeable = False
+    return array
+
+
+def _host_view(cell: Cell) -> Array:
+    if isinstance(cell, ViewCell):
+        with use_trace(None):
+            view: Array = bind(cell.op, _host_view(cell.base), **cell.attrs)
+        return view
+    assert isinstance(cell, DeviceArrayCell)
+    return cell.host
 
 
 def regain(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], place: int | None) -> Any:

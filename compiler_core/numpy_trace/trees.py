@@ -25,14 +25,18 @@ def given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _mapped((args, kwargs), Tensor, TracedArray if traced else _copy)
 
 
-def taken(result: Any) -> Any:
-    """What a function of arrays has returned, as Tensors."""
-    return _mapped(result, (TracedArray, np.ndarray, np.generic), _tensor)
+def taken(result: Any, arguments: Any) -> Any:
+    """What a function of arrays has returned, as Tensors: on the CUDA device of one among the arguments, if any is."""
+    made = _mapped(result, (TracedArray, np.ndarray, np.generic), _tensor)
+    if current_trace() is not None:
+        return made
+    place = next((t.device for t in _tensors(arguments) if t.is_cuda), None)
+    return made if place is None else _mapped(made, Tensor, lambda tensor: tensor.to(place))
 
 
 def _copy(tensor: Tensor) -> np.ndarray[Any, Any]:
     """An array that may be written to: the values of Tensors are not changed in place."""
-    return tensor.numpy(force=True).copy()
+    return tensor.cpu().numpy(force=True).copy()
 
 
 def _tensor(x: Any) -> Tensor:

@@ -23,7 +23,7 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = given(args, kwargs)
-        return taken(fn(*args, **kwargs))
+        arrays, named = given(args, kwargs)
+        return taken(fn(*arrays, **named), (args, kwargs))
 
     return wrapped

@@ -10,16 +10,17 @@ Dims may be negative; a bad one raises IndexError_, as in torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import IndexError_, ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Value, meta_of
+from compiler_core.ops.registry import Value, current_trace, meta_of
 
 Scalar = bool | int | float  # and complex, where the function takes complex values
 Dim = int | Sequence[int] | None
@@ -71,9 +72,15 @@ def as_new(x: Value) -> Value:
 
 
 def like(x: Value, operand: Value) -> Value:
-    """A constant x as a value of operand's kind: where it is a function's result, it is a Tensor if operand is one."""
+    """A constant x as a value of operand's kind: where it is a function's result, it is a Tensor if operand is one.
+
+    It is on operand's device then.
+    """
     kind = type(operand)
-    return kind._wrap(x) if hasattr(kind, "_wrap") and not isinstance(x, kind) else x
+    if not hasattr(kind, "_wrap") or isinstance(x, kind):
+        return x
+    there = operand._cell.raw
+    return kind._wrap(cuda.put(x, there.data.device_id, dense=True) if cuda.is_array(there) else x)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -105,6 +112,8 @@ def operands(*xs: Value | Scalar, dtype: DType | None = None) -> tuple[Value, ..
     if dtype is None and _are_alike(xs):
         return xs
     xs = tuple(map(loose, xs))
+    if cuda.array_types and current_trace() is None:
+        xs = _together(xs)
     if dtype is None and len(xs) == 2 and is_scalar(xs[1]) and not is_scalar(xs[0]):
         meta = meta_of(xs[0])
         if dt.takes_scalar(meta.dtype, type(xs[1])):
@@ -112,6 +121,14 @@ def operands(*xs: Value | Scalar, dtype: DType | None = None) -> tuple[Value, ..
     shape = broadcast_shapes(*map(shape_of, xs))
     target = dtype or dt.promote(*xs)
     return tuple(strict(x, shape, target) for x in xs)
+
+
+def _together(xs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands, 0-d Tensors of the CPU that stand beside one of a CUDA device moved there."""
+    place = next((x.device for x in xs if getattr(x, "is_cuda", False)), None)
+    if place is None:
+        return xs
+    return tuple(x.to(place) if getattr(x, "is_cpu", False) and not x.shape else x for x in xs)
 
 
 def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:

@@ -115,15 +115,16 @@ def in_lower_on_cuda(function: F) -> F:
     return _policy(function, _to_lower_on_cuda, only="cuda")
 
 
-def refused_on_cuda(function: F) -> F:
+def refused_on_cuda(remedy: str) -> Callable[[F], F]:
     """A function that autocast refuses on a GPU, as torch does: in 16 bits it is seldom right."""
+    return functools.partial(_refused_on_cuda, remedy)
 
+
+def _refused_on_cuda(remedy: str, function: F) -> F:
     @functools.wraps(function)
     def refused(*args: Any, **kwargs: Any) -> Any:
         if casting.acting is not None and any(_is_eligible(value) and value.is_cuda for value in args):
-            raise AutocastError(
-                f"{function.__name__} is unsafe to autocast", remedy="use binary_cross_entropy_with_logits"
-            )
+            raise AutocastError(f"{function.__name__} is unsafe to autocast", remedy=remedy)
         return function(*args, **kwargs)
 
     return refused  # type: ignore[return-value]

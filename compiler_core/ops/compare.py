@@ -14,7 +14,7 @@ from compiler_core.dtype import DType, bool_
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, EVERY, ORDERED, check_alike, check_dtype, check_same_shape, infer_alike
-from compiler_core.ops.pointwise import Eager, computed
+from compiler_core.ops.pointwise import Eager, as_array, computed
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import Pointwise
 
@@ -55,7 +55,7 @@ def _where_operands(rng: np.random.Generator, dtype: DType) -> list[Array]:
 def _eager_where(xp: Any, cond: Array, a: Array, b: Array) -> Array:
     if xp is not np and a.dtype.kind == "V":  # bfloat16, of which CuPy's makes float32
         return xp.where(cond, _bits(a), _bits(b)).view(a.dtype)  # type: ignore[no-any-return]
-    return xp.asarray(xp.where(cond, a, b))  # type: ignore[no-any-return]
+    return as_array(xp, xp.where(cond, a, b))  # type: ignore[no-any-return]
 
 
 def _bits(x: Any) -> Any:

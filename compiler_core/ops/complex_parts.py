@@ -35,7 +35,8 @@ def _infer_complex(re: TensorMeta, im: TensorMeta) -> TensorMeta:
 
 
 def _eager_complex(xp: Any, re: Array, im: Array) -> Array:
-    out: Array = xp.empty(re.shape, dt.of(re.dtype).complex.numpy)
+    shape = np.broadcast_shapes(re.shape, im.shape)  # one may be a number: see ops/on_device.py
+    out: Array = xp.empty(shape, dt.of(re.dtype).complex.numpy)
     out.real, out.imag = re, im
     return out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from compiler_core import cuda
 from compiler_core.dtype import DType, uint32
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
@@ -25,8 +26,9 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import chunk
-from compiler_core.ops.composite_pointwise import add, mul, sigmoid
+from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid
 from compiler_core.ops.composite_reduction import stable_shift
+from compiler_core.ops.random import drawing_on
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -194,7 +196,7 @@ def softmax_or_zero(input: Value, dim: int) -> Value:
 
 def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """softmax of -input."""
-    return softmax(prims.neg(input), dim, dtype)
+    return softmax(neg(input), dim, dtype)
 
 
 def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
@@ -239,7 +241,8 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
 
 @whole
 def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
-    kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
+    with drawing_on(cuda.number_of(x)):
+        kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
     return prims.where(kept, mul(x, 1.0 / (1.0 - p)), prims.full_like(x, 0.0))
 
 

@@ -162,10 +162,12 @@ def written_out(
     """The same by products and a softmax, of which all weights exist at once."""
     if enable_gqa:
         key, value = _repeat_heads(key, query), _repeat_heads(value, query)
-    scores = mul(matmul(query, transpose(key, -2, -1)), scale)  # (*B, L, S)
-    if is_causal:
-        scores = where(below_diagonal(shape_of(scores), 0), scores, -math.inf)
-    elif attn_mask is not None and dtype_of(attn_mask) is dt.bool_:
+    products = matmul(query, transpose(key, -2, -1))  # (*B, L, S)
+    if is_causal and attn_mask is None:
+        weights = _causal_softmax(products, scale=scale)
+        return matmul(dropout(weights, dropout_p, True, rng=rng) if dropout_p > 0.0 else weights, value)
+    scores = mul(products, scale)
+    if attn_mask is not None and dtype_of(attn_mask) is dt.bool_:
         scores = where(attn_mask, scores, -math.inf)
     elif attn_mask is not None:
         scores = add(scores, attn_mask)
@@ -173,6 +175,13 @@ def written_out(
     if dropout_p > 0.0:
         weights = dropout(weights, dropout_p, True, rng=rng)
     return matmul(weights, value)  # (*B, L, Ev)
+
+
+@whole
+def _causal_softmax(x: Value, *, scale: float) -> Value:
+    """softmax(x * scale) along the last dim, of which row i of a matrix sees 0..i."""
+    scores = mul(x, scale)
+    return softmax(where(below_diagonal(shape_of(x), 0), scores, -math.inf), -1)
 
 
 def _repeat_heads(x: Value, query: Value) -> Value:

@@ -19,6 +19,7 @@ from compiler_core.ops.broadcasting import (
     broadcast_to,
     dtype_of,
     floating,
+    like,
     shape_of,
 )
 from compiler_core.ops.casting import in_float32_on_cpu
@@ -57,7 +58,7 @@ def imag(input: Value) -> Value:
 def isreal(input: Value) -> Value:
     """Whether the imaginary part is 0."""
     x = as_value(input)
-    return F.eq(prims.imag(x), 0.0) if dtype_of(x).is_complex else prims.full(shape_of(x), True, bool_)
+    return F.eq(prims.imag(x), 0.0) if dtype_of(x).is_complex else like(prims.full(shape_of(x), True, bool_), x)
 
 
 def conj(input: Value) -> Value:

@@ -8,6 +8,7 @@ Random floats are made from whole numbers of bits, so they are the same eager an
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,18 +16,31 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
-from compiler_core.ops import prims
+from compiler_core.ops import draws, prims
 from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
 from compiler_core.ops.composite_indexing import diagonal_mask
 from compiler_core.ops.composite_movement import narrow, reshape
 from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.meta_value import MetaValue
+from compiler_core.ops.random import drawing, uniform_there
 from compiler_core.ops.registry import Value
 
 
+class _Elsewhere(threading.local):
+    """Whether what is made goes to another device at once: one number is enough then."""
+
+    now = False
+
+
+elsewhere = _Elsewhere()
+
+
 def _owned(x: Value) -> Value:
-    """x, as an array of its own if it is a zero-stride view."""
-    return np.array(x) if isinstance(x, np.ndarray) and not x.flags.writeable else x
+    """x, as an array of its own if it is a zero-stride view. Zeros touch no memory: most are overwritten at once."""
+    if not isinstance(x, np.ndarray) or x.flags.writeable or elsewhere.now:
+        return x
+    is_zeros = x.size and not any(x.strides) and not any(x.flat[0].tobytes())
+    return np.zeros(x.shape, x.dtype) if is_zeros else np.array(x)
 
 
 def full(size: Sequence[int], fill_value: Scalar, *, dtype: DType | None = None) -> Value:
@@ -112,13 +126,22 @@ def rand(
     shape = tuple(size)
     if target.is_complex:  # both parts in the same range
         return prims.view_as_complex(rand(key, (*shape, 2), stream=stream, low=low, high=high, dtype=target.real))
-    if target is dt.float64:
+    if drawing.number is None and draws.is_large(key, shape, target):
+        return draws.uniform(key, shape, stream, target, *_scale(high - low, low))
+    if drawing.number is not None and type(key) is np.ndarray and target is not dt.float64:
+        unit: Value = uniform_there(key, shape, stream, drawing.number)
+    elif target is dt.float64:
         coarse, fine = _unit_pair(key, shape, stream, target)
         unit = add(coarse, mul(fine, 2.0**-24))
     else:
         unit = _unit(prims.philox(key, shape, stream), dt.float32)
     scaled = unit if (low, high) == (0.0, 1.0) else add(mul(unit, high - low), low)
     return cast(scaled, target)
+
+
+def _scale(scale: float, shift: float) -> tuple[float | None, float]:
+    """What a large draw is multiplied with, if anything, and what is added then."""
+    return (None if (scale, shift) == (1.0, 0.0) else scale), shift
 
 
 def randn(
@@ -129,6 +152,8 @@ def randn(
     if target.is_complex:  # each part has half of the variance, as in torch
         share = std / math.sqrt(2.0)
         return prims.view_as_complex(randn(key, (*size, 2), stream=stream, mean=mean, std=share, dtype=target.real))
+    if draws.is_large(key, tuple(size), target):
+        return draws.normal(key, tuple(size), stream, target, *_scale(std, mean))
     radius_bits, angle_bits = _unit_pair(key, tuple(size), stream, target.compute)
     above_zero = add(radius_bits, 2.0**-25)  # (0, 1)
     radius = prims.sqrt(mul(prims.log(above_zero), -2.0))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.device import array_module, is_array
+from compiler_core.device import array_module, device_of, is_array
 from compiler_core.errors import DTypeError, GraphBreak, IndexError_, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
@@ -35,7 +35,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composite_movement import movedim, permute, reshape
-from compiler_core.ops.composite_pointwise import truth
+from compiler_core.ops.composite_pointwise import mul, truth
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.refusals import need_index, need_one_dtype
 from compiler_core.ops.registry import Value
@@ -130,7 +130,8 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
                 raise no_data("indexing by a bool mask")
             if not is_array(e):
                 raise GraphBreak("indexing by a bool mask needs its data", remedy="use where or masked_fill")
-            result.extend(array_module(e).nonzero(e) if e.ndim else [bool(e)])
+            with device_of(e).working():
+                result.extend(array_module(e).nonzero(e) if e.ndim else [bool(e)])
         else:
             result.append(e)
     return tuple(result)
@@ -149,6 +150,8 @@ def getitem(input: Value, index: Any) -> Value:
 def setitem(input: Value, index: Any, value: Value | Scalar, *, accumulate: bool = False) -> Value:
     """input with input[index] = value (or += value): a new value of input's shape and dtype."""
     x = as_value(input)
+    if accumulate and dtype_of(x) is dt.bool_:  # a sum of truths is whether there is one
+        return _truths(lambda whole: setitem(whole, index, _counted(value), accumulate=True), x)
     basic = parse_index(index, shape_of(x))
     whole = basic.is_whole(shape_of(x))
     part = x if whole else prims.slice(x, basic.starts, basic.stops, basic.steps)
@@ -160,6 +163,15 @@ def setitem(input: Value, index: Any, value: Value | Scalar, *, accumulate: bool
         new = prims.add(reshape(part, basic.shape), new) if accumulate else new
     new = reshape(new, kept)
     return new if whole else prims.slice_scatter(x, new, basic.starts, basic.stops, basic.steps)
+
+
+def _truths(function: Callable[[Value], Value], x: Value) -> Value:
+    """What `function` makes of truths as numbers, as truths again."""
+    return prims.ne(function(cast(x, dt.int64)), prims.full(shape_of(x), 0, dt.int64))
+
+
+def _counted(value: Value | Scalar) -> Value | Scalar:
+    return int(value) if is_scalar(value) else cast(as_value(value), dt.int64)
 
 
 def _fit(value: Value | Scalar, shape: Shape, x: Value) -> Value:
@@ -315,6 +327,8 @@ def _scatter(
     if not is_scalar(src):
         need_one_dtype("scatter", x, src)
     idx = cast(idx, dt.int64)
+    if primitive is prims.scatter_add and dtype_of(x) is dt.bool_:
+        return _truths(lambda whole: _scatter(primitive, whole, dim, index, _counted(src)), x)
     if not x.shape or not idx.shape:
         src = src if is_scalar(src) else reshape(src, -1)
         return reshape(_scatter(primitive, reshape(x, -1), 0, reshape(idx, -1), src), shape_of(x))
@@ -331,7 +345,7 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Sca
     d = normalize_dim(dim, len(input.shape))
     need_index("index_add", index)
     need_one_dtype("index_add", input, source)
-    scaled = source if alpha == 1 else prims.mul(source, prims.full_like(source, alpha))
+    scaled = source if alpha == 1 else mul(source, prims.full_like(source, alpha))
     if not input.shape:
         return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(scaled, -1), accumulate=True), ())
     return setitem(input, (*[slice(None)] * d, index), scaled, accumulate=True)

@@ -6,22 +6,25 @@ In: values. Out: one value, through the one batched GEMM primitive with as few c
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from compiler_core import dtype as dt
+from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of
 from compiler_core.ops.casting import as_given, in_lower, in_lower_on_cuda
 from compiler_core.ops.composite_movement import (
+    narrow,
     permute,
     reshape,
     transpose,
     unsqueeze,
 )
-from compiler_core.ops.composite_pointwise import add, mul
+from compiler_core.ops.composite_pointwise import add, floor_divide, mul, remainder
 from compiler_core.ops.composite_reduction import sum
 from compiler_core.ops.refusals import need_dims, need_one_dtype
 from compiler_core.ops.registry import Value
@@ -37,13 +40,46 @@ def matmul(input: Value, other: Value) -> Value:
     need_one_dtype("matmul", a, b)
     dtype = dtype_of(a)
     if not dtype.is_inexact:
-        return cast(matmul(cast(a, dt.float64), cast(b, dt.float64)), dtype)
+        return _whole_matmul(a, b, dtype)
     a, b = cast(a, dtype), cast(b, dtype)
     if len(a.shape) == 1:
         return _drop(matmul(unsqueeze(a, 0), b), -1 if len(b.shape) == 1 else -2)
     if len(b.shape) == 1:
         return _drop(matmul(a, unsqueeze(b, 1)), -1)
     return _matmul(a, b)
+
+
+_EXACT = 1 << 20  # products of 16 by 16 bits, of which float64 holds the sum
+
+
+def _whole_matmul(a: Value, b: Value, dtype: DType) -> Value:
+    """matmul of integers, modulo 2^bits as all of their arithmetic: of parts of 16 bits, in float64, which is exact."""
+    k = a.shape[-1]
+    if k > _EXACT:
+        rows = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
+        if rows == k:
+            axis = -2 if len(b.shape) > 1 else -1
+            first = _whole_matmul(narrow(a, -1, 0, _EXACT), narrow(b, axis, 0, _EXACT), dtype)
+            rest = _whole_matmul(narrow(a, -1, _EXACT, k - _EXACT), narrow(b, axis, _EXACT, k - _EXACT), dtype)
+            return add(first, rest)
+    n = max(1, dtype.numpy.itemsize // 2)
+    left, right = _parts(a, n), _parts(b, n)
+    total: Value = None
+    for i, x in enumerate(left):
+        for j, y in enumerate(right[: n - i]):
+            product = cast(matmul(x, y), dt.int64)
+            product = mul(product, 1 << 16 * (i + j)) if i + j else product
+            total = product if total is None else add(total, product)
+    return cast(total, dtype)
+
+
+def _parts(x: Value, n: int) -> list[Value]:
+    """n parts of 16 bits, the lowest first, as float64; the last has the sign."""
+    rest, parts = cast(x, dt.int64), []
+    for _ in range(n - 1):
+        parts.append(cast(remainder(rest, 1 << 16), dt.float64))
+        rest = floor_divide(rest, 1 << 16)
+    return [*parts, cast(rest, dt.float64)]
 
 
 def _drop(x: Value, dim: int) -> Value:
@@ -96,7 +132,8 @@ def dot(input: Value, tensor: Value) -> Value:
     """The inner product of two vectors."""
     need_dims("dot", 1, input, tensor)
     need_one_dtype("dot", input, tensor)
-    return sum(mul(input, tensor))
+    dtype, product = dtype_of(input), sum(mul(input, tensor))
+    return product if dtype.is_inexact else cast(product, dtype)  # sums of whole numbers are wider
 
 
 def outer(input: Value, vec2: Value) -> Value:
@@ -108,19 +145,26 @@ def outer(input: Value, vec2: Value) -> Value:
 @in_lower
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat1 @ mat2."""
-    product = mm(mat1, mat2)
-    need_one_dtype("addmm", input, product)
-    product = product if alpha == 1 else mul(product, alpha)
-    return add(product, input if beta == 1 else mul(input, beta))
+    return _plus("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 @in_lower
 def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * batch1 @ batch2."""
-    product = bmm(batch1, batch2)
-    need_one_dtype("baddbmm", input, product)
+    return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+def _plus(op: str, input: Value, product: Value, beta: Scalar, alpha: Scalar) -> Value:
+    need_one_dtype(op, input, product)
+    beta, alpha = factor_of(input, beta), factor_of(input, alpha)
     product = product if alpha == 1 else mul(product, alpha)
     return add(product, input if beta == 1 else mul(input, beta))
+
+
+def factor_of(x: Value, factor: Scalar) -> Scalar:
+    """A factor as x's dtype has it: of whole numbers a whole one, rounded towards 0, as in torch."""
+    kind = dtype_of(x).kind
+    return factor if kind in "fc" else builtins.bool(factor) if kind == "b" else int(factor)
 
 
 @in_lower
@@ -258,7 +302,7 @@ def _contract(la: list[str], a: Value, lb: list[str], b: Value, later: set[str])
         size[c] = max(n, size.get(c, n))
     a = _as_matrices(la, a, batch, rows, inner, size)
     b = _as_matrices(lb, b, batch, inner, columns, size)
-    product = matmul if inner else _matmul  # autocast leaves alone what sums nothing
+    product = matmul if inner or not dtype_of(a).is_inexact else _matmul  # autocast leaves alone what sums nothing
     out = reshape(product(a, b), [size[c] for c in (*batch, *rows, *columns)])
     return [*batch, *rows, *columns], out
 

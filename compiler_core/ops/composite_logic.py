@@ -127,6 +127,8 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
     """|input - other| <= atol + rtol * |other|, or both equal."""
     need_one_dtype("isclose", as_value(input), as_value(other))
     a, b = operands(input, other)
+    if dtype_of(a) is bool_:
+        return prims.eq(a, b)
     near = prims.bitwise_and(isfinite(a), le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)))
     close = prims.bitwise_or(prims.eq(a, b), prims.bitwise_and(near, isfinite(b)))
     return prims.bitwise_or(close, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else close

@@ -234,7 +234,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
-@refused_on_cuda
+@refused_on_cuda("use binary_cross_entropy_with_logits")
 @in_float32
 def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
     """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.

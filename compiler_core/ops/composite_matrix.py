@@ -241,7 +241,7 @@ def cross(input: Value, other: Value, *, dim: int = -1) -> Value:
 def vander(x: Value, N: int | None = None) -> Value:
     """Powers 0, 1, ... N-1 of x along a new last dim."""
     value = as_value(x)
-    value = value if value.shape else F.unsqueeze(value, 0)
+    value = cast(value if value.shape else F.unsqueeze(value, 0), dt.promote(value, dt.int64))
     count = value.shape[-1] if N is None else N
     ones = prims.full_like(value, 1)
     powers = [ones]

@@ -163,7 +163,7 @@ def _reduced(x: Value, d: int, index: Value, src: Value, reduce: str, include_se
     count = prims.scatter_add(prims.full(shape_of(x), 0, dt.int64), index, prims.full(shape_of(index), 1, dt.int64), d)
     if reduce in ("sum", "mean"):
         base = x if include_self else prims.where(F.gt(count, 0), prims.full_like(x, 0), x)
-        total = prims.scatter_add(base, index, src, d)
+        total = F.scatter_add(base, d, index, src)
         if reduce == "sum":
             return total
         parts = F.clamp(F.add(count, 1) if include_self else count, min=1)

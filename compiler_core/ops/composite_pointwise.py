@@ -21,7 +21,6 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     is_scalar,
-    like,
     loose,
     operands,
     plain,
@@ -155,7 +154,7 @@ def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
     if exponent in simple:
         return simple[exponent](x)
     if exponent == 0:
-        return prims.where(like(prims.full(shape_of(x), False, bool_), x), x, prims.full_like(x, 1))
+        return prims.where(prims.full(shape_of(x), False, bool_), x, prims.full_like(x, 1))
     return as_new(x) if exponent == 1 else None
 
 

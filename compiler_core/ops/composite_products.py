@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import Scalar, as_value, dtype_of, floating, normalize_dim, shape_of
+from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, floating, normalize_dim, shape_of
 from compiler_core.ops.casting import as_given, in_float32, in_lower, in_lower_on_cuda
+from compiler_core.ops.composite_linalg import factor_of, matmul
 from compiler_core.ops.composite_placing import with_flat
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_dims, need_one_dtype
@@ -26,6 +26,7 @@ from compiler_core.ops.registry import Value
 
 def _plus(input: Value, product: Value, beta: Scalar, alpha: Scalar) -> Value:
     """beta * input + alpha * product; for beta 0 input does not count, NaN or not."""
+    beta, alpha = factor_of(input, beta), factor_of(input, alpha)
     scaled = product if alpha == 1 else F.mul(product, alpha)
     if beta == 0:
         return F.expand(scaled, torch_shape(input, product))
@@ -37,19 +38,7 @@ def torch_shape(input: Value, product: Value) -> tuple[int, ...]:
     return tuple(np.broadcast_shapes(shape_of(input), shape_of(product)))
 
 
-def product_of(a: Value, b: Value) -> Value:
-    """a @ b, for integers by sums of products (the primitive takes floats alone)."""
-    if dt.promote(a, b).is_inexact:
-        return F.matmul(a, b)
-    left = a if len(a.shape) > 1 else F.unsqueeze(a, 0)
-    right = b if len(b.shape) > 1 else F.unsqueeze(b, -1)
-    dtype = dt.promote(a, b)
-    out = prims.cast(F.sum(F.mul(F.unsqueeze(left, -1), F.unsqueeze(right, -3)), -2), dtype)
-    out = out if len(b.shape) > 1 else F.squeeze(out, -1)
-    return out if len(a.shape) > 1 else F.squeeze(out, -1 if len(b.shape) == 1 else -2)
-
-
-_scalar_product = as_given(product_of)  # of two vectors, which autocast leaves alone
+_scalar_product = as_given(matmul)  # of two vectors, which autocast leaves alone
 
 
 @in_lower_on_cuda
@@ -59,7 +48,7 @@ def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scal
     need_one_dtype("addmv", mat, vec)
     if len(mat.shape) != 2 or len(vec.shape) != 1:
         raise ShapeError("addmv takes a matrix and a vector", got=f"{tuple(mat.shape)}, {tuple(vec.shape)}")
-    return _plus(input, product_of(mat, vec), beta, alpha)
+    return _plus(input, matmul(mat, vec), beta, alpha)
 
 
 def addr(input: Value, vec1: Value, vec2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
@@ -75,7 +64,7 @@ def addbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alph
         raise ShapeError("addbmm takes batches of matrices", got=f"{tuple(batch1.shape)}, {tuple(batch2.shape)}")
     b, n, m = batch1.shape
     wide = F.reshape(F.permute(batch1, (1, 0, 2)), (n, b * m))
-    return _plus(input, product_of(wide, F.reshape(batch2, (b * m, batch2.shape[-1]))), beta, alpha)
+    return _plus(input, matmul(wide, F.reshape(batch2, (b * m, batch2.shape[-1]))), beta, alpha)
 
 
 def kron(input: Value, other: Value) -> Value:
@@ -103,7 +92,7 @@ def inner(input: Value, other: Value) -> Value:
     a, b = (F.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])) for x in (input, other))
     if a.shape[1] != b.shape[1]:
         raise ShapeError("inner: last sizes differ", expected=str(a.shape[1]), got=str(b.shape[1]))
-    product = product_of if len(input.shape) + len(other.shape) > 2 else _scalar_product
+    product = matmul if len(input.shape) + len(other.shape) > 2 else _scalar_product
     return F.reshape(product(a, F.t(b)), (*input.shape[:-1], *other.shape[:-1]))
 
 
@@ -116,18 +105,19 @@ def tensordot(a: Value, b: Value, dims: int | Sequence[Sequence[int]] | Value = 
     else:
         pairs = [[d] if isinstance(d, int) else list(d) for d in dims]
     need_one_dtype("tensordot", a, b)
+    dtype = dtype_of(a)
     da = [normalize_dim(d, len(a.shape)) for d in pairs[0]]
     db = [normalize_dim(d, len(b.shape)) for d in pairs[1]]
     for i, j in zip(da, db, strict=True):  # sizes of 1 are summed against the other's
         if a.shape[i] != b.shape[j]:
-            a = F.sum(a, i, True) if b.shape[j] == 1 else a
-            b = F.sum(b, j, True) if a.shape[i] == 1 else b
+            a = cast(F.sum(a, i, True), dtype) if b.shape[j] == 1 else a  # sums of whole numbers are wider
+            b = cast(F.sum(b, j, True), dtype) if a.shape[i] == 1 else b
     rest_a = [d for d in range(len(a.shape)) if d not in da]
     rest_b = [d for d in range(len(b.shape)) if d not in db]
     k = math.prod(a.shape[d] for d in da)
     left = F.reshape(F.permute(a, (*rest_a, *da)), (math.prod(a.shape[d] for d in rest_a), k))
     right = F.reshape(F.permute(b, (*db, *rest_b)), (k, math.prod(b.shape[d] for d in rest_b)))
-    product = product_of if rest_a or rest_b else _scalar_product
+    product = matmul if rest_a or rest_b else _scalar_product
     return F.reshape(product(left, right), (*(a.shape[d] for d in rest_a), *(b.shape[d] for d in rest_b)))
 
 

@@ -15,7 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, broadcast_shapes, broadcast_to, cast, dtype_of, floating
+from compiler_core.ops.broadcasting import as_value, broadcast_shapes, broadcast_to, cast, dtype_of, floating, like
 from compiler_core.ops.casting import as_given, in_float32_on_cpu
 from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.factor import eye_like, permutation_matrix
@@ -242,7 +242,7 @@ def lu_factor_ex(A: Value, *, pivot: bool = True, check_errors: bool = False) ->
 def _info(packed: Value) -> Value:
     """The place, from 1, of the first zero on U's diagonal; 0 if there is none."""
     if 0 in packed.shape[-2:]:
-        return prims.full(tuple(packed.shape[:-2]), 0, dt.int32)
+        return like(prims.full(tuple(packed.shape[:-2]), 0, dt.int32), packed)
     k = min(packed.shape[-2:])
     block = F.narrow(F.narrow(prims.detach(packed), -1, 0, k), -2, 0, k)
     zero = F.any(F.logical_and(F.eq(block, 0), F.ne(eye_like(block), 0)), -1)
@@ -470,7 +470,7 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
         b = F.unsqueeze(b, -1)
     x = F.matmul(pinv(a, rtol=rcond), b)
     _, m, n = _sizes(a)
-    empty = prims.full((0,), 0.0, dtype_of(a).real)
+    empty = like(prims.full((0,), 0.0, dtype_of(a).real), a)
     from compiler_core.ops.composite_matrix import matrix_rank
 
     driver = driver or "gelsy"
@@ -478,6 +478,6 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
     if m > n and driver != "gelsy":
         difference = F.sub(F.matmul(a, x), b)
         residuals = F.sum(abs_squared(difference), -2)
-    rank = matrix_rank(a, rtol=rcond) if driver != "gels" else prims.full((0,), 0, dt.int64)
+    rank = matrix_rank(a, rtol=rcond) if driver != "gels" else like(prims.full((0,), 0, dt.int64), a)
     values = svdvals(a) if driver in ("gelss", "gelsd") else empty
     return Lstsq(F.squeeze(x, -1) if vector else x, residuals, rank, values)

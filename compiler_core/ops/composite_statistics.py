@@ -21,6 +21,7 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     is_scalar,
+    like,
     normalize_dim,
     shape_of,
     strict,
@@ -58,7 +59,7 @@ def searchsorted(
         raise ShapeError(
             "searchsorted: leading sizes differ", expected=str(shape_of(sequence)[:-1]), got=str(shape_of(values))
         )
-    places = _search(sequence, values, right=right or side == "right")
+    places = like(_search(sequence, values, right=right or side == "right"), values)
     return cast(places, dt.int32) if out_int32 else places
 
 
@@ -105,7 +106,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 def unravel_index(indices: Value, shape: Any) -> tuple[Value, ...]:
     """Flat places as one index a dim."""
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-    places, rest = [], as_value(indices)
+    places, rest = [], cast(as_value(indices), dt.int64)
     for n in reversed(sizes):
         places.append(F.remainder(rest, n))
         rest = F.floor_divide(rest, n)

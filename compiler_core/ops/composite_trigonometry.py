@@ -13,7 +13,7 @@ from compiler_core.dtype import bool_
 from compiler_core.errors import DTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, operands, shape_of
+from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, like, operands, shape_of
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.registry import Value
@@ -106,7 +106,7 @@ def signbit(input: Value) -> Value:
     """Whether the sign bit is set: that of -0 and of a negative NaN is."""
     x = as_value(input)
     if dtype_of(x).kind in "ub":
-        return prims.full(shape_of(x), False, bool_)
+        return _nowhere(x)
     if dtype_of(x).kind == "i":
         return F.lt(x, 0)
     return F.lt(prims.copysign(prims.full_like(x, 1.0), x), 0.0)
@@ -138,13 +138,17 @@ def _refuse_complex(name: str, x: Value) -> None:
 def isposinf(input: Value) -> Value:
     """input is +inf."""
     _refuse_complex("isposinf", input)
-    return F.eq(input, math.inf) if dtype_of(input).is_floating_point else prims.full(shape_of(input), False, bool_)
+    return F.eq(input, math.inf) if dtype_of(input).is_floating_point else _nowhere(input)
 
 
 def isneginf(input: Value) -> Value:
     """input is -inf."""
     _refuse_complex("isneginf", input)
-    return F.eq(input, -math.inf) if dtype_of(input).is_floating_point else prims.full(shape_of(input), False, bool_)
+    return F.eq(input, -math.inf) if dtype_of(input).is_floating_point else _nowhere(input)
+
+
+def _nowhere(input: Value) -> Value:
+    return like(prims.full(shape_of(input), False, bool_), as_value(input))
 
 
 # ---- the larger and the smaller, NaN left out

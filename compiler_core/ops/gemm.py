@@ -1,6 +1,8 @@
 """GEMM as a library routine: C = alpha * scale * A @ B + beta * C, batched, f32, f64, c64 or c128, by strides.
 
-Operands: a (*batch, m, k), b (*batch, k, n), and perhaps scale, one element read at run time. Result: c (*batch, m, n).
+On a CUDA device also f16 and bf16, summed in f32, whose C may be f32 too.
+Operands: a (*batch, m, k), b (*batch, k, n), and perhaps scale, one element read at run time, of C's dtype; on a CUDA
+device perhaps bias (n,), of C's dtype, added to each row. Result: c (*batch, m, n).
 attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least
 the length of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the
 batch.
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType, complex64, complex128, float32, float64
+from compiler_core.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.blas_layout import order
 from compiler_core.ops.gemm_cuda import CUBLAS_GEMM
@@ -35,6 +37,7 @@ from compiler_core.ops.routine import (
 _SYMBOL: dict[DType, str] = {
     float32: "cblas_sgemm", float64: "cblas_dgemm", complex64: "cblas_cgemm", complex128: "cblas_zgemm",
 }  # fmt: skip
+_DEVICE_ONLY = (float16, bfloat16)
 
 # A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
@@ -76,19 +79,21 @@ static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, i
 )
 
 
-def _define(out: Array, a: Array, b: Array, *scale: Array, alpha: float, beta: float) -> None:
+def _define(out: Array, a: Array, b: Array, *others: Array, alpha: float, beta: float) -> None:
+    scale, bias = [x for x in others if not x.ndim], [x for x in others if x.ndim]
     if a.dtype.itemsize <= 2:
         a, b = a.astype(np.float32), b.astype(np.float32)
     factor = (alpha * scale[0]).astype(a.dtype) if scale else a.dtype.type(alpha)
     with np.errstate(all="ignore"):
-        out[...] = (np.matmul(a, b) * factor + (out if beta else 0)).astype(out.dtype)
+        made = np.matmul(a, b) * factor + (out if beta else 0)
+        out[...] = (made + bias[0].astype(a.dtype) if bias else made).astype(out.dtype)
 
 
 def _accepts(layout: Strided) -> bool:
-    if layout.dtype not in _SYMBOL:
+    if layout.dtype not in _SYMBOL and layout.dtype not in _DEVICE_ONLY:
         return False
-    if not layout.shape:
-        return True  # scale
+    if len(layout.shape) < 2:
+        return layout.strides in ((), (1,))  # scale, bias
     (rows, columns), (row, col) = layout.shape[-2:], layout.strides[-2:]
     return (col == 1 and row >= columns) or (row == 1 and col >= rows)
 

@@ -9,26 +9,34 @@ The adjoint of reading rows is adding rows, and the other way round.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.dtype import DType, of
 from compiler_core.errors import IndexError_, ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.adding import add_at
 from compiler_core.ops.checks import EVERY, INDEX, NUMERIC, check_dim, check_dtype, check_shape
+from compiler_core.ops.pointwise import as_array
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import Indexed, Scatter
 
+_CHECKS = "compiler_core.eager.device_checks"  # of a later stage
 Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
 
 
 def check_in_range(op: str, idx: Array, size: int) -> None:
-    """Raise IndexError_ naming the first index outside [0, size)."""
+    """Raise IndexError_ naming the first index outside [0, size). Of a CUDA device it may come later: `_CHECKS`."""
+    asks = type(idx) is not np.ndarray and idx.size and size and cuda.is_array(idx)
+    if asks and import_module(_CHECKS).ask(op, idx, size):
+        return
     if idx.size and (idx.min() < 0 or idx.max() >= size):
-        bad = idx[(idx < 0) | (idx >= size)][0]
+        bad = int(idx[(idx < 0) | (idx >= size)][0])
         raise IndexError_(f"{op}: index {bad} is out of range", expected=f"0 <= index < {size}", got=str(bad))
 
 
@@ -62,7 +70,7 @@ def _infer_take(x: TensorMeta, idx: TensorMeta) -> TensorMeta:
 
 def _eager_take(xp: Any, x: Array, idx: Array) -> Array:
     check_in_range("take", idx, x.shape[0])
-    return xp.asarray(xp.take(x, idx, axis=0))  # type: ignore[no-any-return]
+    return as_array(xp, xp.take(x, idx, axis=0))  # type: ignore[no-any-return]
 
 
 def _vjp_take(g: Value, out: Value, x: Value, idx: Value) -> tuple[Value, None]:
@@ -114,7 +122,7 @@ def _added_at(xp: Any, base: Array, places: Any, src: Array) -> Array:
     if xp is not np and wide.kind in "iu" and wide.itemsize < 4:
         wide = np.dtype(np.int32)  # its sums wrap alike
     out = xp.array(base, dtype=wide)
-    xp.add.at(out, places, src.astype(out.dtype, copy=False))
+    out = add_at(xp, out, places, src.astype(out.dtype, copy=False))
     return out.astype(base.dtype, copy=False)  # type: ignore[no-any-return]
 
 
@@ -210,7 +218,7 @@ def _places(xp: Any, idx: Array, dim: int) -> tuple[Array, ...]:
 
 def _eager_gather(xp: Any, x: Array, idx: Array, dim: int) -> Array:
     check_in_range("gather", idx, x.shape[dim])
-    return xp.asarray(x[_places(xp, idx, dim)])  # type: ignore[no-any-return]
+    return as_array(xp, x[_places(xp, idx, dim)])  # type: ignore[no-any-return]
 
 
 def _vjp_gather(g: Value, out: Value, x: Value, idx: Value, dim: int) -> tuple[Value, None]:

@@ -4,12 +4,14 @@ In: an op and arrays of which at least one is CuPy's. Out: an array on that devi
 composites made (full, iota), keys of draws, and 0-d tensors of the CPU, which may stand beside those of a device as in
 torch; a CPU tensor with dims was refused before (tensor/placement.py). One that repeats a number is handed to a
 pointwise kernel as that number. Arrays of two devices are a DeviceError.
-Ops that CuPy has no routine for (`Op.host`) are computed on the CPU, with one warning an op.
+Ops that another library computes better (cuDNN) are asked of it first. Ops that CuPy has no routine for (`Op.host`) are
+computed on the CPU, with one warning an op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,14 +23,19 @@ from compiler_core.ops.rules import Pointwise
 
 Array = Any
 
+# ops that a library of CUDA's computes -> the module, of a later stage, whose `run` does, or gives None
+_CONVOLUTION = "compiler_core.runtime.cuda.eager_convolution"
+DEFINITIONS = dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), _CONVOLUTION)
+
 
 def run_on_device(op: Any, arrays: Sequence[Array], attrs: dict[str, Any]) -> Array:
     """op(*arrays, **attrs) on the device of those that are on one."""
-    number = _number_of(arrays)
+    alone = cuda.is_alone()
+    number = 0 if alone else _number_of(arrays)
     if op.host:
         return cuda.put(_on_host(op, arrays, attrs), number)
     try:
-        if cuda.current() == number:
+        if alone or cuda.current() == number:
             return _run(op, arrays, attrs, number)
         with cuda.on(number):
             return _run(op, arrays, attrs, number)
@@ -43,8 +50,13 @@ def _run(op: Any, arrays: Sequence[Array], attrs: dict[str, Any], number: int) -
     cupy = cuda.module()
     if op.random:  # the key is read by Python: it stays on the host
         return cupy.asarray(op.eager(cupy, *arrays, **attrs))
-    result = op.eager(cupy, *_brought(op, arrays, number), **attrs)
-    return result if cuda.is_array(result) else cupy.asarray(result)
+    brought = _brought(op, arrays, number)
+    if op.name in DEFINITIONS:
+        found = import_module(DEFINITIONS[op.name]).run(cupy, op, brought, attrs)
+        if found is not None:
+            return found
+    result = op.eager(cupy, *brought, **attrs)
+    return result if type(result) is cupy.ndarray or cuda.is_array(result) else cupy.asarray(result)
 
 
 def _number_of(arrays: Sequence[Array]) -> int:
@@ -73,8 +85,14 @@ def _place(array: Array) -> str:
     return f"cuda:{array.data.device_id}" if cuda.is_array(array) else "cpu"
 
 
-def _brought(op: Any, arrays: Sequence[Array], number: int) -> list[Array]:
+def _brought(op: Any, arrays: Sequence[Array], number: int) -> Sequence[Array]:
     """The operands on the device, numbers repeated as scalars where the op works element by element."""
+    kind = cuda.array_types[0]
+    for array in arrays:
+        if type(array) is not kind:
+            break
+    else:
+        return arrays
     scalars = isinstance(op.lower, Pointwise)
     return [a if cuda.is_array(a) else _scalar(a) if scalars and _repeats(a) else cuda.put(a, number) for a in arrays]
 

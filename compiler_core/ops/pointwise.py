@@ -28,6 +28,11 @@ from compiler_core.ops.rules import Pointwise
 Eager = Callable[..., Any]
 
 
+def as_array(xp: Any, result: Any) -> Any:
+    """What xp's function gave, as an array: of no dims NumPy gives a scalar, CuPy an array."""
+    return np.asarray(result) if xp is np else result
+
+
 def computed(function: Eager) -> Eager:
     """`function(xp, *arrays)` with 16-bit floats widened to f32 before and rounded after; always gives an array."""
 
@@ -36,8 +41,8 @@ def computed(function: Eager) -> Eager:
         before = silence()
         try:
             if dtype.itemsize != 2 or dtype.kind in "iu":
-                return xp.asarray(function(xp, *arrays))  # type: ignore[no-any-return]
-            result = xp.asarray(function(xp, *(a.astype(np.float32) for a in arrays)))
+                return as_array(xp, function(xp, *arrays))  # type: ignore[no-any-return]
+            result = as_array(xp, function(xp, *(a.astype(np.float32) for a in arrays)))
             return result if result.dtype.kind == "b" else result.astype(dtype)  # type: ignore[no-any-return]
         finally:
             restore(before)

@@ -11,11 +11,14 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from compiler_core.dtype import DType, of
 from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
 from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.registry import OPS, Value, bind
+from compiler_core.ops.random import drawing, philox_there
+from compiler_core.ops.registry import OPS, Value, bind, current_trace
 
 Ints = Sequence[int]
 Number = builtins.complex  # and so float, int, bool
@@ -366,6 +369,7 @@ convolution_last, convolution_last_input = _applied("convolution_last"), _applie
 convolution_last_weight = _applied("convolution_last_weight")
 convolution_inner, convolution_inner_input = _applied("convolution_inner"), _applied("convolution_inner_input")
 convolution_inner_weight = _applied("convolution_inner_weight")
+pool_max_inner, pool_max_put_inner = _applied("pool_max_inner"), _applied("pool_max_put_inner")
 windows_put, window_max = _applied("windows_put"), _applied("window_max")
 window_max_put = _applied("window_max_put")
 
@@ -480,6 +484,8 @@ def iota(shape: Ints, dim: int, dtype: DType) -> Value:
 
 
 def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
+    if drawing.number is not None and type(key) is np.ndarray and current_trace() is None:
+        return philox_there(key, tuple(shape), stream, drawing.number)
     return bind(OPS["philox"], key, shape=tuple(shape), stream=stream)
 
 

@@ -19,6 +19,7 @@ from compiler_core.errors import EmptyReductionError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
+from compiler_core.ops.pointwise import as_array
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import Reduction
@@ -83,7 +84,7 @@ def _eager_accumulate(function: str) -> Any:
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         wide = x.astype(np.float32) if of(x.dtype).compute is not of(x.dtype) else x
         total = getattr(xp, function)(wide, axis=dims, dtype=wide.dtype)
-        return xp.asarray(total).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
+        return as_array(xp, total).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
     return eager
 
@@ -92,8 +93,8 @@ def _eager_extremum(function: str, of_truths: str) -> Any:
     @quietly
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         if x.dtype == np.bool_:  # which has one over nothing too
-            return xp.asarray(getattr(xp, of_truths)(x, axis=dims))  # type: ignore[no-any-return]
-        return xp.asarray(getattr(xp, function)(x, axis=dims))  # type: ignore[no-any-return]
+            return as_array(xp, getattr(xp, of_truths)(x, axis=dims))  # type: ignore[no-any-return]
+        return as_array(xp, getattr(xp, function)(x, axis=dims))  # type: ignore[no-any-return]
 
     return eager
 

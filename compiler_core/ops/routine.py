@@ -24,6 +24,7 @@ import numpy as np
 
 from compiler_core.dtype import DType
 from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops.gemm_product import Product
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Attrs: TypeAlias = Mapping[str, Any]
@@ -84,7 +85,8 @@ class CCall:
 
     plan, scratch: expressions of the address of what was prepared for a planned call, and of the scratch memory that it
     asked for (`char*`, on a cache line). failed: what the entry point returns if the library fails. back: of a call
-    that may fail, the lines that call the definition back instead. device: on a CUDA device, what helpers take first.
+    that may fail, the lines that call the definition back instead. device: on a CUDA device, what helpers take first;
+    product: the address of what was chosen for it (`CudaCall.product`), "" if nothing was.
     """
 
     operands: tuple[CArray, ...]
@@ -96,6 +98,7 @@ class CCall:
     failed: str = ""
     back: tuple[str, ...] = ()
     device: str = ""
+    product: str = ""
 
 
 def no_symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
@@ -105,6 +108,10 @@ def no_symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
 
 def _always(dtype: DType, attrs: Attrs) -> bool:
     return True
+
+
+def _nothing(attrs: Attrs) -> int:
+    return 0
 
 
 def _no_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
@@ -134,19 +141,28 @@ class Native:
     may_fail: bool = False
 
 
+def _no_product(operands: tuple[Strided, ...], result: Strided, attrs: Attrs) -> Product | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CudaCall:
     """How generated host code calls a library of CUDA's.
 
     takes(operand layouts, result layout, attrs): whether it can; if not, the definition is called back. symbols(the
     same): the names of the C functions. emit(call): the lines, which return a status that is not 0 if a call failed.
-    helper: C++ that they need, once per source.
+    helper: C++ that they need, once per source. product(the same as takes): of a call that is cuBLASLt's, what an
+    algorithm is chosen for. planned: whether the runtime prepares each call when code is loaded. scratch(attrs): bytes
+    of device memory that the call may write while it runs.
     """
 
     takes: Callable[[tuple[Strided, ...], Strided, Attrs], bool]
     symbols: Callable[[tuple[Strided, ...], Strided, Attrs], tuple[str, ...]]
     emit: Callable[[CCall], Iterator[str]]
     helper: str = ""
+    product: Callable[[tuple[Strided, ...], Strided, Attrs], Product | None] = _no_product
+    planned: bool = False
+    scratch: Callable[[Attrs], int] = _nothing
 
 
 @dataclass(frozen=True, slots=True)

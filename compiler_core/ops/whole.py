@@ -11,6 +11,7 @@ forward declines, gives the gradient that is to be differentiated again (`vjp`),
         elements it reads, by number, None for all: others may have been written to in the meantime.
 
 The definitions are in compiler_core/eager, a later stage, which is imported by name at the first call that can use one.
+For arrays of a CUDA device there is a second definition (`there`), a Composite of its own with the same composition.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ Forward: TypeAlias = Callable[..., Made]
 Backward: TypeAlias = Callable[..., Sequence[Array | None] | None]
 
 _DEFINITIONS = "compiler_core.eager.rules"
+_DEFINITIONS_THERE = "compiler_core.eager.device_rules"
 COMPOSITES: dict[str, Composite] = {}
 
 
 class Composite:
-    """One composite, whole. `vjp` has the form of an op's, so that the tape treats it as one."""
+    """One composite, whole. `vjp` has the form of an op's: the tape treats it as one. there: that of CUDA devices."""
 
-    __slots__ = ("backward", "compose", "forward", "name", "reads", "reads_out")
+    __slots__ = ("backward", "compose", "forward", "name", "reads", "reads_out", "there")
     remakes_out = False
 
     def __init__(self, name: str, compose: Callable[..., Value]) -> None:
@@ -44,6 +46,13 @@ class Composite:
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
         self.reads_out = False
+        self.there: Composite | None = None
+
+    def on_device(self) -> Composite | None:
+        """Its definition for arrays of a CUDA device; None where there is none."""
+        if self.there is None and not _there:
+            _there.append(import_module(_DEFINITIONS_THERE))
+        return self.there
 
     def _define(self, *arrays: Array | None, **attrs: Any) -> Made:
         """The first call of any: load the definitions."""
@@ -67,6 +76,9 @@ class Composite:
         for k, grad in zip(present, vjp_of(composed, g, *[operands[k] for k in present])):
             found[k] = grad
         return tuple(found)
+
+
+_there: list[object] = []  # the module of the definitions on CUDA devices, once it is loaded
 
 
 def _decline(*arrays: Array | None, **attrs: Any) -> Made:
@@ -94,10 +106,20 @@ def whole(compose: Callable[..., Value]) -> Callable[..., Value]:
     return function
 
 
-def define(name: str, forward: Forward, backward: Backward, *, reads: frozenset[int] | None, reads_out: bool) -> None:
-    """Give composite `name` its eager definition. Raises OpDefinitionError if there is no such composite."""
+def define(
+    name: str,
+    forward: Forward,
+    backward: Backward,
+    *,
+    reads: frozenset[int] | None,
+    reads_out: bool,
+    there: bool = False,
+) -> None:
+    """Give composite `name` its eager definition; there: that on CUDA devices. Raises OpDefinitionError if unknown."""
     if name not in COMPOSITES:
         raise OpDefinitionError(f"no composite {name!r} is declared `whole`")
     composite = COMPOSITES[name]
+    if there:
+        composite.there = composite = Composite(name, composite.compose)
     composite.forward, composite.backward = forward, backward
     composite.reads, composite.reads_out = reads, reads_out

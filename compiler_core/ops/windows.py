@@ -442,7 +442,7 @@ def _eager_window_argmax(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation
     lead = x.ndim - len(kernel)
     counts = window_counts("window_argmax", x.shape[lead:], kernel, stride, dilation)
     best: Array | None = None
-    may_be_nan = x.dtype.kind not in "biu" and bool(xp.isnan(x).any())
+    may_be_nan = x.dtype.kind not in "biu" and (xp is not np or bool(xp.isnan(x).any()))  # a device is not asked
     found = xp.zeros((*x.shape[:lead], *counts), np.int16 if math.prod(kernel) < 1 << 15 else np.int64)
     for number, (_, where) in enumerate(_places(kernel, stride, dilation, counts)):
         values = x[where]

@@ -94,11 +94,10 @@ def load_or_build(key: str, build: Builder) -> Entry:
     """
     if not config.use_cache:
         return _build_apart(build)
-    for root in places.lasting_roots():
-        found = _read(_place(root, key))
-        if found is not None:
-            log.emit("cache", f"hit {key[:16]}")
-            return found
+    found = find(key)
+    if found is not None:
+        log.emit("cache", f"hit {key[:16]}")
+        return found
     failures: list[str] = []
     for number in range(places.ROOTS):
         try:
@@ -111,6 +110,15 @@ def load_or_build(key: str, build: Builder) -> Entry:
                 " in the temporary directory; set DISTCOMPILE_CACHE_DIR to a directory that can",
             )
     raise _nowhere(failures)
+
+
+def find(key: str) -> Entry | None:
+    """The entry of `key`, if it is there."""
+    for root in places.lasting_roots() if config.use_cache else ():
+        found = _read(_place(root, key))
+        if found is not None:
+            return found
+    return None
 
 
 def _place(root: Path, key: str) -> Path:

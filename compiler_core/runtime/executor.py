@@ -36,7 +36,7 @@ from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.callback import LIBRARY_FAILED, RAISED, Callback, Callbacks
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
 from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena, scratch_offset
-from compiler_core.runtime.profiler import ProfileSource, StepCost
+from compiler_core.runtime.profiler import ProfileSource, StepCost, announce, instrumented, step_seconds
 
 if TYPE_CHECKING:
     from compiler_core.runtime.onednn import Plan
@@ -177,7 +177,7 @@ class NativeExecutable:
         costs: Sequence[StepCost] = (),
         profile_source: ProfileSource | None = None,
     ) -> None:
-        self.entry = entry
+        self.entry, self.symbol = entry, entry.symbol
         self.costs, self.profile_source = tuple(costs), profile_source
         self.calls = 0
         self._own_library = library
@@ -197,6 +197,8 @@ class NativeExecutable:
         self._spec = self._make_spec()
         self._spec_address = ctypes.addressof(self._spec)
         self.use_library(None)
+        if profile_source is not None:
+            announce(self)
 
     def use_library(self, library: ctypes.CDLL | None) -> None:
         """Call into `library`, an instrumented twin of the own one, from now on; None: into the own one."""
@@ -206,6 +208,26 @@ class NativeExecutable:
         call.argtypes = [ctypes.c_void_p] * 7
         call.restype = ctypes.c_int32
         self._call, self._function = call, function
+
+    # -- measuring (profiler.py)
+
+    def start_measuring(self) -> None:
+        """Call an instrumented twin from now on."""
+        assert self.profile_source is not None
+        self.use_library(instrumented(self.profile_source))
+        seconds = step_seconds(self.library, self.symbol, len(self.costs))
+        seconds[:] = [0.0] * len(seconds)
+        self.calls = 0
+
+    def stop_measuring(self) -> list[float]:
+        """The seconds of each step, of all calls together; then the own library again."""
+        seconds = list(step_seconds(self.library, self.symbol, len(self.costs)))
+        self.use_library(None)
+        return seconds
+
+    def copy_rate(self) -> float:
+        """Not known: how much of an array lies in a CPU's caches differs from call to call."""
+        return 0.0
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None

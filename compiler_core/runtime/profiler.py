@@ -1,14 +1,16 @@
 """Time per kernel and library call of compiled graphs, measured inside the native code, on demand.
 
-In: the executables alive in this process. Out: `Profile`: rows of calls, seconds, GB/s, GFLOP/s; `table()` for people.
+In: the executables alive in this process. Out: `Profile`: rows of calls, seconds, GB/s, GFLOP/s, and on a GPU the share
+of the speed at which its memory copies (the roofline of what computes little); `table()` for people.
 
     with profiling() as profile:
         step()
     print(profile.table())
 
-Entering builds each artefact's kept source again with DC_PROFILE defined (cached like any artefact) and swaps the
-executables' functions; leaving swaps them back. Outside of the block nothing is measured and nothing costs time.
-Limits: counts wall time, of whichever thread calls; executables made inside the block are not measured.
+CPU: entering builds each artefact's kept source again with DC_PROFILE defined (cached like any artefact) and swaps the
+executables' functions; leaving swaps them back. Wall time, of whichever thread calls.
+GPU: an event is recorded in the stream after each step (runtime/cuda/marks.py); CUDA graphs are not replayed meanwhile.
+Outside of the block nothing is measured and nothing costs time. Executables made inside of it are not measured.
 """
 
 from __future__ import annotations
@@ -18,14 +20,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import Toolchain
-
-if TYPE_CHECKING:
-    from compiler_core.runtime.executor import NativeExecutable
 
 LIBRARY = "kernels.so"
 
@@ -54,7 +53,7 @@ class ProfileSource:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """All calls of one kernel (or one shape of GEMM) in one graph."""
+    """All calls of one kernel (or shape of GEMM) in one graph. copy_rate: bytes a second of a copy; 0: not known."""
 
     graph: str
     label: str
@@ -63,6 +62,12 @@ class ProfileRow:
     seconds: float
     nbytes: int
     flops: int
+    copy_rate: float = 0.0
+
+    @property
+    def copy_share(self) -> float:
+        """The bytes that it moves a second over those that a copy moves; 0 where that is not known."""
+        return self.gbytes_per_s * 1e9 / self.copy_rate if self.copy_rate else 0.0
 
     @property
     def gbytes_per_s(self) -> float:
@@ -83,22 +88,44 @@ class Profile:
     def seconds(self) -> float:
         return sum(row.seconds for row in self.rows)
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self, limit: int = 40) -> str:
         """The `limit` longest rows as aligned text, and the sum of all."""
-        lines = [f"{'ms':>9} {'%':>5} {'calls':>6} {'GB/s':>6} {'GFLOP/s':>8}  graph: step"]
+        has_share = any(row.copy_rate for row in self.rows)
+        share = f" {'copy %':>6}" if has_share else ""
+        lines = [f"{'ms':>9} {'%':>5} {'calls':>6} {'GB/s':>6}{share} {'GFLOP/s':>8}  graph: step"]
         total = self.seconds or 1.0
         for row in self.rows[:limit]:
             numbers = f"{row.seconds * 1e3:9.3f} {100 * row.seconds / total:5.1f} {row.calls:6d}"
-            rates = f"{row.gbytes_per_s:6.1f} {row.gflops:8.1f}" if row.flops else f"{row.gbytes_per_s:6.1f} {'':8}"
-            lines.append(f"{numbers} {rates}  {row.graph}: {row.label}  {row.note}".rstrip())
+            share = f" {100 * row.copy_share:6.1f}" if has_share else ""
+            flops = f"{row.gflops:8.1f}" if row.flops else f"{'':8}"
+            what = f"{row.graph}: {row.label}  {row.note}".rstrip()
+            lines.append(f"{numbers} {row.gbytes_per_s:6.1f}{share} {flops}  {what}")
         lines.append(f"{self.seconds * 1e3:9.3f} ms in {sum(row.calls for row in self.rows)} steps")
         return "\n".join([*lines, ""])
 
 
-_live: WeakSet[NativeExecutable] = WeakSet()
+class Measurable(Protocol):
+    """An executable whose steps can be measured. calls: since measuring started."""
+
+    calls: int
+    symbol: str
+    costs: tuple[StepCost, ...]
+
+    def start_measuring(self) -> None: ...
+    def stop_measuring(self) -> Sequence[float]:
+        """The seconds of each step, of all calls together."""
+
+    def copy_rate(self) -> float:
+        """Bytes a second, read and written, of a copy of large arrays in its memory; 0: not known."""
 
 
-def announce(executable: NativeExecutable) -> None:
+_live: WeakSet[Any] = WeakSet()
+
+
+def announce(executable: Measurable) -> None:
     """Let `profiling` find this executable for as long as it lives."""
     _live.add(executable)
 
@@ -106,26 +133,23 @@ def announce(executable: NativeExecutable) -> None:
 @contextmanager
 def profiling() -> Iterator[Profile]:
     """Measure every step of every compiled graph called inside the block."""
-    chosen = [e for e in _live if e.profile_source is not None]
-    profile = Profile()
-    for executable in chosen:
-        executable.use_library(_instrumented(executable))
-        _seconds(executable)[:] = [0.0] * len(_seconds(executable))
-        executable.calls = 0
+    chosen: list[Measurable] = list(_live)
+    profile, started = Profile(), []
     try:
+        for executable in chosen:
+            executable.start_measuring()
+            started.append(executable)
         yield profile
     finally:
-        for executable in chosen:
+        for executable in started:
             profile.rows += _rows(executable)
-            executable.use_library(None)
         profile.rows.sort(key=lambda row: -row.seconds)
 
 
-def _instrumented(executable: NativeExecutable) -> ctypes.CDLL:
+def instrumented(source: ProfileSource) -> ctypes.CDLL:
+    """The library of `source`, built so that it measures its steps."""
     from compiler_core.runtime.executor import load_library
 
-    source = executable.profile_source
-    assert source is not None
     entry = load_or_build(make_key({"instrumented": source.key}), lambda folder: _build(folder, source))
     return load_library(entry.file(LIBRARY))
 
@@ -138,21 +162,23 @@ def _build(folder: Path, source: ProfileSource) -> Manifest:
     return {}
 
 
-def _seconds(executable: NativeExecutable) -> ctypes.Array[ctypes.c_double]:
-    array = ctypes.c_double * max(len(executable.costs), 1)
-    return array.in_dll(executable.library, f"{executable.entry.symbol}_seconds")
+def step_seconds(library: ctypes.CDLL, symbol: str, steps: int) -> ctypes.Array[ctypes.c_double]:
+    """Where an instrumented library adds up the seconds of each step of a program."""
+    return (ctypes.c_double * max(steps, 1)).in_dll(library, f"{symbol}_seconds")
 
 
-def _rows(executable: NativeExecutable) -> list[ProfileRow]:
+def _rows(executable: Measurable) -> list[ProfileRow]:
+    measured = list(zip(executable.costs, executable.stop_measuring(), strict=False))
     if not executable.calls:
         return []
     grouped: dict[str, list[tuple[StepCost, float]]] = {}
-    for cost, seconds in zip(executable.costs, _seconds(executable), strict=False):
+    for cost, seconds in measured:
         grouped.setdefault(cost.label, []).append((cost, seconds))
-    return [_row(executable.entry.symbol, executable.calls, group) for group in grouped.values()]
+    rate = executable.copy_rate()
+    return [_row(executable.symbol, executable.calls, group, rate) for group in grouped.values()]
 
 
-def _row(graph: str, calls: int, group: Sequence[tuple[StepCost, float]]) -> ProfileRow:
+def _row(graph: str, calls: int, group: Sequence[tuple[StepCost, float]], copy_rate: float) -> ProfileRow:
     first = group[0][0]
     return ProfileRow(
         graph,
@@ -162,4 +188,5 @@ def _row(graph: str, calls: int, group: Sequence[tuple[StepCost, float]]) -> Pro
         sum(seconds for _, seconds in group),
         calls * sum(cost.nbytes for cost, _ in group),
         calls * sum(cost.flops for cost, _ in group),
+        copy_rate,
     )

@@ -98,37 +98,59 @@ class ParamTable:
 class KernelTable:
     """Every distinct kernel made so far, by its text before naming. One table serves all programs of a compilation.
 
-    target: what they are for. recipes: kernels by the text of the group that they were built for.
+    target: what they are for. recipes: kernels by the text of the group that they were built for. batches: kernels that
+    do the work of several calls of one (batch.py).
     """
 
     def __init__(self, target: Target = CPU) -> None:
         self.target = target
         self.recipes: dict[str, Recipe] = {}
+        self.batches: dict[tuple[str, int, tuple[bool, ...]], ir.Kernel] = {}
         self._kernels: dict[str, ir.Kernel] = {}
 
     def finish(self, stem: str, body: Sequence[ir.Stmt], params: tuple[ir.Param, ...]) -> ir.Kernel:
         """The kernel of `body`: an earlier one if its text is equal. stem: what its name is made from."""
-        named = _Names()
+        named = _Names(self.target)
         named.visit(body)
         key = "\n".join([repr([(p.dtype.short, p.numel, p.access) for p in params]), *_lines(body, named.names, "")])
         if key not in self._kernels:
-            convert = _Converter(named.names)
+            convert = _Converter(named.names, named.apart)
             statements = tuple(convert.stmt(stmt) for stmt in body)
             self._kernels[key] = ir.Kernel(f"k{len(self._kernels)}_{stem}", params, statements)
         return self._kernels[key]
 
 
 class _Names:
-    """Names for the axes of loops, in order of appearance."""
+    """Names for the axes of loops, in order of appearance.
 
-    def __init__(self) -> None:
+    On a GPU an axis is a row, a column or a number by the kind of its loop: loops of one axis that are of another kind
+    than its first have another name (`apart`), so that nothing of the one is taken for the other's.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.on_gpu = target.kind == "gpu"
         self.names: dict[Axis, str] = {}
+        self.apart: dict[_Kind, str] = {}
+        self._first: dict[Axis, _Kind] = {}
 
     def visit(self, body: Sequence[ir.Stmt]) -> None:
         for stmt in body:
-            if isinstance(stmt, ir.Loop):
-                self.names.setdefault(_axis(stmt), f"i{len(self.names)}")
-                self.visit(stmt.body)
+            if not isinstance(stmt, ir.Loop):
+                continue
+            axis, kind = _axis(stmt), _kind(stmt)
+            if axis not in self.names:
+                self.names[axis] = f"i{len(self.names) + len(self.apart)}"
+                self._first[axis] = kind
+            elif self.on_gpu and kind != self._first[axis] and kind not in self.apart:
+                self.apart[kind] = f"i{len(self.names) + len(self.apart)}"
+            self.visit(stmt.body)
+
+
+_Kind: TypeAlias = "tuple[Axis, str, object]"
+
+
+def _kind(loop: ir.Loop) -> _Kind:
+    return _axis(loop), loop.kind, loop.part_of
 
 
 def _axis(loop: ir.Loop) -> Axis:
@@ -137,15 +159,17 @@ def _axis(loop: ir.Loop) -> Axis:
 
 
 class _Converter:
-    """Axis objects -> names, Affine -> sympy."""
+    """Axis objects -> names, Affine -> sympy. apart: of loops that have names of their own."""
 
-    def __init__(self, names: Mapping[Axis, str]) -> None:
-        self.names = names
+    def __init__(self, names: Mapping[Axis, str], apart: Mapping[_Kind, str]) -> None:
+        self.names, self.apart = names, apart
         self.sympy = SympyConverter(_WithScalars(names))
         self._memo: dict[x.Expr, x.Expr] = {}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
+            case ir.Loop() if (name := self.apart.get(_kind(stmt), "")) and self.names[_axis(stmt)] != name:
+                return _Converter({**self.names, _axis(stmt): name}, self.apart).stmt(stmt)
             case ir.Loop(_, extent, kind, body, part_of, span):
                 part = self.names[part_of] if part_of else ""  # type: ignore[index]
                 ends = (self.sympy(span[0]), self.sympy(span[1])) if span else None

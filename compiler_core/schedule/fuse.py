@@ -2,19 +2,21 @@
 
 In: definitions, the sizes of all values, how urgent each value is. Out: groups in an executable order. Candidates are
 (producer, consumer) pairs, worth the bytes of the value that need not be written and read again, then pairs that read
-the same large value. Each is merged if `legality.can_fuse` allows it and no path between the two leads through a third
-group. Every decision is logged under "fusion".
+the same large value; on a GPU also small ones that are worth a launch. Each is merged if `legality.can_fuse` allows it
+and no path between the two leads through a third group. Every decision is logged under "fusion".
 Urgency: values that the first event announces, and what they need, are more urgent than those of the second, and so
 on. More urgent groups run first, so that events come as early as the graph allows. A merge of an announced value with a
-later one is taken if it makes the earlier wait for nothing but the merged values themselves. That is judged value by
-value, in graph order, whatever the events announce together: so the kernels, and with them the order of every sum,
-do not depend on how values are grouped into events (on DDP's buckets).
+later one is taken if it makes the earlier wait for nothing but the merged values themselves, or for no more than
+`patience` announced values after it. That is judged value by value, in graph order, whatever the events announce
+together: so the kernels, and with them the order of every sum, do not depend on how values are grouped into events (on
+DDP's buckets).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from compiler_core import log
 from compiler_core.errors import LoweringError
@@ -24,13 +26,14 @@ from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse
 Urgency = Mapping[str, int]  # value -> the first event that needs it; a large number if none does
 
 _MIN_SHARED = 1024  # elements: sharing less than this is not worth a wider kernel
+_MOST_SMALL = 32  # values of a kernel that are together for the launch's sake
 
 
 class Partition:
-    """Groups and the reads between them, while they are merged."""
+    """Groups and the reads between them, while they are merged. patience: see the file's head."""
 
-    def __init__(self, infos: Mapping[str, Info], urgency: Urgency | None = None) -> None:
-        self.infos = infos
+    def __init__(self, infos: Mapping[str, Info], urgency: Urgency | None = None, patience: int = 0) -> None:
+        self.infos, self.patience = infos, patience
         urgency = urgency or {}
         self.urgency = {
             k: urgency.get(name, 0) for k, name in enumerate(infos)
@@ -76,7 +79,17 @@ class Partition:
     def _delays(self, a: int, b: int) -> bool:
         """Whether group b, merged into the more urgent group a, would make it wait for less urgent groups."""
         limit = self.urgency[a]
-        return limit < self.urgency[b] and any(self.urgency[s] > limit for s in self.sources[b] if s != a)
+        allowed = limit + self.patience
+        return limit < self.urgency[b] and any(self.urgency[s] > allowed for s in self.sources[b] if s != a)
+
+    def hasten(self, k: int, urgency: dict[int, int]) -> None:
+        """What group k needs is as urgent as it is. urgency: of each group; changed."""
+        limit, todo = urgency[k], [*self.sources[k]]
+        while todo:
+            source = todo.pop()
+            if urgency[source] > limit:
+                urgency[source] = limit
+                todo += self.sources[source]
 
     def _absorb(self, a: int, b: int) -> None:
         for name in self.groups.pop(b).members:
@@ -90,6 +103,7 @@ class Partition:
             mine[a].discard(b)
         self.latest[a] = max(self.latest[a], self.latest.pop(b))
         self.urgency[a] = min(self.urgency[a], self.urgency.pop(b))
+        self.hasten(a, self.urgency)
         self.bits[a] |= self.bits.pop(b)
         beyond = (self.after[a] | self.after.pop(b)) & ~self.bits[a]
         self.after[a] = beyond
@@ -108,14 +122,21 @@ def fuse(
     events: Sequence[Sequence[str]] = (),
     *,
     enabled: bool,
+    patience: int = 0,
+    small: int = 0,
 ) -> list[tuple[Group, dict[str, Info]]]:
-    """Groups in executable order, each with the Infos of its members. events: the values that each announces."""
+    """Groups in executable order, each with the Infos of its members. events: the values that each announces.
+
+    small: elements of what is computed in less time than a launch takes.
+    """
     infos = {name: describe(definition, numel_of) for name, definition in definitions.items()}
     announced = {name for names in events for name in names}
-    partition = Partition(infos, urgency_of(definitions, [(name,) for name in definitions if name in announced]))
+    urgency = urgency_of(definitions, [(name,) for name in definitions if name in announced])
+    partition = Partition(infos, urgency, patience)
     if enabled:
         _merge_chains(partition, numel_of, itemsize_of)
         _merge_siblings(partition, numel_of, itemsize_of)
+        _merge_small(partition, small)
     ordered = executable_order(partition, urgency_of(definitions, events))
     return [(group, {name: infos[name] for name in group.members}) for group in ordered]
 
@@ -168,6 +189,31 @@ def _merge_siblings(partition: Partition, numel_of: Mapping[str, int], itemsize_
             _report(first, second, -cost, partition.try_merge(a, b))
 
 
+def _merge_small(partition: Partition, small: int) -> None:
+    """Groups of at most `small` elements that read the same value of their size, or that read inputs alone."""
+    beside: dict[object, list[str]] = {}
+    for name, info in partition.infos.items():
+        if isinstance(info.definition, d.Element) and info.definition.numel <= small:
+            sources = {read.source for read in info.reads} & partition.group_of.keys()
+            same = [source for source in sources if partition.infos[source].definition.numel == info.definition.numel]
+            for key in same if sources else [info.definition.numel]:
+                beside.setdefault(key, []).append(name)
+    for names in beside.values():
+        for first, second in pairwise(names):
+            a, b = partition.group_of[first], partition.group_of[second]
+            if a == b or not _is_small(partition, a, b, small):
+                continue
+            if partition.has_path(b, a, indirect=False):
+                a, b = b, a
+            _report(first, second, 0, partition.try_merge(a, b))
+
+
+def _is_small(partition: Partition, a: int, b: int, small: int) -> bool:
+    members = [partition.infos[name].definition for group in (a, b) for name in partition.groups[group].members]
+    fits = all(isinstance(definition, d.Element) and definition.numel <= small for definition in members)
+    return fits and len(members) <= _MOST_SMALL
+
+
 def _pairs(names: Sequence[str]) -> Iterable[tuple[str, str]]:
     return ((first, second) for k, first in enumerate(names) for second in names[k + 1 :])
 
@@ -185,6 +231,8 @@ def executable_order(partition: Partition, urgency: Urgency | None = None) -> li
     """
     urgency = urgency or {}
     first = {k: min(urgency.get(name, 0) for name in group.members) for k, group in partition.groups.items()}
+    for k in partition.groups:
+        partition.hasten(k, first)
     waiting = {k: len(sources) for k, sources in partition.sources.items()}
     ready = [(first[k], partition.latest[k], k) for k, count in waiting.items() if count == 0]
     heapq.heapify(ready)

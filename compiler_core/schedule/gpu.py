@@ -42,6 +42,8 @@ from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
 
 _BLOCK_COLS = 128  # columns of a program that does nothing but sum over rows
 _PROGRAMS = {True: 8, False: 4}  # a multiprocessor; of those that only sum over rows, and of others
+_PROGRAMS_OF_SUMS = 4  # where nothing but sums is stored: their loads are in flight without pause
+_PROGRAMS_OF_NUMBERS = 64  # where what is summed over rows is a number each: nothing to store, little to add up
 _STRIP = 32  # rows: longer chunks are a multiple of it
 _MIN_ROWS = 4  # rows of a chunk
 _MIN_FLAT = 4096  # elements of a chunk where there is but one axis
@@ -80,7 +82,7 @@ class GpuBuilder(Builder):
         target: Target,
     ) -> None:
         super().__init__(infos, shape, plan, space, stored, metas)
-        self.across = _across(infos, shape)
+        self.across, self.results = _across(infos, shape), {*stored}
         self.at_end: list[ir.Stmt] = []
         self.n_locals = 0
         self.partials: list[tuple[d.Reduce, str, int]] = []  # reduction, buffer, chunks
@@ -140,7 +142,12 @@ class GpuBuilder(Builder):
         programs = columns * math.prod(axis.extent for axis in self.kept)
         largest = max(self._reduction(name).numel for name in self.across)
         affordable = self.shape.numel // (8 * largest)
-        return max(1, min(math.ceil(target.multiprocessors * _PROGRAMS[only_sums] / programs), affordable))
+        each = _PROGRAMS[only_sums]
+        if only_sums and self.results <= {*self.across}:
+            each = _PROGRAMS_OF_SUMS
+        if largest == 1 and self.space.rows:
+            each = _PROGRAMS_OF_NUMBERS
+        return max(1, min(math.ceil(target.multiprocessors * each / programs), affordable))
 
     def _only_sums(self) -> bool:
         """Whether columns are independent: nothing is reduced along a row."""

@@ -5,11 +5,12 @@ In: a Scatter. Out: `Built`. The result's places are independent; the sources th
     by digits   an axis of the source that is a digit of the place by itself (a batch, a column) is parallel; along the
                 others the sources come one after the other
     by rank     sums whose place is one index, read from data, and such digits (an embedding's gradient, index_add):
-                  rank   of every source, how many come before it in the stable order by index: all pairs are compared
-                  put    a permutation in memory: the sources sorted by index, and how long each run of equal ones is
+                  keys   of every source: its index, and behind it its number; so no two are equal
+                  rank   how many keys are less than a source's: all pairs are compared. It stands there in order
+                  runs   of sources with one index: where they begin, how long they are, found by steps that are halved
                   sum    one program a run: its rows are added up, in order, and put in their place
-No atomics: the same bits at every run. Comparing all pairs is n² comparisons of two integers in registers: 16,384
-sources take about as long as writing the gradient of their embedding. More than MAX_RANKED are taken part by
+No atomics: the same bits at every run. Comparing all pairs is n² comparisons of integers in registers: 16,384
+sources take about as long as reading the gradient of their embedding. More than MAX_RANKED are taken part by
 part; beyond MAX_PARTS the first arrangement serves.
 Limits: by digits, a scatter with few such axes has few programs: right, and slow.
 """
@@ -109,11 +110,15 @@ class _Scatter:
     def _by_rank(self) -> list[ir.Stmt]:
         n = d.domain_numel(tuple(self.others))
         size = math.ceil(n / math.ceil(n / MAX_RANKED))
+        (self.index,) = (atom for atom in self.scatter.target.terms if isinstance(atom, Data))
+        self.key = int32 if (self.index.high + 2) * size < 1 << 31 else int64
         order = self.params.partial(Partial(self.scatter.name, int32, 2 * size))
+        keys = self.params.partial(Partial(f"{self.scatter.name}__keys", self.key, 2 * size))
         body: list[ir.Stmt] = []
         for self.start in range(0, n, size):
             part = min(size, n - self.start)
-            body += [self._rank(part, order), self._sum(part, order)]
+            body += [self._keys(part, keys), self._rank(part, keys, order), self._runs(part, keys, order)]
+            body.append(self._sum(part, order))
         return body
 
     def _at(self, number: Axis) -> dict[Axis, Affine]:
@@ -121,36 +126,64 @@ class _Scatter:
         digits = d.unflatten(of_axis(number) + self.start, tuple(axis.extent for axis in self.others))
         return dict(zip(self.others, digits))
 
-    def _rank(self, n: int, order: str) -> ir.Stmt:
-        """order[rank of j] = j, and order[n + rank of j] = the number of j's like if j is their first, or 0."""
-        mine, other = Axis("", n), Axis("", n)
-        (data,) = (atom for atom in self.scatter.target.terms if isinstance(atom, Data))
+    def _keys(self, n: int, keys: str) -> ir.Stmt:
+        """keys[j] = j's index * n + j."""
+        mine = Axis("", n)
         rows: list[ir.Stmt] = []
-        column: list[ir.Stmt] = []
         translate = self._translator(rows, None)
-        key = translate.index(d.substitute_index(Affine({data: 1}, 0), self._at(mine), {}), None)
-        (scalar,) = key.terms
+        place = translate.index(d.substitute_index(Affine({self.index: 1}, 0), self._at(mine), {}), None)
+        (scalar,) = place.terms
         assert isinstance(scalar, Axis), "the index is a scalar"
-        key_dtype = int32 if data.high < 1 << 31 else int64
-        wanted = translate.let(rows, cast(x.Var(scalar.name, int64), key_dtype))
-        translate.enter(rows, column)
+        key = x.IndexValue(of_axis(scalar) * n + of_axis(mine), self.key)
+        rows.append(ir.Store(keys, of_axis(mine), key))
         self.n_scalars = translate.n_scalars
-        found = translate(d.substitute(d.data_value(data), self._at(other), {}))
-        found = translate.let(column, cast(found, key_dtype))
-        self.n_scalars = translate.n_scalars
-        same = call("eq", (found, wanted))
-        earlier = call("bitwise_and", (same, x.IndexCompare("lt", of_axis(other), of_axis(mine))))
-        counts = [call("bitwise_or", (call("lt", (found, wanted)), earlier)), earlier, same]
-        for number, counted in enumerate(counts):
-            rows.append(ir.Accumulator(f"a{number}", int32, "sum"))
-            column.append(ir.Accumulate(f"a{number}", cast(counted, int32)))
-        before, first, length = (x.Var(f"a{number}", int32) for number in range(3))
-        rows.append(loop_of(other, "vector", column))
-        rank = of_axis(self._scalar(rows, cast(before, int64), n))
-        is_first = call("eq", (first, x.Const(0, int32)))
-        rows.append(ir.Store(order, rank, x.IndexValue(of_axis(mine), int32)))
-        rows.append(ir.Store(order, rank + n, x.Where(is_first, length, x.Const(0, int32))))
         return loop_of(mine, "block", rows)
+
+    def _rank(self, n: int, keys: str, order: str) -> ir.Stmt:
+        """order[rank of j] = j, and keys[n + rank of j] = keys[j]."""
+        mine, other = Axis("", n), Axis("", n)
+        rows: list[ir.Stmt] = []
+        key = self._named(rows, x.Load(keys, of_axis(mine), self.key))
+        rows.append(ir.Accumulator("a0", int32, "sum"))
+        less = call("lt", (x.Load(keys, of_axis(other), self.key), key))
+        rows.append(loop_of(other, "vector", [ir.Accumulate("a0", cast(less, int32))]))
+        rank = of_axis(self._scalar(rows, cast(x.Var("a0", int32), int64), n))
+        rows.append(ir.Store(order, rank, x.IndexValue(of_axis(mine), int32)))
+        rows.append(ir.Store(keys, rank + n, key))
+        return loop_of(mine, "block", rows)
+
+    def _runs(self, n: int, keys: str, order: str) -> ir.Stmt:
+        """order[n + r] = how many of index i there are if the one in place r is the first of them, or 0.
+
+        The last one is sought from r on: in steps of a half, a quarter ... of n, wherever the key is still of index i.
+        """
+        place = Axis("", n)
+        rows: list[ir.Stmt] = []
+        first = of_axis(place)
+        key = self._named(rows, x.Load(keys, first + n, self.key))
+        width = x.Const(n, self.key)
+        base = self._named(rows, call("mul", (call("div", (key, width)), width)))
+        beyond = self._named(rows, call("add", (base, width)))
+        last = first
+        for step in [1 << k for k in reversed(range(max(n - 1, 1).bit_length()))]:
+            ahead = x.IndexValue(last + step, int64)
+            inside = x.IndexCompare("lt", last + step, Affine({}, n))
+            at = self._scalar(rows, x.Where(inside, ahead, x.IndexValue(last, int64)), n)
+            same = call("lt", (x.Load(keys, of_axis(at) + n, self.key), beyond))
+            last = of_axis(
+                self._scalar(rows, x.Where(same, x.IndexValue(of_axis(at), int64), x.IndexValue(last, int64)), n)
+            )
+        earlier = x.Where(x.IndexCompare("gt", first, ZERO), x.Load(keys, first + (n - 1), self.key), beyond)
+        begins = call("bitwise_or", (x.IndexCompare("eq", first, ZERO), call("lt", (earlier, base))))
+        length = x.IndexValue(last - first + 1, int32)
+        rows.append(ir.Store(order, first + n, x.Where(begins, length, x.Const(0, int32))))
+        return loop_of(place, "block", rows)
+
+    def _named(self, block: list[ir.Stmt], value: x.Expr) -> x.Var:
+        name = f"t{self.n_scalars}"
+        self.n_scalars += 1
+        block.append(ir.Let(name, value))
+        return x.Var(name, value.dtype)
 
     def _sum(self, n: int, order: str) -> ir.Stmt:
         """One program a source in sorted order: if it is the first of a run, all of the run."""

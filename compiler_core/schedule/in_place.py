@@ -2,8 +2,8 @@
 
 In: a program's steps and the lives of its temps. Out: joined lives, and which temp lies in which other. It saves
 fetching the cache lines that a store would otherwise fill for the first time: kernels that stream more than the caches
-hold run up to a third faster. When it is safe: loop_ir/aliasing.py. Only temps take part: inputs are not ours to
-overwrite, and outputs lie where the caller says.
+hold run up to a third faster. When it is safe: loop_ir/aliasing.py. Temps take part, and inputs that the caller has
+given up (role "spent"); other inputs are not ours to overwrite, and outputs lie where the caller says.
 """
 
 from __future__ import annotations

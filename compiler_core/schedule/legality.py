@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from compiler_core.lowering import definition as d
@@ -210,7 +211,20 @@ def _check_levels(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str
                 hazard = _check_read(name, level, read, shape, infos[read.source])
                 if hazard is not None:
                     return hazard
+    if not _are_nested(members, shape, infos):
+        return Hazard("shape", "sums over rows whose axes cut each other")
     return Legal(shape)
+
+
+def _are_nested(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str, Info]) -> bool:
+    """Whether the axes of all sums over rows may be loops at once: of two strides, one divides the other."""
+    strides = {shape.cols or 1, shape.numel}
+    for name in members:
+        info = infos[name]
+        if isinstance(info.definition, d.Reduce) and not is_row_reduction(info, shape):
+            unit = (shape.cols or 1) if level_of(info, shape) == "row" else 1
+            strides |= {unit * stride for stride in d.row_major(tuple(axis.extent for axis in info.definition.axes))}
+    return all(larger % smaller == 0 for smaller, larger in pairwise(sorted(strides)) if smaller)
 
 
 def _is_place(info: Info) -> bool:

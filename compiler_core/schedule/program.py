@@ -7,11 +7,12 @@ early (signals) and as late (waits) as the steps allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core import log
 from compiler_core.config import config
+from compiler_core.dtype import DType
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import place_events
@@ -21,6 +22,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.gemm import GEMM
 from compiler_core.ops.routine import Strided
 from compiler_core.schedule import gpu_lines, gpu_scatter
+from compiler_core.schedule.batch import batched
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
@@ -42,16 +44,21 @@ def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
     signals = {k: tuple(defined.outputs[i] for i in places) for k, places in enumerate(graph.signals)}
     names = [node.name for node in graph.inputs]
     waits = {k: tuple(names[i] for i in places) for k, places in enumerate(graph.waits)}
-    fused = fuse(defined.definitions, sizes, itemsizes, list(signals.values()), enabled=config.fusion)
+    events, how = list(signals.values()), {"patience": table.target.patience, "small": table.target.small}
+    fused = fuse(defined.definitions, sizes, itemsizes, events, enabled=config.fusion, **how)
     given = [node.name for node in (*graph.inputs, *graph.constants)]
-    fewer = recompute_cheap(defined.definitions, fused, defined.outputs, given) if config.fusion else None
+    fewer = None
+    if config.fusion:
+        fewer = recompute_cheap(defined.definitions, fused, defined.outputs, given, table.target)
     if fewer is not None:
-        fused = fuse(fewer, sizes, itemsizes, list(signals.values()), enabled=True)
+        fused = fuse(fewer, sizes, itemsizes, events, enabled=True, **how)
     needed = _needed_outside(fused, defined.outputs)
     steps: list[ir.Step] = []
     partials: dict[str, Partial] = {}
     for group, infos in fused:
         steps += _steps(group, infos, needed, defined, table, partials)
+    if table.target.is_gpu and not events:
+        steps = batched(steps, table)
     return _assemble(graph, defined, place_events(steps, signals, waits), partials)
 
 
@@ -77,7 +84,7 @@ def _steps(
     if first.numel == 0 or isinstance(first, d.Assembly):
         return
     if isinstance(first, d.Gemm):
-        yield gemm_call(first)
+        yield gemm_call(first, defined.metas)
         return
     if isinstance(first, d.Library):
         yield routine_call(first, defined.storage)
@@ -107,18 +114,21 @@ def _slot(argument: Argument, storage: dict[str, str], partials: dict[str, Parti
     return ir.Slot(name)
 
 
-def gemm_call(gemm: d.Gemm) -> ir.RoutineCall:
-    """A Gemm as a call with a row-major C: C^T = B^T A^T where C is column-major."""
+def gemm_call(gemm: d.Gemm, metas: Mapping[str, TensorMeta]) -> ir.RoutineCall:
+    """A Gemm as a call with a row-major C: C^T = B^T A^T where C is column-major. metas: of all values."""
     a, b, out, m, n = gemm.a, gemm.b, gemm.out, gemm.m, gemm.n
     if out.col != 1:
         a, b, out, m, n = _transposed(b), _transposed(a), _transposed(out), n, m
     views = [
-        _matrix(operand, gemm, rows, columns)
-        for operand, rows, columns in ((a, m, gemm.k), (b, gemm.k, n), (out, m, n))
-    ]
+        _matrix(operand, dtype, gemm.batch, rows, columns)
+        for operand, dtype, rows, columns in (
+            (a, metas[a.source].dtype, m, gemm.k), (b, metas[b.source].dtype, gemm.k, n), (out, gemm.dtype, m, n),
+        )
+    ]  # fmt: skip
     scale = [ir.View(ir.Slot(gemm.scale), Strided(gemm.dtype, (), ()))] if gemm.scale else []
+    bias = [ir.View(ir.Slot(gemm.bias), Strided(gemm.dtype, (gemm.n,), (1,)))] if gemm.bias else []
     attrs = (("alpha", gemm.alpha), ("beta", 1.0 if gemm.onto else 0.0))
-    return ir.RoutineCall(GEMM, (views[0], views[1], *scale), views[2], attrs, gemm.note)
+    return ir.RoutineCall(GEMM, (views[0], views[1], *scale, *bias), views[2], attrs, gemm.note)
 
 
 def routine_call(library: d.Library, storage: dict[str, str]) -> ir.RoutineCall:
@@ -135,8 +145,8 @@ def _transposed(operand: d.Operand) -> d.Operand:
     return d.Operand(operand.source, operand.offset, operand.batch, operand.col, operand.row)
 
 
-def _matrix(operand: d.Operand, gemm: d.Gemm, rows: int, columns: int) -> ir.View:
-    layout = Strided(gemm.dtype, (*gemm.batch, rows, columns), (*operand.batch, operand.row, operand.col))
+def _matrix(operand: d.Operand, dtype: DType, batch: tuple[int, ...], rows: int, columns: int) -> ir.View:
+    layout = Strided(dtype, (*batch, rows, columns), (*operand.batch, operand.row, operand.col))
     return ir.View(ir.Slot(operand.source, operand.offset), layout)
 
 
@@ -149,10 +159,16 @@ def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials
     touched = dict.fromkeys(slot.buffer for step in steps for slot in ir.slots_of(step))
     lasting = {*inputs, *arrays, *defined.outputs}
     temps = [name for name in touched if name not in lasting]
-    lives, homes = share(steps, _lives(steps, temps, defined.metas, partials))
-    offsets, arena = plan_memory(lives)
-    offsets |= {name: offsets[home] for name, home in homes.items()}
-    buffers = [ir.Buffer(node.name, node.dtype, node.meta.numel, "input") for node in graph.inputs]
+    spent = {node.name for node in graph.inputs if node.role == "spent" and node.name in touched}
+    lives, homes = share(steps, _lives(steps, [*temps, *spent], defined.metas, partials))
+    inside = {name: home for name, home in homes.items() if home in spent}
+    steps, temps = [_renamed(step, inside) for step in steps], [name for name in temps if name not in inside]
+    offsets, arena = plan_memory([life for life in lives if life.name not in spent])
+    offsets |= {name: offsets[home] for name, home in homes.items() if name not in inside}
+    buffers = [
+        ir.Buffer(node.name, node.dtype, node.meta.numel, "spent" if node.name in inside.values() else "input")
+        for node in graph.inputs
+    ]
     buffers += [_buffer(name, "output", defined.metas[name]) for name in defined.outputs]
     for name in touched:
         if name in arrays:
@@ -162,6 +178,20 @@ def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials
     if log.is_on("memory"):
         log.emit("memory", f"{graph.name}: {len(temps)} temps in an arena of {arena} bytes")
     return ir.Program(graph.name, tuple(buffers), tuple(steps), inputs, defined.outputs, arena)
+
+
+def _renamed(step: ir.Step, names: Mapping[str, str]) -> ir.Step:
+    """`step` with other buffers in the place of these."""
+
+    def renamed(slot: ir.Slot) -> ir.Slot:
+        return replace(slot, buffer=names.get(slot.buffer, slot.buffer))
+
+    if not names or isinstance(step, ir.Wait | ir.Signal):
+        return step
+    if isinstance(step, ir.KernelCall):
+        return replace(step, slots=tuple(map(renamed, step.slots)))
+    operands = tuple(replace(view, slot=renamed(view.slot)) for view in step.operands)
+    return replace(step, operands=operands, result=replace(step.result, slot=renamed(step.result.slot)))
 
 
 def _buffer(name: str, kind: ir.BufferKind, meta: TensorMeta) -> ir.Buffer:

@@ -6,8 +6,10 @@ along the rows of its kernel (batch norm's, over all but the channels) is comple
 computed beside it and read after it would be written to memory and read back, though `x - mean` costs less than that.
 A value qualifies if its expression, over what is in memory anyway, is short and free of costly functions, if every
 reader outside takes its own element, and if the arrays it streams are the program's inputs, or are read by the reader's
-kernel already: so nothing lives longer, and nothing is computed from more than that. A graph without reductions stays
-as it is: its caller may have outputs written over inputs (pipeline.compile_graph).
+kernel already: so nothing lives longer, and nothing is computed from more than that. On a GPU, where memory is slower
+beside arithmetic, an expression may be longer, and may stream arrays that take half of the value's bytes: f32 made of
+16-bit floats, which are then stored in its place. A graph without reductions stays as it is: its caller may have
+outputs written over inputs (pipeline.compile_graph).
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from dataclasses import replace
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.schedule.legality import Group, Info
+from compiler_core.schedule.target import CPU, Target
 
 MIN_NUMEL = 16384  # elements: less stays in the cache between two kernels
 MAX_OPS = 8
+MAX_OPS_NARROW = 24  # on a GPU, of a value that is wider than what it is computed from
 MAX_STREAMS = 2  # arrays of the value's size
 _SMALL = 8  # times smaller than the value: what is broadcast into it
 
@@ -30,11 +34,12 @@ def recompute_cheap(
     fused: Sequence[tuple[Group, Mapping[str, Info]]],
     outputs: Collection[str],
     inputs: Collection[str],
+    target: Target = CPU,
 ) -> dict[str, d.Definition] | None:
     """`definitions` with the stores of cheap values saved; None if there are none. inputs: constants too."""
     if not any(isinstance(definition, d.Reduce) for definition in definitions.values()):
         return None
-    work = _Recompute(definitions, fused, outputs, inputs)
+    work = _Recompute(definitions, fused, outputs, inputs, target)
     for name in definitions:
         work.visit(name)
     return work.definitions if work.changed else None
@@ -49,7 +54,10 @@ class _Recompute:
         fused: Sequence[tuple[Group, Mapping[str, Info]]],
         outputs: Collection[str],
         inputs: Collection[str],
+        target: Target,
     ) -> None:
+        self.target = target
+        self.max_ops = MAX_OPS_NARROW if target.is_gpu else MAX_OPS
         self.definitions = dict(definitions)
         self.inputs = set(inputs)
         self.changed = False
@@ -80,19 +88,27 @@ class _Recompute:
         if name in self.stays or name not in self.stored:
             return
         outside = [r for r in self.readers[name] if self.group_of[r] != self.group_of[name]]
-        value = self._expanded(source)
-        if value is None or not all(self._may_compute(r, source, value) for r in outside):
+        for narrow in (False, True) if self.target.is_gpu else (False,):
+            value = self._expanded(source, narrow=narrow)
+            if value is not None and all(self._may_compute(r, source, value) for r in outside):
+                break
+        else:
             return
+        assert value is not None, f"{name} has no expression"
         for reader in outside:
             self._rewrite(reader, source, value)
         self.stored.discard(name)
+        self.stored |= {load.buffer for load in d.loads(value)}
         self.changed = True
 
-    def _expanded(self, source: d.Element) -> x.Expr | None:
-        """The expression of `source` over what is in memory, or None if it is not cheap."""
+    def _expanded(self, source: d.Element, *, narrow: bool) -> x.Expr | None:
+        """The expression of `source` over what is in memory, or None if it is not cheap.
+
+        narrow: also over values of half its width and as many elements, which then are in memory.
+        """
         value, pending = source.value, True
         while pending:
-            if sum(_is_operation(part) for part in d.walk_all(value)) > MAX_OPS:
+            if sum(_is_operation(part) for part in d.walk_all(value)) > self.max_ops:
                 return None
             pending = False
             for load in dict.fromkeys(d.loads(value)):
@@ -101,6 +117,7 @@ class _Recompute:
                     isinstance(inner, d.Element)
                     and load.buffer not in self.stored
                     and inner.numel * _SMALL > source.numel
+                    and not (narrow and _is_narrow(inner, source))
                 ):
                     value = d.replace_load(value, load, _at(inner, load))
                     pending = True
@@ -116,8 +133,17 @@ class _Recompute:
         flat = d.flat_of(definition.axes)
         if any(load.index != flat for load in d.loads(definition.value) if load.buffer == source.name):
             return False
-        streams = {load.buffer for load in d.loads(value) if self._numel(load.buffer, load) * _SMALL > source.numel}
-        return len(streams) <= MAX_STREAMS and streams <= self.inputs | self._read_beside(reader)
+        streams = {
+            load.buffer: load.dtype.itemsize
+            for load in d.loads(value)
+            if self._numel(load.buffer, load) * _SMALL > source.numel
+        }
+        if len(streams) > MAX_STREAMS:
+            return False
+        fresh = streams.keys() - self._read_beside(reader)
+        if self.target.is_gpu and 2 * sum(streams[name] for name in fresh) <= source.dtype.itemsize:
+            return True
+        return fresh <= self.inputs and sum(_is_operation(part) for part in d.walk_all(value)) <= MAX_OPS
 
     def _numel(self, name: str, load: x.Load) -> int:
         definition = self.definitions.get(name)
@@ -144,6 +170,10 @@ def _at(source: d.Element, load: x.Load) -> x.Expr:
     """What `load` of `source` is."""
     shape = tuple(axis.extent for axis in source.axes)
     return d.substitute(source.value, dict(zip(source.axes, d.unflatten(load.index, shape))), {})
+
+
+def _is_narrow(inner: d.Element, source: d.Element) -> bool:
+    return inner.numel == source.numel and 2 * inner.dtype.itemsize <= source.dtype.itemsize and inner.part is None
 
 
 def _is_operation(part: x.Expr) -> bool:

@@ -34,7 +34,9 @@ def _live(axes: Sequence[Axis]) -> list[Axis]:
 def copy_base(
     scatter: d.Scatter, target: str, params: ParamTable, outer: ir.LoopKind = "serial"
 ) -> tuple[list[ir.Stmt], int]:
-    """The loops that copy, and how many scalars they named. outer: the kind of all loops but the innermost."""
+    """The loops that copy, if any, and how many scalars they named. outer: the kind of all loops but the innermost."""
+    if scatter.in_place:
+        return [], 0
     flat = d.flat_of(scatter.base_axes)
     one = Axis("", scatter.numel)
     contiguous = not isinstance(scatter.base, x.Load) or scatter.base.index == flat

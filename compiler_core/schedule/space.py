@@ -44,7 +44,8 @@ class Space:
 
 def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape, target: Target = CPU) -> Space:
     """The loop axes of a group. For a GPU rows are neither cut nor arranged: gpu.py shares them out."""
-    space, cuts = _minimal(infos, levels, shape)
+    must = _chain(_result_cuts(infos, levels, shape), shape.numel, shape.cols or 1)
+    space, cuts = _minimal(infos, levels, shape, must)
     is_flat = shape.cols is None
     if is_flat:
         cols = space.cols[-1].extent if space.cols else 1
@@ -106,14 +107,16 @@ def _keeps_apart(index: Affine, axis: Axis) -> bool:
     return high - low < step
 
 
-def _minimal(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> tuple[Space, list[int]]:
-    """As few axes as the indices allow, and their strides."""
+def _minimal(
+    infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape, must: list[int]
+) -> tuple[Space, list[int]]:
+    """As few axes as the indices allow, and their strides. must: strides of sums over rows, which come first."""
     cols = shape.cols or 1
-    cuts = _chain(_shape_cuts(infos, levels, cols), shape.numel, cols)
+    cuts = _chain(_shape_cuts(infos, levels, cols), shape.numel, cols, must)
     space = _build(infos, levels, shape, cuts)
     extra = _digit_cuts(space)
     if extra:
-        cuts = _chain([*cuts, *extra], shape.numel, cols)
+        cuts = _chain([*cuts, *extra], shape.numel, cols, must)
         space = _build(infos, levels, shape, cuts)
     fewer = _mergeable(space, cuts, shape)
     if fewer != cuts:
@@ -131,12 +134,18 @@ def _shape_cuts(infos: Mapping[str, Info], levels: Mapping[str, Level], cols: in
     return cuts
 
 
-def _chain(cuts: Iterable[int], numel: int, cols: int) -> list[int]:
-    """Ascending strides, 1 first, each dividing the next and numel; `cols` is among them."""
+def _result_cuts(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape) -> list[int]:
+    """The strides of sums over rows: an axis across one of their axes would be kept and summed at once."""
+    sums = {n: i for n, i in infos.items() if isinstance(i.definition, d.Reduce) and not is_row_reduction(i, shape)}
+    return _shape_cuts(sums, levels, shape.cols or 1)
+
+
+def _chain(cuts: Iterable[int], numel: int, cols: int, must: Iterable[int] = ()) -> list[int]:
+    """Ascending strides, 1 first, each dividing the next and numel; `cols` and `must` are among them."""
     chain = [1]
-    required = {cols, numel}
+    required = {cols, numel, *must}
     for cut in sorted(set(cuts) | required):
-        fits = all(r % cut == 0 or cut % r == 0 for r in (cols, numel))
+        fits = all(r % cut == 0 or cut % r == 0 for r in required)
         if cut > chain[-1] and cut < numel and cut % chain[-1] == 0 and fits:
             chain.append(cut)
     return chain

@@ -13,10 +13,16 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """kind: which builder of kernels. multiprocessors: of the GPU."""
+    """kind: which builder of kernels. multiprocessors: of the GPU. patience: of events, when groups merge (fuse.py).
+
+    A GPU waits for nobody while a bucket leaves some kernels later; each pass over memory that a merge saves counts.
+    small: elements of what is computed in less time than a launch takes.
+    """
 
     kind: Literal["cpu", "gpu"]
     multiprocessors: int = 0
+    patience: int = 0
+    small: int = 0
 
     @property
     def is_gpu(self) -> bool:
@@ -24,4 +30,4 @@ class Target:
 
 
 CPU = Target("cpu")
-GPU = Target("gpu", multiprocessors=132)
+GPU = Target("gpu", multiprocessors=132, patience=4, small=4096)

@@ -134,7 +134,6 @@ def tensor(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A leaf with a copy of `data`: a number, nested lists, an array, or a Tensor."""
     data = getattr(data, "__tensor__", data)  # of an array that is traced
@@ -248,7 +247,6 @@ def empty(
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-    pin_memory: bool = False,
 ) -> Tensor:
     """Elements of no particular value (here 0: reproducible)."""
     return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -75,7 +75,8 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, input.shape[lead:])):
         raise ShapeError("sum_to_size: no broadcast leads back", expected=str(tuple(input.shape)), got=str(wanted))
     dims = [*range(lead), *(lead + k for k, n in enumerate(wanted) if n == 1 != input.shape[lead + k])]
-    return F.reshape(F.sum(input, dims) if dims else input, wanted)  # type: ignore[no-any-return]
+    summed = F.sum(input, dims) if dims else input if input.dtype.is_inexact else input.to(int64)
+    return F.reshape(summed, wanted)  # type: ignore[no-any-return]
 
 
 def exponential(input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:

@@ -20,6 +20,8 @@ from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.again import deferred_outputs, run_again
+from compiler_core.tensor.anomaly import check
+from compiler_core.tensor.anomaly import state as anomaly
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.placement import grad_beside, grads_beside
 from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
@@ -161,6 +163,8 @@ class Backward:
             return
         if grad is None and isinstance(node, FunctionNode) and node.runs_anyway:
             grad = [None] * node.n_outputs
+        if grad is not None and isinstance(node, FunctionNode) and node.is_compiled:
+            node.backward.is_last = not self.retain_graph  # type: ignore[union-attr]
         if grad is None:
             grads: Sequence[Any] = (None,) * len(node.edges)
         elif isinstance(node, FunctionNode) and self._is_run_again(node):
@@ -172,6 +176,8 @@ class Backward:
             grads = node.apply(grad, self.create_graph)
             if type(grad) is not np.ndarray and isinstance(node, OpNode):
                 grads = grads_beside(node.saved, grads)
+        if anomaly.enabled and anomaly.check_nan and grad is not None:
+            check(node, grads)
         turns = node.turns if isinstance(node, FunctionNode) else None
         if grad is not None and not self.retain_graph:
             node.release()
@@ -237,9 +243,9 @@ class Backward:
             replaced = hook(given)
             if replaced is None:
                 continue
-            if tuple(replaced.shape) != meta_of(grad).shape:
+            if meta_of(replaced) != meta_of(grad):  # rules read its memory as what it was
                 raise AutogradError(
-                    "a gradient hook changed the shape of the gradient",
+                    "a gradient hook changed the shape or the dtype of the gradient",
                     expected=str(meta_of(grad)),
                     got=str(meta_of(replaced)),
                 )

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 from compiler_core.errors import FenceError
 from compiler_core.ops.registry import Array, Value, use_trace
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.cell import Cell, DeviceCell
 
 _unsettled: WeakValueDictionary[int, Fence] = WeakValueDictionary()  # by id
 
@@ -39,7 +39,7 @@ class Fence:
     wait: blocks until what the fence is about is there; raises if it will not be. is_there: whether it would return at
     once. Both may be called from any thread, and again after `wait` has raised. what: for messages. order: what fences
     with a smaller number wait for comes earlier. observe: told ("wait" or "update", begin, end), perf_counter seconds.
-    owner: whose the fence is, for `settle_all`.
+    owner: whose the fence is, for `settle_all`. is_brief: who puts something off behind it settles it before returning.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class Fence:
         order: int = 0,
         observe: Callable[[str, float, float], None] | None = None,
         owner: object = None,
+        is_brief: bool = False,
     ) -> None:
         self.what, self.order, self.owner, self._observe = what, order, owner, observe
+        self.is_brief = is_brief
         self.is_settled = False
         self._wait, self._is_there = wait, is_there
         self._lock = RLock()
@@ -66,9 +68,9 @@ class Fence:
     def guard(self, cells: Iterable[Cell]) -> None:
         """From now on, whoever reads one of `cells` settles this fence first. They must be plain (see `can_guard`)."""
         for cell in cells:
-            assert type(cell) is Cell, "a view, or a cell that waits already, cannot be guarded"
+            assert can_guard(cell), "a view, or a cell that waits already, cannot be guarded"
             cell.fence = self
-            cell.__class__ = GuardedCell
+            cell.__class__ = _GUARDED[type(cell)]
             self._cells.append(cell)
         if self.is_settled:  # by a signal handler, between two cells
             self._open()
@@ -140,7 +142,7 @@ class Fence:
 
     def _open(self) -> None:
         for cell in self._cells:
-            cell.__class__ = Cell
+            cell.__class__ = DeviceCell if isinstance(cell, DeviceCell) else Cell
             del cell.fence
         self._cells, self._then = [], []
         _unsettled.pop(id(self), None)
@@ -169,6 +171,15 @@ class GuardedCell(Cell):
         return True  # only arrays are promised
 
 
+class GuardedDeviceCell(GuardedCell, DeviceCell):
+    """One of a device."""
+
+    __slots__ = ()
+
+
+_GUARDED: dict[type[Cell], type[GuardedCell]] = {Cell: GuardedCell, DeviceCell: GuardedDeviceCell}
+
+
 def _settle(cell: Cell) -> None:
     fence = fence_of(cell)
     if fence is not None:
@@ -182,7 +193,7 @@ def fence_of(cell: Cell) -> Fence | None:
 
 def can_guard(cell: Cell) -> bool:
     """Whether a promise can be put into `cell`: it is a storage of its own, and waits for nothing."""
-    return type(cell) is Cell
+    return type(cell) in _GUARDED
 
 
 def promise(cell: Cell, array: Array) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.device import Device, check_device, copy_of
+from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.memory_format import strided
@@ -23,7 +24,7 @@ from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.indexing import index_put, masked_select
 from compiler_core.tensor.own_views import own_view
-from compiler_core.tensor.placement import moved
+from compiler_core.tensor.placement import in_pinned_memory, moved
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
@@ -142,7 +143,10 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """
     copy, dtype = kwargs.pop("copy", False), kwargs.pop("dtype", None)
     devices = [kwargs.pop("device", None)]
-    kwargs.pop("non_blocking", None), kwargs.pop("memory_format", None)
+    flags = [arg for arg in args if type(arg) is bool]  # non_blocking, copy
+    non_blocking = kwargs.pop("non_blocking", bool(flags and flags[0]))
+    copy = copy or flags[1:2] == [True]
+    kwargs.pop("memory_format", None)
     if kwargs:
         raise TypeError(f"to() got unexpected keyword arguments {sorted(kwargs)}")
     for arg in args:
@@ -155,15 +159,15 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             devices.append(arg.device)
     before = self
     for device in devices:
-        self = _moved(self, device)
+        self = _moved(self, device, non_blocking)
     if dtype is not None and dtype is not self.dtype:
         return prims.cast(self, dtype)  # type: ignore[no-any-return]
     return _clone(self) if copy and self is before else self
 
 
-def _moved(self: Tensor, device: Any) -> Tensor:
+def _moved(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
     """This tensor on `device`, where it is if None. Raises NoDataError from meta to the CPU."""
-    return self if device is None else moved(self, check_device(device))
+    return self if device is None else moved(self, check_device(device), non_blocking=non_blocking)
 
 
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Tensor | str:
@@ -203,7 +207,7 @@ def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_f
     place = Device("cuda" if device is None else device)
     if place.type != "cuda":
         raise DeviceError("Invalid device, must be cuda device", got=str(place))
-    return _moved(self, place)
+    return _moved(self, place, non_blocking)
 
 
 def _get_device(self: Tensor) -> int:
@@ -306,15 +310,23 @@ def _clamp_max(self: Tensor, max: Any) -> Tensor:
 
 
 def _pin_memory(self: Tensor, device: object = None) -> Tensor:
-    """This tensor: copies to a device pin what they need themselves. Raises DeviceError for one of a device."""
-    if self.device.type == "cuda":
-        raise DeviceError("only dense CPU tensors can be pinned", got=f"a tensor on {self.device}")
-    return self
+    """A copy of this tensor in page-locked memory; itself if it lies there. Raises DeviceError without a device."""
+    return self if _is_pinned(self) else in_pinned_memory(_clone(self))
+
+
+def _record_stream(self: Tensor, stream: Any) -> None:
+    """Work of `stream` uses this tensor's memory: once nobody refers to it, it is given back when that work is done.
+
+    stream: a cuda.Stream of this tensor's device. Raises DeviceError for a tensor of the CPU.
+    """
+    if self.device.type != "cuda":
+        raise DeviceError("record_stream: this tensor is not on a CUDA device", got=f"a tensor on {self.device}")
+    cuda.record_stream(self._own_array("record_stream()"), stream._stream)
 
 
 def _is_pinned(self: Tensor, device: object = None) -> bool:
-    """Never: see `pin_memory`."""
-    return False
+    """Whether it lies in page-locked memory (`pin_memory`). What is written in place lies in new memory."""
+    return current_trace() is None and self.device is cpu and cuda.is_pinned(self._cell.value)
 
 
 def _share_memory(self: Tensor) -> Tensor:
@@ -380,6 +392,8 @@ class Methods:
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _share_memory
+    record_stream = _record_stream
+    __dlpack__, __dlpack_device__ = _late("lending", "lend"), _late("lending", "to_device_number")
     is_pinned = _is_pinned
     is_signed, is_nonzero = _is_signed, _is_nonzero
     clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where

@@ -7,27 +7,33 @@ Beside a NumPy array promotion is NumPy's (NEP 50), as in torch, where NumPy com
 
 from __future__ import annotations
 
+import operator as by
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from compiler_core.cuda import are_here, is_alone
 from compiler_core.device import is_array
 from compiler_core.dtype import of
 from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
-from compiler_core.tensor.cell import Cell, cell_of
+from compiler_core.tensor.cell import Cell, DeviceCell
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.inplace import in_place
 from compiler_core.tensor.tape import OpNode
+from compiler_core.tensor.torch_names import load
+from compiler_core.torch_table import FUNCTIONS
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 _FULL = OPS["full"]
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
 Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
@@ -50,10 +56,11 @@ def _by_numpy(function: Callable[..., Value], a: Any, b: Any) -> tuple[Value, Va
     return broadcasting.cast(a, of(common)), broadcasting.cast(b, of(common))
 
 
-def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> Binary:
+def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any, Any], Any]) -> Binary:
     """As `_binary`; the usual cases go straight to primitive `name`: Tensors of f32 or f64 that are alike, and numbers.
 
-    ufunc: what the primitive's eager rule calls. Nothing then is left to check, to look up or to convert.
+    symbol: what the primitive's eager rule computes, as Python's operator: CuPy's arrays take long to find their own by
+    NumPy's ufunc. Nothing then is left to check, to look up or to convert.
     """
     primitive, general = OPS[name], _binary(function)
 
@@ -63,11 +70,16 @@ def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> B
         if isinstance(other, Operators):
             a, b = self._cell.current(), other._cell.current()  # type: ignore[attr-defined]
             dtype = a.dtype
-            if (dtype is _F32 or dtype is _F64) and b.dtype is dtype and a.shape == b.shape:
+            if (
+                (dtype is _F32 or dtype is _F64)
+                and b.dtype is dtype
+                and a.shape == b.shape
+                and (type(a) is type(b) is np.ndarray or are_here(a, b))
+            ):
                 before = silence()
                 try:
-                    out = ufunc(a, b)
-                except (TypeError, ValueError):  # arrays of two devices: the general way says so
+                    out = symbol(a, b)
+                except _REFUSED:
                     return general(self, other)
                 finally:
                     restore(before)
@@ -75,6 +87,9 @@ def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> B
         elif type(other) in (float, int) and self._cell.value.dtype.kind == "f":
             value = self._cell.value
             constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
+            if type(value) is not np.ndarray and (value.dtype is _F32 or value.dtype is _F64) and is_alone():
+                with suppress(MemoryError):  # the general way says more
+                    return _result_of_number(self, constant, symbol, primitive)
             return self.__bind__(primitive, (self, constant), {})
         return general(self, other)
 
@@ -83,12 +98,23 @@ def _arithmetic(function: Callable[..., Value], name: str, ufunc: np.ufunc) -> B
 
 def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
     """The Tensor of the array `out` that `op` made of Tensors a and b, recorded."""
-    cell = Cell(out) if type(out) is np.ndarray else cell_of(out if is_array(out) else np.asarray(out))
+    cell = Cell(out) if type(out) is np.ndarray else DeviceCell(out) if is_array(out) else Cell(np.asarray(out))
     result = a._from_cell(cell)
     if thread_mode.enabled:
         edge, other = a._edge(), b._edge()
         if edge is not None or other is not None:
             result._node = OpNode(op, {}, (edge, other), (a._cell, b._cell), cell)
+    return result
+
+
+def _result_of_number(a: Any, constant: Array, symbol: Callable[[Any, Any], Any], op: Op) -> Any:
+    """The same of a Tensor of the only CUDA device and a number, repeated in its shape and of its dtype."""
+    value = a._cell.current()
+    cell = DeviceCell(symbol(value, constant.dtype.type(constant.flat[0]) if constant.size else constant.dtype.type(0)))
+    result = a._from_cell(cell)
+    edge = a._edge() if thread_mode.enabled else None
+    if edge is not None:
+        result._node = OpNode(op, {}, (edge, None), (a._cell, constant), cell)
     return result
 
 
@@ -113,15 +139,28 @@ def _augmented(function: Callable[..., Value]) -> Binary:
     return operator
 
 
+def _late(name: str) -> Callable[..., Value]:
+    """The function that torch_table.py lists under `name`, whose file is loaded when it is first used."""
+
+    def function(*args: Any, **kwargs: Any) -> Value:
+        return load(FUNCTIONS[name])(*args, **kwargs)
+
+    function.__name__ = name
+    return function
+
+
+_SHIFT_LEFT, _SHIFT_RIGHT = _late("bitwise_left_shift"), _late("bitwise_right_shift")
+
+
 class Operators:
     """The table of the operators."""
 
     __slots__ = ()
-    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", np.add), _reflected(F.add), _augmented(F.add)
-    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", np.subtract), _reflected(F.sub), _augmented(F.sub)
-    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", np.multiply), _reflected(F.mul), _augmented(F.mul)
+    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", by.add), _reflected(F.add), _augmented(F.add)
+    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", by.sub), _reflected(F.sub), _augmented(F.sub)
+    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul)
     __truediv__, __rtruediv__, __itruediv__ = (
-        _arithmetic(F.true_divide, "div", np.divide),
+        _arithmetic(F.true_divide, "div", by.truediv),
         _reflected(F.true_divide),
         _augmented(F.true_divide),
     )
@@ -133,6 +172,8 @@ class Operators:
     __and__, __rand__, __iand__ = _binary(F.bitwise_and), _reflected(F.bitwise_and), _augmented(F.bitwise_and)
     __or__, __ror__, __ior__ = _binary(F.bitwise_or), _reflected(F.bitwise_or), _augmented(F.bitwise_or)
     __xor__, __rxor__, __ixor__ = _binary(F.bitwise_xor), _reflected(F.bitwise_xor), _augmented(F.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _binary(_SHIFT_LEFT), _reflected(_SHIFT_LEFT), _augmented(_SHIFT_LEFT)
+    __rshift__, __rrshift__, __irshift__ = _binary(_SHIFT_RIGHT), _reflected(_SHIFT_RIGHT), _augmented(_SHIFT_RIGHT)
     __lt__, __le__, __gt__, __ge__ = _binary(F.lt), _binary(F.le), _binary(F.gt), _binary(F.ge)
     __eq__ = cast("Callable[[object, object], Any]", _binary(F.eq))
     __ne__ = cast("Callable[[object, object], Any]", _binary(F.ne))

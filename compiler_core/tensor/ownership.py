@@ -11,11 +11,13 @@ views, NumPy aliases and other cells all count as references, and then the value
 
 from __future__ import annotations
 
+from functools import cache
 from sys import getrefcount
+from typing import Any
 
 import numpy as np
 
-from compiler_core.device import device_of
+from compiler_core.device import array_module, device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 
@@ -32,7 +34,24 @@ def is_sole_owner(cell: Cell) -> bool:
     if cell.root is not cell or _references(cell) != _ALONE:
         return False
     flags = cell.value.flags  # refers to the array: counted before this line
-    return bool(flags.owndata and flags.c_contiguous and getattr(flags, "writeable", True))  # on a GPU all are
+    if not (flags.owndata and flags.c_contiguous):
+        return False
+    return bool(flags.writeable) if type(cell.value) is np.ndarray else _is_alone_on_device(cell.value)
+
+
+def _is_alone_on_device(array: Array) -> bool:
+    """Whether no other array has its memory: CuPy's strided views and windows refer to that, and not to the array."""
+    return _memory_references(array) == _alone_on_device(array_module(array))
+
+
+def _memory_references(array: Any) -> tuple[int, int]:
+    pointer = array.data
+    return getrefcount(pointer), getrefcount(pointer.mem)
+
+
+@cache
+def _alone_on_device(module: Any) -> tuple[int, int]:
+    return _memory_references(module.empty(1))
 
 
 def other_holders(cell: Cell) -> int:
@@ -45,7 +64,4 @@ def destination(cell: Cell) -> Array:
     if is_sole_owner(cell):
         array: Array = cell.value
         return array
-    like = cell.value
-    return (
-        np.empty(like.shape, like.dtype) if type(like) is np.ndarray else device_of(like).empty(like.shape, like.dtype)
-    )
+    return device_of(cell.value).empty(cell.value.shape, cell.value.dtype)  # type: ignore[no-any-return]

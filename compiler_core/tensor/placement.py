@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.device import Device, check_device, cpu, default_device, device_of, is_array, meta
+from compiler_core.device import Device, check_device, copy_of, cpu, default_device, device_of, is_array, meta
 from compiler_core.dtype import of, uint64
 from compiler_core.errors import DeviceError, GraphBreak
 from compiler_core.location import user_location
+from compiler_core.ops.composite_creation import elsewhere
 from compiler_core.ops.meta_value import MetaValue, infer_value, no_data
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.random import drawing, drawing_on
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of, use_trace
 from compiler_core.tensor.grad_mode import thread_mode
 
@@ -29,6 +31,14 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def check_generator(generator: Any, place: Device) -> None:
+    """Raise DeviceError for a generator of another kind of device than the one drawn for, as torch does."""
+    if generator is None or place.type == "meta" or generator.device.type == place.type:
+        return
+    what = f"Expected a '{place.type}' device type for generator but found '{generator.device.type}'"
+    raise DeviceError(what, where=user_location(), remedy=f"Generator(device={str(place)!r})")
 
 
 class MetaTrace:
@@ -94,27 +104,67 @@ def run_on(place: Device, function: Callable[..., Any], /, *args: Any, **kwargs:
         return function(*args, **kwargs)
 
 
+# draws that are exact in integers and by powers of two, so that a device makes the CPU's bits
+_EXACT = ("rand", "rand_like", "randint", "randint_like", "randperm")
+
+
 def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A fresh leaf on a CUDA device: made on the CPU, moved there."""
+    """A fresh leaf on a CUDA device: made on the CPU, moved there; exact draws, and what repeats, are made there."""
     requires_grad = kwargs.pop("requires_grad", False)
     if "device" in kwargs:
         kwargs["device"] = cpu
-    made = function(*args, **kwargs)
+    is_eager = current_trace() is None
+    before, elsewhere.now = elsewhere.now, is_eager
+    try:
+        with drawing_on(place.index if is_eager and function.__name__ in _EXACT else drawing.number):
+            made = function(*args, **kwargs)
+    finally:
+        elsewhere.now = before
     if not hasattr(made, "_cell") and not isinstance(made, tuple):  # a value, of which the caller makes a leaf there
         return made
-    made = _all_moved(made, place)
+    made = _ramp_there(made, place) if is_eager and function.__name__ == "arange" else _all_placed(made, place)
     return made.requires_grad_() if requires_grad else made
+
+
+def _ramp_there(made: Any, place: Device) -> Any:
+    """Whole numbers in even steps, counted on `place`: a copy would wait for the stream's work."""
+    array = made._cell.raw
+    if type(array) is not np.ndarray or array.dtype not in (np.int64, np.int32) or array.size < 2:
+        return _all_placed(made, place)
+    first, step = int(array[0]), int(array[1]) - int(array[0])
+    end = first + step * array.size
+    if int(array[-1]) != end - step or max(abs(first), abs(end)) >= 1 << 53:
+        return _all_placed(made, place)
+    from compiler_core.tensor.tensor import Tensor
+
+    with place.working():
+        return Tensor._wrap(place.xp.arange(first, end, step, dtype=array.dtype))
+
+
+def _all_placed(made: Any, place: Device) -> Any:
+    """What a function made on the host, on `place`: numbers that are repeated are repeated there."""
+    if isinstance(made, tuple):
+        parts = [_all_placed(part, place) for part in made]
+        return type(made)(*parts) if hasattr(made, "_fields") else tuple(parts)
+    array = made._cell.raw
+    if type(array) is not np.ndarray or array.size < 2 or any(array.strides):
+        return moved(made, place)
+    from compiler_core.tensor.tensor import Tensor
+
+    return Tensor._wrap(copy_of(place.put(array)))
 
 
 def placed(function: F) -> F:
     """`function`, a maker of tensors, where `device=` may be meta, and means the default device if not given.
 
-    What is called `f_like` stays by default on the device of its operand.
+    What is called `f_like` stays by default on the device of its operand. pin_memory: in page-locked memory.
     """
     like = function.__name__.endswith("_like")
 
     @functools.wraps(function)
-    def made(*args: Any, device: Any = None, **kwargs: Any) -> Any:
+    def made(*args: Any, device: Any = None, pin_memory: bool = False, **kwargs: Any) -> Any:
+        if pin_memory:
+            return in_pinned_memory(made(*args, device=device, **kwargs))
         if device is None and like:
             device = (args[0] if args else kwargs["input"]).device
         elif device is None and args and cuda.is_array(args[0]):
@@ -122,6 +172,8 @@ def placed(function: F) -> F:
         elif device is None and args and getattr(args[0], "is_cuda", False):
             device = args[0].device
         place = chosen(device)
+        if kwargs.get("generator") is not None:
+            check_generator(kwargs["generator"], place)
         if place is cpu:
             return function(*args, device=place, **kwargs)
         return run_on(place, function, *args, device=place, **kwargs)
@@ -129,11 +181,19 @@ def placed(function: F) -> F:
     return made  # type: ignore[return-value]
 
 
-_LAYOUTS = ("layout", "memory_format", "names", "pin_memory")
+def in_pinned_memory(tensor: Tensor) -> Tensor:
+    """A fresh tensor, moved to page-locked memory. Raises DeviceError without a device, or for a tensor of one."""
+    if tensor.device is not cpu:
+        raise DeviceError("only dense CPU tensors can be pinned", got=f"a tensor on {tensor.device}")
+    tensor._cell.raw = cuda.pinned(tensor._own_array("pinning its memory"))
+    return tensor
+
+
+_LAYOUTS = ("layout", "memory_format", "names")
 
 
 def creation_names(function: F) -> F:
-    """A maker of tensors, `placed`, taking NumPy's names, and what has no meaning here: layouts, pinned memory."""
+    """A maker of tensors, `placed`, taking NumPy's names, and what has no meaning here: layouts."""
     inner = placed(numpy_names(function))
 
     @functools.wraps(function)
@@ -163,8 +223,11 @@ def on_meta(tensor: Tensor) -> Tensor:
     return result
 
 
-def moved(tensor: Tensor, place: Device) -> Tensor:
-    """`tensor` on this device: itself if it is there. Recorded. Raises NoDataError from meta elsewhere."""
+def moved(tensor: Tensor, place: Device, *, non_blocking: bool = False) -> Tensor:
+    """`tensor` on this device: itself if it is there. Recorded. Raises NoDataError from meta elsewhere.
+
+    non_blocking: the host does not wait for a copy out of pinned memory; it waits for one to the host all the same.
+    """
     before = tensor.device
     if place is before:
         return tensor
@@ -178,7 +241,7 @@ def moved(tensor: Tensor, place: Device) -> Tensor:
     from compiler_core.tensor.tape import FunctionNode, OutputNode
     from compiler_core.tensor.tensor import Tensor
 
-    result = Tensor._wrap(place.put(tensor._own_array(f"moving it to {place}")))
+    result = Tensor._wrap(place.put(tensor._own_array(f"moving it to {place}"), non_blocking=non_blocking))
     edge = tensor._edge() if thread_mode.enabled else None
     if edge is not None:
 
@@ -226,6 +289,13 @@ def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
 
     Those that are constants were made on the CPU; those of numbers of the CPU that stood beside a device's were not.
     """
+    if cuda.is_alone():
+        kind = cuda.array_types[0]
+        for cell, g in zip(saved, grads):
+            if g is not None and not (type(g) is kind is type(getattr(cell, "raw", None))):
+                break
+        else:
+            return grads
     return [g if g is None else _grad_at(getattr(cell, "raw", None), g) for cell, g in zip(saved, grads)]
 
 
@@ -254,6 +324,8 @@ def check_together(values: tuple[Any, ...]) -> None:
     """
     from compiler_core.tensor.tensor import Tensor
 
+    if len(values) == 1:
+        return
     tensors = [v for v in values if isinstance(v, Tensor)]
     if len({type(t._cell.raw) for t in tensors}) == 1:  # two CUDA devices: the op has said so
         return

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
-from compiler_core.device import Device, cpu
+from compiler_core.device import Device, check_device, cpu, cuda_device
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import Array, Value, current_trace
@@ -76,7 +76,7 @@ class Generator:
 
     def __init__(self, device: str | Device = "cpu") -> None:
         self._own = _State(0)
-        self._device = Device(device)
+        self._device = check_device(device)
 
     @property
     def device(self) -> Device:
@@ -148,6 +148,20 @@ class Generator:
         own.seed, own.offset = (int(n) for n in state.cpu().numpy().copy().view(np.uint64))
         return self
 
+    def clone_state(self) -> Generator:
+        """A generator of its own that goes on where this one is."""
+        made, state = Generator(self.device), self._state()
+        made._own = _State(state.seed, state.offset)
+        return made
+
+    def get_offset(self) -> int:
+        """The number of draws so far."""
+        return self._state().offset
+
+    def set_offset(self, offset: int) -> None:
+        """Go on as after that many draws."""
+        self._state().offset = int(offset)
+
 
 class _DefaultGenerator(Generator):
     """The generator of functions that are given none: one state a thread."""
@@ -170,6 +184,31 @@ class _DefaultGenerator(Generator):
 
 
 default_generator: Generator = _DefaultGenerator()
+
+
+class _DefaultOfDevice(_DefaultGenerator):
+    """The default generator under the name of a CUDA device: one state for all."""
+
+    def __init__(self, place: Device) -> None:
+        super().__init__()
+        self._device = place
+
+    def _state(self) -> _State:
+        return default_generator._state()
+
+    def manual_seed(self, seed: int) -> Generator:
+        default_generator.manual_seed(seed)
+        return self
+
+
+def default_generator_of(number: int) -> Generator:
+    """The default generator of a CUDA device."""
+    return _DefaultOfDevice(cuda_device(number))
+
+
+def place_of_draws(generator: Generator | None) -> Device:
+    """Where to draw what is wanted on the host, with a generator of any device."""
+    return cpu if generator is None else generator.device
 
 
 def manual_seed(seed: int) -> Generator:

@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.device import default_device
+from compiler_core.device import check_device, default_device, device_of
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
-from compiler_core.ops import prims
+from compiler_core.ops import draws, prims
 from compiler_core.ops.meta_value import MetaValue
+from compiler_core.ops.random import drawing_on
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
-from compiler_core.tensor.placement import creation_names, is_meta_trace
+from compiler_core.tensor.placement import check_generator, creation_names, is_meta_trace
 from compiler_core.tensor.random import Generator, default_generator
 from compiler_core.tensor.tensor import Tensor
 
@@ -43,6 +45,19 @@ def normal_value(shape: Shape, dtype: DType, generator: Generator | None = None)
     _need_inexact("randn", dtype)
     key, stream = (generator or default_generator).next_key()
     return creation.randn(key, shape, stream=stream, dtype=dtype)
+
+
+def filled(
+    tensor: Tensor, generator: Generator | None, *, low: float = 0.0, high: float = 1.0, std: float | None = None
+) -> Tensor:
+    """A draw to fill `tensor` with: uniform in [low, high), or, where std is given, low + std * standard normal."""
+    key, stream = (generator or default_generator).next_key()
+    scale = high - low if std is None else std
+    if draws.is_large(key, tuple(tensor.shape), tensor.dtype):  # with the scale in the same pass over memory
+        make = draws.uniform if std is None else draws.normal
+        return leaf(make(key, tuple(tensor.shape), stream, tensor.dtype, scale, low), device=tensor.device)
+    unit = (creation.rand if std is None else creation.randn)(key, tensor.shape, stream=stream, dtype=tensor.dtype)
+    return leaf(unit, device=tensor.device) * scale + low
 
 
 @creation_names
@@ -125,9 +140,11 @@ def randperm(
         draws = Tensor._wrap(prims.cast(prims.philox(key, (2, n), stream), dt.int64))
         signed = (draws[0] - 2**31) * 2**32 + draws[1]  # in the order of the 64 bits
         return signed.argsort(stable=True).to(dtype or dt.int64)
-    high, low = prims.philox(key, (2, n), stream).astype(np.uint64)
-    order = np.argsort(high << np.uint64(32) | low, kind="stable")
-    return leaf(order.astype((dtype or dt.int64).numpy), False, device)
+    draws = prims.philox(key, (2, n), stream)
+    with device_of(draws).working():
+        high, low = draws.astype(np.uint64)
+        order = (high << np.uint64(32) | low).argsort(kind="stable").astype((dtype or dt.int64).numpy)
+    return leaf(order, False, device)
 
 
 def normal(
@@ -144,12 +161,16 @@ def normal(
         raise DomainError("normal expects std >= 0", got=str(std))
     shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
     dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
-    place = given[0].device if given else default_device()
+    place = given[0].device if given else check_device(default_device())
+    check_generator(generator, place)
     return leaf(normal_value(shape, dtype, generator), device=place) * std + mean  # type: ignore[no-any-return]
 
 
 def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability `input`, else 0, in input's dtype."""
     meta = meta_of(input)
-    draw = leaf(uniform_value(meta.shape, meta.dtype, generator), device=input.device)
+    check_generator(generator, input.device)
+    with drawing_on(cuda.number_of(input) if current_trace() is None else None):
+        value = uniform_value(meta.shape, meta.dtype, generator)
+    draw = leaf(value, device=input.device)
     return prims.cast(prims.lt(draw, input.detach()), meta.dtype)  # type: ignore[no-any-return]

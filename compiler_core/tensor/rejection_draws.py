@@ -18,6 +18,7 @@ from compiler_core.errors import GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS, Array, current_trace
+from compiler_core.tensor.placement import check_generator
 from compiler_core.tensor.random import Generator, default_generator
 from compiler_core.tensor.tensor import Tensor
 
@@ -29,6 +30,7 @@ def _drawn(name: str, generator: Generator | None, draw: Callable[..., Any], *pa
     """draw(a generator of NumPy's, the parameters in float64) in the dtype of the first parameter."""
     if current_trace() is not None:
         raise GraphBreak(f"{name} draws by rejection, which cannot be traced", where=user_location())
+    check_generator(generator, parameters[0].device)
     key = (generator or default_generator).next_key()[0]
     source = np.random.Generator(np.random.Philox(key=key[:2], counter=[0, 0, 0, int(key[2])]))
     arrays = [np.asarray(p._array(name), np.float64) for p in parameters]

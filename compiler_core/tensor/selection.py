@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.dtype import float32, float64
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import composite_logic, composite_statistics
+from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.creation import arange, from_numpy
-from compiler_core.tensor.placement import beside
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.placement import beside, check_generator
+from compiler_core.tensor.random import Generator, place_of_draws
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_names import public
@@ -24,9 +26,26 @@ from compiler_core.tensor.torch_names import public
 chosen, searchsorted = public(composite_logic.where), public(composite_statistics.searchsorted)
 
 
+def _on_device(input: Tensor, what: str) -> Any:
+    """The CuPy array that `input` holds; None of the CPU, or under a trace, where reading it breaks the graph."""
+    if not input.is_cuda or current_trace() is not None:
+        return None
+    return input._own_array(what)
+
+
+def _there(array: Any) -> Tensor:
+    """A Tensor of places or counts on a device."""
+    return Tensor._wrap(array.astype(np.int64, copy=False))
+
+
 @beside
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The places of the elements that are not zero: i64[K, ndim], or one i64[K] a dim."""
+    there = _on_device(input, "nonzero")
+    if there is not None and there.ndim:
+        with cuda.on(there.data.device_id):
+            columns = cuda.module().nonzero(there != 0)
+            return tuple(map(_there, columns)) if as_tuple else _there(cuda.module().stack(columns, 1))
     array = input._array("nonzero")
     if array.ndim == 0:
         found = np.zeros((int(array != 0), 0 if not as_tuple else 1), np.int64)
@@ -55,17 +74,36 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The distinct elements (or slices along dim), ascending; if asked, where each element went, and counts."""
+    there = _on_device(input, "unique")
+    if there is not None and dim is None and there.size and there.dtype.kind in "iuf" and there.dtype.isbuiltin:
+        return _unique_there(there, return_inverse, return_counts)
     array = input._array("unique")
-    values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=dim)
+    values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
     inverse = inverse.reshape(array.shape if dim is None else -1)
     chosen = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     results = [from_numpy(a) for a in chosen]
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def _unique_there(array: Any, return_inverse: bool, return_counts: bool) -> Any:
+    """`unique` of the elements, on their device."""
+    with cuda.on(array.data.device_id):
+        made = cuda.module().unique(array, return_inverse=return_inverse, return_counts=return_counts, equal_nan=False)
+    if not (return_inverse or return_counts):
+        return Tensor._wrap(made)
+    values, *others = made
+    if return_inverse:
+        others[0] = others[0].reshape(array.shape)
+    return (Tensor._wrap(values), *map(_there, others))
+
+
 @beside
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs in a vector of whole numbers, or the sum of their weights."""
+    there = _on_device(input, "bincount")
+    if there is not None and weights is None and there.ndim == 1 and there.dtype.kind in "iu" and there.size:
+        with cuda.on(there.data.device_id):
+            return _there(cuda.module().bincount(there.astype(np.int64, copy=False), minlength=minlength))
     array = input._array("bincount")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DTypeError("bincount takes a vector of integers", got=f"{input.dtype} of shape {array.shape}")
@@ -84,27 +122,51 @@ def multinomial(
     Raises ShapeError for weights that are not finite, negative, or too few; in a compiled graph, which cannot, it is an
     index out of range.
     """
+    check_generator(generator, input.device)
     if current_trace() is not None:
+        return _traced_multinomial(input, num_samples, replacement, generator)
+    if input.is_cuda:
+        _check_weights(input.detach(), num_samples, replacement)
         return _traced_multinomial(input, num_samples, replacement, generator)
     weights = input._array("multinomial").astype(np.float64)
     rows = weights.reshape(-1, weights.shape[-1])
     if not np.isfinite(rows).all() or (rows < 0).any() or (rows.sum(1) <= 0).any():
-        raise ShapeError("multinomial needs finite weights, at least 0, with a positive sum")
+        raise ShapeError(_WEIGHTS)
     if not replacement and num_samples > (rows > 0).sum(1).min():
-        raise ShapeError("multinomial without replacement: more samples than categories of positive weight")
+        raise ShapeError(_TOO_MANY)
     if replacement or num_samples == 1:
         picks = _inverted(rows, num_samples, generator)
     else:
-        uniform = rand(*rows.shape, generator=generator, device="cpu").numpy().astype(np.float64)
+        uniform = (
+            rand(*rows.shape, generator=generator, device=place_of_draws(generator)).cpu().numpy().astype(np.float64)
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             keys = np.where(rows > 0, np.log(np.maximum(uniform, 1e-300)) / rows, -np.inf)
         picks = np.argsort(-keys, axis=1, kind="stable")[:, :num_samples]
     return from_numpy(picks.astype(np.int64).reshape(*weights.shape[:-1], num_samples))
 
 
+_WEIGHTS = "multinomial needs finite weights, at least 0, with a positive sum"
+_TOO_MANY = "multinomial without replacement: more samples than categories of positive weight"
+
+
+def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
+    """Raise ShapeError for weights on a device that cannot be drawn from; the host waits once."""
+    rows = weights.reshape(-1, weights.shape[-1])
+    good = (rows >= 0).all() & rows.isfinite().all() & (rows.sum(1) > 0).all()
+    enough = (rows > 0).sum(1).amin() >= (0 if replacement else count)
+    fine, many = (bool(n) for n in F.stack([good, enough]).tolist())
+    if not fine:
+        raise ShapeError(_WEIGHTS)
+    if not many:
+        raise ShapeError(_TOO_MANY)
+
+
 def _inverted(rows: Array, count: int, generator: Generator | None) -> Array:
     cumulative = np.cumsum(rows, axis=1)
-    uniform = rand(len(rows), count, generator=generator, device="cpu").numpy() * cumulative[:, -1:]
+    uniform = (
+        rand(len(rows), count, generator=generator, device=place_of_draws(generator)).cpu().numpy() * cumulative[:, -1:]
+    )
     pairs = zip(cumulative, uniform, strict=True)
     picks = np.stack([np.searchsorted(row, draws, side="right") for row, draws in pairs])
     last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)  # rounding must not reach a weight of zero

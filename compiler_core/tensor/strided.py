@@ -15,6 +15,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.strided import check_strided
 from compiler_core.tensor.cell import ViewCell
 from compiler_core.tensor.creation import sizes
+from compiler_core.tensor.placement import moved
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.views import contiguous_strides
 
@@ -69,7 +70,7 @@ def resized(input: Tensor, *size: Any, memory_format: object = None) -> Tensor:
     count, offset = math.prod(shape), input._cell.offset()
     storage = _storage(input)
     if count > storage.numel() - offset and input.numel() == 0:
-        return Tensor._wrap(prims.full(shape, 0, input.dtype))
+        return moved(Tensor._wrap(prims.full(shape, 0, input.dtype)), input.device)
     if count > storage.numel() - offset:
         raise ShapeError(
             "resize_: a storage cannot grow",
@@ -83,3 +84,26 @@ def resized(input: Tensor, *size: Any, memory_format: object = None) -> Tensor:
 def resized_as(input: Tensor, the_template: Tensor, *, memory_format: object = None) -> Tensor:
     """`resized` to the_template's shape."""
     return resized(input, tuple(the_template.shape))
+
+
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """A tensor of these strides on a storage of its own (zeros here). options: dtype, device, requires_grad, ..."""
+    from compiler_core.tensor.creation import zeros
+
+    shape, steps = tuple(size), tuple(stride)
+    if len(shape) != len(steps) or any(step < 0 for step in steps):
+        raise ShapeError("empty_strided: one stride, not negative, for each dim", got=f"{shape}, {steps}")
+    requires_grad = options.pop("requires_grad", False)
+    count = 1 + sum((n - 1) * step for n, step in zip(shape, steps)) if math.prod(shape) else 0
+    made = as_strided(zeros(count, **options), shape, steps, 0)
+    return made.requires_grad_() if requires_grad else made
+
+
+def get_device(input: Tensor) -> int:
+    """The number of its CUDA device; -1 on the CPU."""
+    return input.get_device()
+
+
+def adjoint(input: Tensor) -> Tensor:
+    """The conjugate, with the last two dims exchanged."""
+    return input.adjoint()  # type: ignore[no-any-return]

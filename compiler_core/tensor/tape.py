@@ -21,7 +21,9 @@ from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
-from compiler_core.tensor.cell import Cell, cell_of
+from compiler_core.tensor.anomaly import note
+from compiler_core.tensor.anomaly import state as anomaly
+from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.journal import note_entry
 
 if TYPE_CHECKING:
@@ -146,6 +148,8 @@ class GradNode:
         self.seq = next(_sequence)
         self.hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
         self.retained: weakref.ref[Tensor] | None = None
+        if anomaly.enabled:
+            note(self)
 
     @property
     def next_functions(self) -> tuple[tuple[Edge, int], ...]:
@@ -199,6 +203,8 @@ class OpNode(GradNode):
         self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
         self.versions = [s.version if isinstance(s, Cell) else 0 for s in saved]
         self.out_version = out.version
+        if anomaly.enabled:
+            note(self)
 
     def name(self) -> str:
         return self.op.name.title().replace("_", "") + "Backward0"
@@ -236,16 +242,16 @@ class OpNode(GradNode):
         return prims.full(meta.shape, 0, meta.dtype)
 
     def _restore_tensor(self, saved: Saved, version: int, edge: Edge) -> Value:
+        if not isinstance(saved, Cell):  # a constant stays an array, which an op moves to its other operands
+            return saved
         value = self._restore(saved, version, edge)
-        if isinstance(value, Poison) or value is None:
+        if isinstance(value, Poison):
             return value
         from compiler_core.tensor.tensor import Tensor
 
         if isinstance(edge, Tensor) and edge._cell is saved:
             return edge
-        return Tensor._from_cell(
-            saved if isinstance(saved, Cell) else cell_of(value), edge if isinstance(edge, GradNode) else None
-        )
+        return Tensor._from_cell(saved, edge if isinstance(edge, GradNode) else None)
 
     def release(self) -> None:
         self.saved = [_freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
@@ -320,6 +326,11 @@ class FunctionNode(GradNode):
     def turns(self) -> Sequence[int] | None:
         """Of a compiled call, the edges in the order in which their gradients are complete."""
         return getattr(self.backward, "turns", None)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a compiled call, which is told whether it runs for the last time."""
+        return hasattr(self.backward, "is_last")
 
     @property
     def has_hooks(self) -> bool:

@@ -49,6 +49,7 @@ from compiler_core.tensor.late_methods import LateMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
 from compiler_core.tensor.placement import check_together, place_of
+from compiler_core.tensor.rare_methods import RareMethods
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.size import Size
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, WholeNode, is_traced
@@ -73,7 +74,7 @@ class ViewLink:
         return handle
 
 
-class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateMethods):
+class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, Interop, LateMethods):
     """An n-dimensional array with torch's methods, aliasing and autograd.
 
     Make one with `tensor`, `zeros`, `randn`, ...
@@ -367,20 +368,22 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, Interop, LateM
         if current_trace() is not None:
             return None
         arrays = [v._cell.current() if isinstance(v, Tensor) else v for v in operands]
+        definition: Composite | None = composite
         for array in arrays:
             if type(array) is not np.ndarray and array is not None:
-                return None
-        made = composite.forward(*arrays, **attrs)
+                definition = composite.on_device()
+                break
+        made = None if definition is None else definition.forward(*arrays, **attrs)
         if made is None:
             return None
         out, kept = made
-        cell = Cell(out)
+        cell = Cell(out) if definition is composite else cell_of(out)
         result = Tensor._from_cell(cell)
         if thread_mode.enabled:
             edges = [v._edge() if isinstance(v, Tensor) else None for v in operands]
             if any(edge is not None for edge in edges):
                 saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
-                node = WholeNode(composite, attrs, edges, saved, cell)  # type: ignore[arg-type]
+                node = WholeNode(definition, attrs, edges, saved, cell)  # type: ignore[arg-type]
                 node.kept = kept
                 result._node = node
         return result

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from compiler_core.errors import DeviceError, ShapeError
+from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
+
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # of dtypes' kinds
 
 
 @functools.cache
@@ -36,22 +40,46 @@ def as_tensors(result: Any) -> Any:
     return Tensor._wrap(result) if is_value else result
 
 
-def write_out(out: Any, result: Any) -> Any:
-    """Copy `result` into the tensor (or tensors) `out`, and return that. Raises ShapeError where it does not fit."""
+_IN_DTYPE_OF_OUT = ("sum", "nansum", "prod", "cumsum", "cumprod", "mean")  # computed in it: whatever it holds
+
+
+def write_out(out: Any, result: Any, name: str = "") -> Any:
+    """Copy `result` of function `name` into the tensor (or tensors) `out`, which gets its shape, and return that.
+
+    Raises DTypeError for a result of a higher kind, ShapeError where memory that others may see would have to grow.
+    """
     if isinstance(out, (tuple, list)):
         for one, value in zip(out, result, strict=True):
-            write_out(one, value)
+            write_out(one, value, name)
         return out
-    shape: Shape = tuple(result.shape)
-    if tuple(out.shape) != shape:
-        raise ShapeError("out= has another shape than the result", expected=str(shape), got=str(tuple(out.shape)))
+    if _RANKS[result.dtype.kind] > _RANKS[out.dtype.kind] and name not in _IN_DTYPE_OF_OUT:
+        kinds = f"result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
+        raise DTypeError(kinds, remedy=f"out= of dtype {result.dtype.name}")
     if out.device != result.device and not (out.is_meta or result.is_meta):
         raise DeviceError(
             "Expected all tensors to be on the same device, but found at least two devices, "
             f"{result.device} and {out.device}!",
             got=f"out= on {out.device}",
         )
+    _fit_shape(out, tuple(result.shape))
     return out.copy_(result)
+
+
+def _fit_shape(out: Any, shape: Shape) -> None:
+    """Resize `out`, as torch does, with its warning where there was something in it."""
+    before = tuple(out.shape)
+    if before == shape:
+        return
+    if out.numel():
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(before)}, which does not match "
+            f"the required output shape {list(shape)}. Resize it with t.resize_(0) before it is used again.",
+            stacklevel=4,
+        )
+        if math.prod(shape) > out.numel():
+            raise ShapeError("out= has another shape than the result", expected=str(shape), got=str(before),
+                             remedy="out.resize_(0) first, or out=None")  # fmt: skip
+    out.resize_(shape)
 
 
 def public(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +88,7 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         result = as_tensors(function(*args, **kwargs))
-        return result if out is None else write_out(out, result)
+        return result if out is None else write_out(out, result, getattr(function, "__name__", ""))
 
     return call
 
@@ -79,12 +107,14 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         from compiler_core.tensor.creation import leaf
-        from compiler_core.tensor.placement import chosen, run_on
+        from compiler_core.tensor.placement import chosen, in_pinned_memory, run_on
 
         place = chosen(device)
         result = run_on(place, function, *args, **kwargs)
         value = result._cell.value if hasattr(result, "_cell") else result
-        return leaf(value, requires_grad, place) if out is None else write_out(out, leaf(value, False, place))
+        made = leaf(value, requires_grad and out is None, place)
+        made = in_pinned_memory(made) if pin_memory else made
+        return made if out is None else write_out(out, made, "sum")
 
     return call
 

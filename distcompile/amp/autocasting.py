@@ -132,8 +132,10 @@ def is_autocast_cpu_enabled() -> bool:
     return is_autocast_enabled("cpu")
 
 
-def set_autocast_enabled(device_type: str, enabled: bool) -> None:
-    """Let autocast act in this thread, or rest, without a region."""
+def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
+    """Let autocast act in this thread, or rest, without a region; of one argument: on GPUs."""
+    if enabled is None or not isinstance(device_type, str):
+        device_type, enabled = "cuda", bool(device_type)
     if is_here(device_type):
         _act(device_type, get_autocast_dtype(device_type) if enabled else None)
 
@@ -159,6 +161,21 @@ def get_autocast_gpu_dtype() -> dt.DType:
 def get_autocast_cpu_dtype() -> dt.DType:
     """What autocast casts to, or would, on the CPU."""
     return get_autocast_dtype("cpu")
+
+
+def set_autocast_gpu_dtype(dtype: dt.DType) -> None:
+    """What autocast shall cast to on a GPU."""
+    set_autocast_dtype("cuda", dtype)
+
+
+def set_autocast_cpu_dtype(dtype: dt.DType) -> None:
+    """What autocast shall cast to on the CPU."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """Let autocast act on the CPU in this thread, or rest."""
+    set_autocast_enabled("cpu", enabled)
 
 
 def is_autocast_cache_enabled() -> bool:

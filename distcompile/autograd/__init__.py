@@ -5,19 +5,34 @@ In: Tensors. Out: gradients.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
+from compiler_core.tensor.anomaly import detect_anomaly, set_detect_anomaly
 from compiler_core.tensor.autograd import backward, grad
 from compiler_core.tensor.function import Function
 from compiler_core.tensor.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from distcompile.autograd import function, functional
+from distcompile.autograd.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "function",
     "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "profiler":
+        return importlib.import_module("distcompile.autograd.profiler")
+    raise AttributeError(f"module 'distcompile.autograd' has no attribute {name!r}")

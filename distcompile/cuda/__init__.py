@@ -8,6 +8,7 @@ states of a GPU's generator are those of that.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -32,9 +33,33 @@ from distcompile.cuda.devices import (
     set_device,
     synchronize,
 )
+from distcompile.cuda.libraries import (
+    CudaError,
+    check_error,
+    clock_rate,
+    cudart,
+    current_blas_handle,
+    current_solver_handle,
+    device_memory_used,
+    get_allocator_backend,
+    get_gencode_flags,
+    get_sync_debug_mode,
+    has_half,
+    has_magma,
+    is_tf32_supported,
+    list_gpu_processes,
+    memory_usage,
+    not_offered,
+    power_draw,
+    refusing,
+    set_sync_debug_mode,
+    temperature,
+    utilization,
+)
 from distcompile.cuda.memory import (
     OutOfMemoryError,
     empty_cache,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -43,6 +68,7 @@ from distcompile.cuda.memory import (
     memory_cached,
     memory_reserved,
     memory_stats,
+    memory_stats_as_nested_dict,
     memory_summary,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
@@ -57,18 +83,24 @@ from distcompile.cuda.streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
     set_stream,
     stream,
 )
 
 __all__ = [
-    "DeviceProperties", "Event", "ExternalStream", "OutOfMemoryError", "Stream", "StreamContext",
-    "can_device_access_peer", "current_device", "current_stream", "default_stream", "device", "device_count",
-    "device_of", "empty_cache", "get_arch_list", "get_device_capability", "get_device_name", "get_device_properties",
-    "init", "is_available", "is_bf16_supported", "is_initialized", "max_memory_allocated", "max_memory_cached",
+    "CudaError", "DeviceProperties", "Event", "ExternalStream", "OutOfMemoryError", "Stream", "StreamContext",
+    "can_device_access_peer", "check_error", "clock_rate", "cudart", "current_blas_handle", "current_device",
+    "current_solver_handle", "current_stream", "default_stream", "device", "device_count", "device_memory_used",
+    "device_of", "empty_cache", "get_allocator_backend", "get_arch_list", "get_device_capability", "get_device_name",
+    "get_device_properties", "get_gencode_flags", "get_per_process_memory_fraction", "get_stream_from_external",
+    "get_sync_debug_mode", "has_half", "has_magma", "init", "is_available", "is_bf16_supported", "is_initialized",
+    "is_tf32_supported", "list_gpu_processes", "make_graphed_callables", "max_memory_allocated", "max_memory_cached",
     "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats",
-    "memory_summary", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-    "reset_peak_memory_stats", "set_device", "set_per_process_memory_fraction", "set_stream", "stream", "synchronize",
+    "memory_stats_as_nested_dict", "memory_summary", "memory_usage", "power_draw", "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "set_device",
+    "set_per_process_memory_fraction", "set_stream", "set_sync_debug_mode", "stream", "synchronize", "temperature",
+    "utilization",
 ]  # fmt: skip
 
 
@@ -123,6 +155,26 @@ def set_rng_state_all(new_states: Iterable[Any]) -> None:
         _random.set_rng_state(state)
 
 
+def make_graphed_callables(
+    callables: Any, sample_args: Any, num_warmup_iters: int = 3, allow_unused_input: bool = False, pool: Any = None
+) -> Any:
+    """The callables compiled with mode="reduce-overhead": their launches are recorded and replayed as CUDA graphs.
+
+    sample_args: of each, taken for a first call, under no_grad. Raises NoGPUError without a GPU.
+    """
+    from distcompile import compile, no_grad
+
+    _need("make_graphed_callables")
+    single = not isinstance(callables, tuple)
+    made = []
+    for function, sample in zip((callables,) if single else callables, (sample_args,) if single else sample_args):
+        graphed = compile(function, mode="reduce-overhead")
+        with no_grad():
+            graphed(*sample)
+        made.append(graphed)
+    return made[0] if single else tuple(made)
+
+
 def _need(name: str) -> None:
     if _core.why_not():
         raise no_gpu(name)
@@ -146,38 +198,30 @@ class _OfGPU:
     """Something of a GPU: a class for annotations and isinstance. Making one raises NoGPUError."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        raise _not_yet(cls.__name__)
+        raise not_offered(cls.__name__)
 
 
-CUDAGraph, MemPool = (
-    type(name, (_OfGPU,), {"__doc__": _OfGPU.__doc__, "__module__": __name__}) for name in ("CUDAGraph", "MemPool")
+_CLASSES = ("CUDAGraph", "CUDAPluggableAllocator", "GreenContext", "MemPool")
+CUDAGraph, CUDAPluggableAllocator, GreenContext, MemPool = (
+    type(name, (_OfGPU,), {"__doc__": _OfGPU.__doc__, "__module__": __name__}) for name in _CLASSES
 )
 
 
-def _not_yet(name: str) -> Exception:
-    from distcompile.errors import NoGPUError
-
-    if _core.why_not():
-        return no_gpu(name)
-    return NoGPUError(f"cuda.{name} is not offered", remedy="run without it: compile() launches a program in one call")
-
-
-_NOT_YET = ("graph", "make_graphed_callables", "memory_snapshot")
-
-
-def _refusing(name: str) -> Any:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise _not_yet(name)
-
-    refuse.__name__, refuse.__doc__ = name, "Raises NoGPUError."
-    return refuse
+_NOT_YET = (
+    "caching_allocator_alloc", "caching_allocator_delete", "caching_allocator_enable", "change_current_allocator",
+    "graph", "graph_pool_handle", "memory_snapshot", "use_mem_pool",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("amp", "nvtx"):
+    if name in ("amp", "comm", "nvtx", "profiler"):
         return importlib.import_module(f"distcompile.cuda.{name}")
+    if name in ("graphs", "random"):  # torch's files of functions that are here
+        return sys.modules[__name__]
+    if name == "default_generators":
+        return tuple(_random.default_generator_of(k) for k in range(device_count()))
     if name in _NOT_YET:
-        return _refusing(name)
+        return refusing(name)
     from compiler_core.tensor.legacy_types import TYPES, gpu_type
 
     if name in TYPES:

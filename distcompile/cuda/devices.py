@@ -6,11 +6,13 @@ of the driver through CuPy (compiler_core/cuda.py); without a device, NoGPUError
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from compiler_core import cuda as core
 from compiler_core.device import Device
+from compiler_core.tensor.fence import anything_waits, settle_all
 from distcompile.errors import ArgumentError, NoGPUError
 
 
@@ -110,6 +112,14 @@ class DeviceProperties:
     L2_cache_size: int
     is_integrated: bool
     is_multi_gpu_board: bool
+    max_threads_per_block: int
+    pci_bus_id: int
+    pci_device_id: int
+    pci_domain_id: int
+    clock_rate: int  # kHz; 0 where CUDA does not tell
+    memory_clock_rate: int  # kHz; 0 where CUDA does not tell
+    memory_bus_width: int  # bits
+    uuid: str
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
@@ -132,7 +142,20 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
         facts["l2CacheSize"],
         bool(facts["integrated"]),
         bool(facts["isMultiGpuBoard"]),
+        facts.get("maxThreadsPerBlock", 1024),
+        facts["pciBusID"],
+        facts["pciDeviceID"],
+        facts["pciDomainID"],
+        facts.get("clockRate", 0),
+        facts.get("memoryClockRate", 0),
+        facts.get("memoryBusWidth", 0),
+        _uuid(facts.get("uuid", b"")),
     )
+
+
+def _uuid(raw: bytes) -> str:
+    """16 bytes as NVIDIA's tools write them."""
+    return str(uuid.UUID(bytes=bytes(raw[:16]))) if len(raw) >= 16 else ""
 
 
 def get_device_name(device: Any = None) -> str:
@@ -165,6 +188,8 @@ def get_arch_list() -> list[str]:
 
 def synchronize(device: Any = None) -> None:
     """Wait until all work on the device is done."""
+    if anything_waits():
+        settle_all()
     with core.on(number(device, "synchronize")):
         core.module().cuda.Device().synchronize()
     core.waited()

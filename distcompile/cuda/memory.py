@@ -10,6 +10,7 @@ from typing import Any
 from compiler_core import cuda as core
 from compiler_core.errors import CudaMemoryError
 from distcompile.cuda.devices import number
+from distcompile.errors import ArgumentError
 
 OutOfMemoryError = CudaMemoryError
 
@@ -74,7 +75,32 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
         "allocated_bytes.all.peak": most,
         "reserved_bytes.all.current": held,
         "reserved_bytes.all.peak": most_held,
+        "active_bytes.all.current": used,
+        "active_bytes.all.peak": most,
+        "num_ooms": core.times_out_of_memory(),
     }
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """`memory_stats`, its keys taken apart at the dots."""
+    tree: dict[str, Any] = {}
+    for key, value in memory_stats(device).items():
+        *stems, last = key.split(".")
+        inner = tree
+        for stem in stems:
+            inner = inner.setdefault(stem, {})
+        inner[last] = value
+    return tree
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The share of the device's memory that the pool may take: 1 unless it was limited."""
+    place = number(device, "get_per_process_memory_fraction")
+    limit = fractions.get(place)
+    return 1.0 if limit is None else limit
+
+
+fractions: dict[int, float] = {}  # what was set, by device
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -91,6 +117,9 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
     """The pool takes no more than this share of the device's memory."""
+    if not 0 <= fraction <= 1:
+        raise ArgumentError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     place = number(device, "set_per_process_memory_fraction")
+    fractions[place] = float(fraction)
     with core.on(place):
         core.module().get_default_memory_pool().set_limit(size=int(fraction * mem_get_info(place)[1]))

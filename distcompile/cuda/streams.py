@@ -2,23 +2,28 @@
 
 In: devices, streams, events. Out: `Stream`, `Event`, `stream(...)` as a block. Work goes to the current stream of the
 current device of a thread; memory that one stream frees is used again by that stream alone (CuPy's pool), so what a
-stream reads of another's must live until it has waited.
+stream reads of another's must live until it has waited. What an optimizer has put off (overlap="step") is put into the
+current stream before anybody can refer to that: changing it, an event behind it, a wait for it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from compiler_core import cuda as core
 from compiler_core.device import Device, cuda_device
+from compiler_core.tensor.fence import anything_waits, settle_all
+from distcompile import streams
 from distcompile.cuda.devices import no_gpu, number
-from distcompile.errors import ArgumentError
+from distcompile.errors import ArgumentError, NoGPUError
 
 
-class Stream:
+class Stream(streams.Stream):
     """A queue of a device's work. priority: lower numbers first. stream: one of CuPy's, to be wrapped."""
 
-    def __init__(self, device: Any = None, priority: int = 0, *, stream: Any = None) -> None:
+    def __init__(self, device: Any = None, priority: int = 0, *, stream: Any = None, **kwargs: Any) -> None:
+        if kwargs:
+            raise ArgumentError("cuda.Stream is made of a device and a priority", got=", ".join(kwargs))
         self._number = number(device, "Stream")
         if stream is None:
             with core.on(self._number):
@@ -35,12 +40,28 @@ class Stream:
         """CUDA's handle."""
         return int(self._stream.ptr)
 
+    @property
+    def stream_id(self) -> int:
+        """A number of its own on its device: CUDA's handle."""
+        return self.cuda_stream
+
+    @property
+    def priority(self) -> int:
+        """Lower numbers first."""
+        return int(self._stream.priority)
+
+    @classmethod
+    def priority_range(cls) -> tuple[int, int]:
+        """(least, greatest) priority: (0, -5) on today's devices."""
+        return 0, -5
+
     def query(self) -> bool:
         """Whether all of its work is done."""
         return bool(self._stream.done)
 
     def synchronize(self) -> None:
         """Wait until all of its work is done."""
+        enqueue_all()
         self._stream.synchronize()
         core.waited()
 
@@ -85,24 +106,52 @@ class ExternalStream(Stream):
         super().__init__(place, stream=core.module().cuda.ExternalStream(stream_ptr, place))
 
 
-class Event:
+class Event(streams.Event):
     """A point in a stream's work. enable_timing: `elapsed_time` may be asked. Made when it is first recorded."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        if interprocess and enable_timing:
+            raise ArgumentError("an event of other processes cannot be timed", expected="enable_timing=False")
         if core.why_not():
             raise no_gpu("Event")
         self._facts = {"disable_timing": not enable_timing, "block": blocking, "interprocess": interprocess}
         self._event: Any = None
         self._timed = enable_timing
+        self._device: Device | None = None
+
+    @property
+    def device(self) -> Device | None:
+        """Whose work it stands behind; None until it is recorded."""
+        return self._device
+
+    @property
+    def cuda_event(self) -> int:
+        """CUDA's handle; 0 until it is recorded."""
+        return 0 if self._event is None else int(self._event.ptr)
+
+    event_id = cuda_event
+
+    def ipc_handle(self) -> NoReturn:
+        """Raises NoGPUError: events are not shared between processes."""
+        raise NoGPUError("Event.ipc_handle is not offered: events are not shared between processes",
+                         remedy="torch.distributed's barrier()")  # fmt: skip
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: Any) -> NoReturn:
+        """Raises NoGPUError: events are not shared between processes."""
+        raise NoGPUError("Event.from_ipc_handle is not offered: events are not shared between processes",
+                         remedy="torch.distributed's barrier()")  # fmt: skip
 
     def _made(self, stream: Stream) -> Any:
         if self._event is None:
             with core.on(stream._number):
                 self._event = core.module().cuda.Event(**self._facts)
+            self._device = cuda_device(stream._number)
         return self._event
 
     def record(self, stream: Stream | None = None) -> None:
         """Stand behind all work that is in `stream`, the current one if None."""
+        enqueue_all()
         place = current_stream() if stream is None else stream
         with core.on(place._number):
             self._made(place).record(place._stream)
@@ -132,6 +181,12 @@ class Event:
         return float(core.module().cuda.get_elapsed_time(self._event, end_event._event))
 
 
+def enqueue_all() -> None:
+    """Put what waits to be computed (tensor/fence.py) into the current stream. The host waits for nothing there."""
+    if anything_waits():
+        settle_all()
+
+
 def current_stream(device: Any = None) -> Stream:
     """Where this thread's work on the device goes."""
     place = number(device, "current_stream")
@@ -146,8 +201,14 @@ def default_stream(device: Any = None) -> Stream:
 
 def set_stream(stream: Stream) -> None:
     """Work goes there from now on, in this thread."""
+    enqueue_all()
     core.module().cuda.Device(stream._number).use()
     stream._stream.use()
+
+
+def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
+    """A stream that other code made. data_ptr: CUDA's handle."""
+    return ExternalStream(data_ptr, device)
 
 
 class StreamContext:
@@ -169,6 +230,7 @@ class StreamContext:
     def __exit__(self, *error: object) -> None:
         if self.stream is None or self._before is None:
             return
+        enqueue_all()
         number_before, stream_before = self._before
         stream_before.use()
         core.module().cuda.Device(number_before).use()

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.random import Generator, place_of_draws
 from compiler_core.tensor.random_creation import randperm
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, DataLoaderError, LengthError
@@ -162,7 +162,7 @@ def random_split(
             expected=str(total),
             got=str(sum(lengths)),
         )
-    order = cast("list[int]", randperm(total, generator=generator, device="cpu").tolist())
+    order = cast("list[int]", randperm(total, generator=generator, device=place_of_draws(generator)).tolist())
     ends = itertools.accumulate(int(length) for length in lengths)
     return [Subset(dataset, order[end - int(length) : end]) for end, length in zip(ends, lengths, strict=True)]
 

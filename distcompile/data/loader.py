@@ -17,11 +17,12 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.log import warn_once
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.random import Generator, place_of_draws
 from compiler_core.tensor.random_creation import randint
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
 from distcompile.data.fetch import Recipe
+from distcompile.data.pinning import pinned
 from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from distcompile.data.worker import WorkerInfo, get_worker_info
 from distcompile.data.workers import Pass, Workers, context_of
@@ -141,6 +142,10 @@ class DataLoader:
         recipe = Recipe(self.dataset, self._is_iterable, batched, self.batch_size, self.drop_last, self.collate_fn)
         seed = _epoch_seed(self.generator)
         entries = self.sampler if self.batch_sampler is None else self.batch_sampler
+        batches = self._batches(recipe, entries, seed)
+        return map(pinned, batches) if self.pin_memory and not cuda.why_not() else batches
+
+    def _batches(self, recipe: Recipe, entries: Iterable[Any], seed: int) -> Iterator[Any]:
         if self.num_workers == 0:
             return _here(recipe, entries)
         workers = self._workers
@@ -166,5 +171,5 @@ def _here(recipe: Recipe, entries: Iterable[Any]) -> Iterator[Any]:
 
 def _epoch_seed(generator: Generator | None) -> int:
     """A new seed at every pass, drawn from the loader's generator or the default one, as in torch."""
-    high, low = randint(0, 1 << 31, (2,), generator=generator, device="cpu").numpy().tolist()
+    high, low = randint(0, 1 << 31, (2,), generator=generator, device=place_of_draws(generator)).tolist()
     return int(high) << 31 | int(low)

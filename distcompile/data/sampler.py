@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.random import Generator, place_of_draws
 from compiler_core.tensor.random_creation import rand, randint, randperm
 from distcompile.data.dataset import size_of
 from distcompile.errors import ArgumentError
@@ -74,7 +74,9 @@ class RandomSampler(Sampler[int]):
             yield from _draws(n, left, self.generator)
             return
         while left > 0:
-            order = cast("list[int]", randperm(n, generator=self.generator, device="cpu").tolist())
+            order = cast(
+                "list[int]", randperm(n, generator=self.generator, device=place_of_draws(self.generator)).tolist()
+            )
             yield from order[:left]
             left -= n
 
@@ -91,7 +93,9 @@ def _draws(n: int, count: int, generator: Generator | None) -> Iterator[int]:
         generator = Generator().manual_seed(cast("int", randint(0, 2**32, (1,), device="cpu").item()))
     while count > 0:
         lot = min(count, LOT)
-        yield from cast("list[int]", randint(0, n, (lot,), generator=generator, device="cpu").tolist())
+        yield from cast(
+            "list[int]", randint(0, n, (lot,), generator=generator, device=place_of_draws(generator)).tolist()
+        )
         count -= lot
 
 
@@ -102,7 +106,10 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in cast("list[int]", randperm(len(self.indices), generator=self.generator, device="cpu").tolist()):
+        for i in cast(
+            "list[int]",
+            randperm(len(self.indices), generator=self.generator, device=place_of_draws(self.generator)).tolist(),
+        ):
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -129,7 +136,9 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         count = self.num_samples if self.replacement else len(self.weights)
-        uniform = np.asarray(rand(count, generator=self.generator, device="cpu").numpy(), dtype=np.float64)
+        uniform = np.asarray(
+            rand(count, generator=self.generator, device=place_of_draws(self.generator)).tolist(), dtype=np.float64
+        )
         if self.replacement:
             cumulative = np.cumsum(self.weights)
             picks = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")

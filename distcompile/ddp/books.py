@@ -10,6 +10,7 @@ live here and not on the module, whose attributes compiled code guards.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,14 @@ from distcompile.ddp.errors import PlanError
 from distcompile.ddp.layout import BY_GRAPH, BY_REGISTRATION, BY_STEP, Layout, Version
 from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import Recorder
+from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.pieces import look_at, plan_step
+from distcompile.optim.optimizer import STEP_CLOCKS
 
 if TYPE_CHECKING:
     from distcompile.ddp.flight import CommHook
     from distcompile.ddp.join import Joining
+    from distcompile.ddp.landing import Landing
     from distcompile.ddp.passes import Pass
     from distcompile.ddp.strategy import BucketStrategy
 
@@ -82,17 +86,32 @@ class Books:
         self.active_ranks = communicator.world_size  # over which gradients are averaged
         self.comm_hook: CommHook | None = None
         self.current: Pass | None = None
+        self.landing: Landing | None = None  # the last, whose last bucket perhaps nobody has waited for
         self.used: list[Fingerprint] = []  # compiled calls that no gate has told the other ranks of yet
         self.strategy: ref[BucketStrategy] | None = None  # once something asks for it
         self.has_pieces = False  # whether a backward was ever compiled for this instance
         self.layout = self._lay_out(self._registration_plan(), (0, BY_REGISTRATION))
+        if self.layout.averages:
+            STEP_CLOCKS.add(self)
 
     @property
     def scale(self) -> float:
-        """What makes a sum over ranks the average; 1 if a communication hook averages."""
+        """What gradients are multiplied by before they are reduced; 1 if a communication hook averages."""
         if self.comm_hook is not None and self.comm_hook.wants_raw:
             return 1.0
-        return 1.0 / self.active_ranks
+        return (self.communicator.world_size if self.layout.averages else 1) / self.active_ranks
+
+    def owns(self, parameter: Tensor) -> bool:
+        """Whether it is one of the parameters."""
+        return any(ours is parameter for ours in self.parameters.values())
+
+    def now(self) -> Time:
+        """This moment, as the recorder has it: on a GPU, where its stream is."""
+        if self.recorder.is_on and self.layout.averages:
+            mark = self.communicator.mark(next(iter(self.parameters.values()))._cell.raw)
+            if mark is not None:
+                return mark
+        return time.perf_counter()
 
     # -- plans
 

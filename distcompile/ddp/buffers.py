@@ -85,11 +85,11 @@ class BufferPool:
         if len(self.buffers) == 1 and self.buffers[0].is_free(self.parameters):
             return self.buffers[0]
         free = [buffer for buffer in self.buffers if buffer.is_free(self.parameters)]
-        shown = next((buffer for buffer in free if buffer.is_shown_by(self.parameters)), None)
-        if shown is not None:
-            return shown
         if free:
-            return free[0]
+            chosen = next((buffer for buffer in free if buffer.is_shown_by(self.parameters)), free[0])
+            if len(free) == len(self.buffers) and self.parameters[0].device.type != "cpu":
+                self.buffers = [chosen]  # nobody keeps gradients any more: a device's memory is scarce
+            return chosen
         buffer = BucketBuffer(self.bucket, self.communicator, self.parameters[0].device)
         self.buffers = [*self.buffers[-1:], buffer]  # older ones belong to whoever holds them
         log.emit("memory", f"{self.label}: new buffer of {self.bucket.nbytes} bytes")

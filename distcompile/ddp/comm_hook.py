@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from collectives import Communicator, Gate, Stamp, Work
-from collectives.call import Wire
+from collectives.call import ReduceOp, Wire
 from collectives.work import WorkTimes
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
@@ -85,12 +85,13 @@ class NativeHook:
         label: str,
         stamp: Stamp,
         gate: Gate | None,
+        op: ReduceOp = "sum",
         held: bool = False,
     ) -> Work:
-        """Start reducing bucket `number`, whose gradients are divided by the number of ranks already."""
+        """Start reducing bucket `number`; by "sum" its gradients are divided by the number of ranks already."""
         flat = buffer.flat
         wire = self.wire if flat.dtype.itemsize > 2 else ""
-        return communicator.all_reduce_async(flat, "sum", label=label, wire=wire, stamp=stamp, gate=gate, held=held)
+        return communicator.all_reduce_async(flat, op, label=label, wire=wire, stamp=stamp, gate=gate, held=held)
 
 
 class PythonHook:
@@ -113,6 +114,7 @@ class PythonHook:
         label: str,
         stamp: Stamp,
         gate: Gate | None,
+        op: ReduceOp = "sum",
     ) -> HookWork:
         """Call the hook with bucket `number`."""
         is_last = number == plan.launch_order[-1]
@@ -151,7 +153,8 @@ class HookWork:
             return
         value = self._flat_value(self.future.wait())
         if value is not self.flat:
-            self.flat[...] = value
+            with device_of(self.flat).working():
+                self.flat[...] = value
         self.is_settled, self.ended_s = True, time.perf_counter()
 
     def _flat_value(self, result: Any) -> Array:

@@ -12,7 +12,6 @@ rank would.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
@@ -40,7 +39,7 @@ from distcompile.ddp.model_state import Census, broadcast_tensors, check_devices
 from distcompile.ddp.modes import NoSync, announced, switch, trained_as_announced
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
-from distcompile.errors import ArgumentError, NotSupportedError
+from distcompile.errors import ArgumentError
 from distcompile.nn.module import Module
 from distcompile.utils._pytree import tree_map
 
@@ -143,13 +142,7 @@ class DistributedDataParallel(Module):
         group = self.process_group
         log.set_rank(group.rank)
         parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
-        device = check_devices(group, parameters)
-        if device.type != "cpu" and settings.overlap == "step":
-            log.warn_once("ddp: overlap on GPUs", 'overlap="step" is as "backward" on GPUs, so far')
-        if device.type != "cpu" and settings.bucket_plan == "auto":
-            raise NotSupportedError(
-                'bucket_plan="auto" measures MPI, not the GPUs', remedy="leave bucket_plan out, or give bucket_cap_mb"
-            )
+        check_devices(group, parameters)
         agree(
             group, [Subject("settings of DistributedDataParallel", (str(settings),))], label="DistributedDataParallel"
         )
@@ -174,11 +167,11 @@ class DistributedDataParallel(Module):
     def _run_eager(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The wrapped module's forward, op by op, timed."""
         self._before_forward()
-        began_s, start = time.perf_counter(), tape_position()
+        began, start = self._books.now(), tape_position()
         with observe.phase("forward", type(self.module).__name__), set_shard(self.process_group.rank):
             output = self.module(*inputs, **kwargs)
         self._books.forward_marks.append((start, tape_position()))
-        self._books.recorder.span("forward", 0, began_s, time.perf_counter())
+        self._books.recorder.span("forward", 0, began, self._books.now())
         keep_for_backward(self._strategy, output)
         return output
 

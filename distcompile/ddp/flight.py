@@ -4,7 +4,7 @@ In: the bucket buffers of this pass, and the news that a bucket is ready. Out: r
 Invariants: buckets are launched in the plan's launch order on every rank, whatever became ready first; each carries its
 stamp (plan, round, bucket), so that buckets of different steps are never paired; none moves unless the gate at the
 start of the pass found all ranks at the same plan, round and forward; every wait has the communicator's time limit.
-Gradients carry the factor 1/world_size already, so buckets are summed. Nothing here reads an array. On a GPU a bucket
+On the CPU gradients carry the factor 1/world_size, and buckets are summed; on GPUs NCCL averages. There a bucket
 starts after the kernels that fill it, `wait` has the stream wait and not the host, and the times are those of events.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from collectives import Communicator, Gate, Stamp, Work
-from collectives.call import Task
-from collectives.work import WorkTimes
+from collectives.call import ReduceOp, Task
+from collectives.work import Mark, WorkTimes
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
@@ -57,8 +57,9 @@ class CommHook(Protocol):
         label: str,
         stamp: Stamp,
         gate: Gate | None,
+        op: ReduceOp,
     ) -> BucketWork:
-        """Start reducing bucket `number`."""
+        """Start reducing bucket `number`. op: how it is reduced without a hook."""
 
 
 class Flight:
@@ -77,10 +78,14 @@ class Flight:
         self.communicator, self.layout, self.buffers = communicator, layout, buffers
         self.step, self.gate, self.hook = step, gate, hook
         self.began_s = time.perf_counter()
-        self.began = communicator.mark(buffers[0].flat) if buffers else None  # on a GPU, the host's times say little
+        self.began = self.mark()  # on a GPU, the host's times say little
         self.ended_s = math.nan  # when the backward ended: what the main thread waits for from then on is exposed
         self.ready_s: dict[int, float] = {}
         self.works: list[BucketWork] = []
+
+    def mark(self) -> Mark | None:
+        """Where the stream is now; None if buckets are in the host's memory."""
+        return self.communicator.mark(self.buffers[0].flat) if self.buffers else None
 
     def ready(self, k: int) -> None:
         """Bucket `k` is complete: launch it, and those after it that waited for it."""
@@ -99,7 +104,15 @@ class Flight:
             return self.communicator.launch(Task(layout.calls[number], flat, flat, label, None, stamp, self.gate))
         parameters = layout.pools[number].parameters
         return self.hook.launch(
-            self.communicator, layout.plan, number, buffer, parameters, label=label, stamp=stamp, gate=self.gate
+            self.communicator,
+            layout.plan,
+            number,
+            buffer,
+            parameters,
+            label=label,
+            stamp=stamp,
+            gate=self.gate,
+            op=layout.calls[number].op,
         )
 
     def passes(self) -> bool:
@@ -118,7 +131,7 @@ class Flight:
         if math.isnan(self.ended_s):
             self.ended_s = time.perf_counter()
         now_s, waits = self.ended_s, []
-        ended = None if self.began is None else self.communicator.mark(self.buffers[0].flat)
+        ended = None if self.began is None else self.mark()
         for work in self.works:
             work.wait()
             waits.append((now_s, now_s := time.perf_counter()))

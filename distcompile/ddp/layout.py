@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from collectives import Communicator
-from collectives.call import Call
+from collectives.call import Call, ReduceOp
+from compiler_core.device import Device
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer, BufferPool
@@ -28,8 +29,16 @@ def word_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") & WORD_MASK
 
 
+def reduction_on(device: Device) -> ReduceOp:
+    """How buckets on `device` are reduced: NCCL divides as it adds; on the CPU who makes a gradient divides it."""
+    return "sum" if device.type == "cpu" else "avg"
+
+
 class Layout:
-    """A plan in use. instance: the number of the DDP instance, so that two with equal plans are told apart."""
+    """A plan in use. instance: the number of the DDP instance, so that two with equal plans are told apart.
+
+    averages: whether the buckets' reduction is the average over all ranks, and not the sum.
+    """
 
     def __init__(
         self,
@@ -45,7 +54,9 @@ class Layout:
         self.word = word_of(f"{instance} {self.order} {[(b.dtype, b.slots, b.numel) for b in plan.buckets]}")
         self.places = {name: (b, s) for b, names in enumerate(self.groups) for s, name in enumerate(names)}
         self.counts = [len(names) for names in self.groups]
-        self.calls = [Call("all_reduce", "sum", bucket.dtype, bucket.numel) for bucket in plan.buckets]
+        op = reduction_on(next(iter(parameters.values())).device) if parameters else "sum"
+        self.averages = op == "avg"
+        self.calls = [Call("all_reduce", op, bucket.dtype, bucket.numel) for bucket in plan.buckets]
         self.labels = [f"bucket {number} of {len(plan.buckets)}" for number in range(len(plan.buckets))]
         self.pools = [
             BufferPool(bucket, [parameters[name] for name in bucket.names], communicator, f"bucket {k}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from collectives import Communicator
-from compiler_core.capture.module_protocol import unwrapped
+from compiler_core.capture.guards.module_protocol import unwrapped
 from compiler_core.device import Device, copy_of
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from collectives import Gate, Stamp
+from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, queue_callback
 from compiler_core.tensor.tape import FunctionNode
@@ -66,6 +67,9 @@ class Pass:
 
     def _take_off(self) -> None:
         books = self.books
+        if books.landing is not None:
+            books.landing.finish()
+            books.landing = None
         watchdog.begin_step(books.recorder.count)
         books.round += 1
         self.scale = books.scale
@@ -123,7 +127,8 @@ class Pass:
         bucket, slot = self.layout.places[name]
         view, gradient = self.buffers[bucket].views[slot], held_gradient(parameter)
         if gradient is None:  # a hook has taken it away
-            view[...] = 0
+            with parameter.device.working():
+                view[...] = 0
         else:
             parameter.device.scale(gradient, self.scale, out=view)
             if show:
@@ -164,7 +169,8 @@ class Pass:
     def shadow(self) -> None:
         """Take part in other ranks' backward with zeros."""
         for buffer in self.buffers:
-            buffer.flat[...] = 0
+            with device_of(buffer.flat).working():
+                buffer.flat[...] = 0
         assert self.flight is not None
         for bucket in self.layout.order:
             self.flight.ready(bucket)
@@ -177,7 +183,8 @@ class Pass:
             parameter = self.books.parameters[name]
             held, view = held_gradient(parameter), self.view(name)
             if held is None:
-                view[...] = 0
+                with parameter.device.working():
+                    view[...] = 0
             else:
                 parameter.device.scale(held, self.scale, out=view)
             bucket, _ = self.layout.places[name]
@@ -214,13 +221,16 @@ class Pass:
         """Ranks have agreed on a plan: move the gradients into its layout, and launch all its buckets."""
         books, before = self.books, self.layout
         after = books.layout
-        if after is not before:
+        if after.pools is before.pools:  # laid out alike: the gradients are where they shall be
+            self.layout = after
+        else:
             old, new = self.buffers, after.acquire()
             for name, (bucket, slot) in after.places.items():
                 b, s = before.places[name]
                 view, moved = old[b].views[s], new[bucket].views[slot]
-                moved[...] = view
                 parameter = books.parameters[name]
+                with parameter.device.working():
+                    moved[...] = view
                 if parameter._grad is not None and parameter._grad._cell.value is view:
                     show_gradient(parameter, moved)
             self.layout, self._buffers = after, new

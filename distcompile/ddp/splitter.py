@@ -9,7 +9,8 @@ of the next; values that cost nothing to derive again are repeated instead of cr
 A boundary is a cut, or a notification: `whole` makes one segment that signals where `split` would have cut, which keeps
 fusion across the boundary.
 Invariants: the segments compute exactly the backward's outputs; each planned gradient is multiplied by `scale`
-(1/world_size) in the segment that computes it, so that the average costs no pass over memory.
+(1/world_size) in the segment that computes it, so that the average costs no pass over memory; on GPUs it is left as it
+is (NCCL divides as it adds), so that the backward's kernels are those without DDP.
 """
 
 from __future__ import annotations

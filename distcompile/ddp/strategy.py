@@ -32,6 +32,7 @@ from compiler_core.aot.strategy import (
     Segment,
 )
 from compiler_core.config import config
+from compiler_core.device import device_of
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, running_backwards
@@ -43,6 +44,7 @@ from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.eager import owners_of
 from distcompile.ddp.layout import Layout, word_of
 from distcompile.ddp.order import first_use, launch_order, work_until
+from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.pieces import Piece, PutOff, Step
 from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
@@ -54,11 +56,11 @@ class Ticket:
     It is kept by the tape, and keeps the instance: gradients are reduced also if the program has dropped the module.
     """
 
-    __slots__ = ("_kept", "began_s", "start", "synchronise")
+    __slots__ = ("_kept", "began", "start", "synchronise")
 
     def __init__(self, strategy: BucketStrategy, *, synchronise: bool) -> None:
         self._kept, self.synchronise = strategy, synchronise
-        self.began_s, self.start = time.perf_counter(), tape_position()
+        self.began, self.start = strategy.books.now(), tape_position()
 
 
 class BucketStrategy:
@@ -94,7 +96,7 @@ class BucketStrategy:
     def forward_ran(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
         self.books.forward_marks.append((ticket.start, tape_position()))
-        self.books.recorder.span("forward", 0, ticket.began_s, time.perf_counter())
+        self.books.recorder.span("forward", 0, ticket.began, self.books.now())
 
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
@@ -132,9 +134,10 @@ class BucketStrategy:
         wanted = self.boundary_wanted or config.boundary
         self.boundary = "notification" if announces and wanted == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
-        made = tuple(divide(backward, cut, outputs, with_scale=not is_alone))
+        is_scaled = not (is_alone or layout.averages)
+        made = tuple(divide(backward, cut, outputs, with_scale=is_scaled))
         log.emit("ddp", f"{backward.name}: {len(layout.plan.buckets)} bucket(s), boundaries by {self.boundary}\n{cut}")
-        return BucketGradientPlan(books, layout, cut, made, outputs, piece, fingerprint)
+        return BucketGradientPlan(books, layout, cut, made, outputs, piece, fingerprint, is_scaled=is_scaled)
 
     @staticmethod
     def _piece(forward: Graph, backward: Graph, outputs: Mapping[str, int], inputs: Mapping[str, str]) -> Piece:
@@ -257,7 +260,10 @@ class Route:
 
 
 class BucketGradientPlan:
-    """The segments of one compiled backward, cut by `cut`, and whose gradient each of its outputs is."""
+    """The segments of one compiled backward, cut by `cut`, and whose gradient each of its outputs is.
+
+    is_scaled: whether they multiply gradients by the session's scale.
+    """
 
     def __init__(
         self,
@@ -268,7 +274,10 @@ class BucketGradientPlan:
         outputs: Mapping[str, int],
         piece: Piece,
         fingerprint: Fingerprint | None,
+        *,
+        is_scaled: bool,
     ) -> None:
+        self.is_scaled = is_scaled
         self._books, self.groups, self.cut, self._segments = weakref.ref(books), layout.groups, cut, segments
         self._kept = None if fingerprint is None else books
         self.piece, self.fingerprint, self.produces = piece, fingerprint, frozenset(outputs)
@@ -333,9 +342,9 @@ class BucketSession:
         self.to_tape: set[int] = set()
         self.before: dict[int, list[Array]] = {}
         self._look_at_leaves(run)
-        self.is_plain = not (self.to_tape or self.before or missing)
-        self.factor = 1.0 if self.to_tape else here.scale
-        self.began_s = self.segment_began_s = time.perf_counter()
+        self.factor = here.scale if plan.is_scaled and not self.to_tape else 1.0
+        self.is_plain = not (self.to_tape or self.before or missing) and self.factor == here.scale
+        self.began = self.segment_began = self._now()
 
     def _look_at_leaves(self, run: Backward) -> None:
         """Which leaves the tape must see to, and what came before for the others."""
@@ -362,21 +371,27 @@ class BucketSession:
         return self.factor
 
     def segment_done(self, segment: int, gradients: Mapping[int, Array]) -> None:
-        self.books.recorder.span("segment", self.first + segment, self.segment_began_s, time.perf_counter())
-        here = self.here
+        here, now = self.here, self._now()
+        self.books.recorder.span("segment", self.first + segment, self.segment_began, now)
         if self.is_plain:
             for index, gradient in gradients.items():
                 view = self.views.get(index)
                 if view is not None and gradient is not view:
-                    view[...] = gradient
+                    with device_of(view).working():
+                        view[...] = gradient
             for bucket, names in self.route.arrivals(gradients):
                 here.arrived(bucket, names)
         else:
             for index, gradient in gradients.items():
                 if index in self.views and index not in self.to_tape and index not in self.missing:
-                    self._add(index, gradient)
+                    with device_of(gradient).working():
+                        self._add(index, gradient)
                     here.arrived(self.route.slots[index][0], (self.route.names[index],))
-        self.segment_began_s = time.perf_counter()
+        self.segment_began = now if here.flight is None else self._now()
+
+    def _now(self) -> Time:
+        """Of a GPU's synchronised backward the buckets' own events tell when segments ended."""
+        return self.books.now() if self.here.flight is None else time.perf_counter()
 
     def lose(self, missing: Set[int]) -> None:
         self.missing = {*self.missing, *missing}
@@ -406,7 +421,7 @@ class BucketSession:
     def finish(self) -> Mapping[int, Gradient]:
         here = self.here
         if here.flight is None:
-            self.books.recorder.span("backward", 0, self.began_s, time.perf_counter())
+            self.books.recorder.span("backward", 0, self.began, self._now())
         if self.is_plain:
             for leaf in self.leaves:
                 show_gradient(leaf.tensor, self.views[leaf.index])

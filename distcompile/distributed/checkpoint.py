@@ -29,7 +29,7 @@ import numpy as np
 
 from collectives import Communicator
 from compiler_core import log, observe
-from compiler_core.capture.module_protocol import unwrapped
+from compiler_core.capture.guards.module_protocol import unwrapped
 from compiler_core.tensor.random import get_rng_state, set_rng_state
 from compiler_core.tensor.tensor import Tensor
 from distcompile import serialization

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from collectives import Communicator, was_launched_by_mpi
 from collectives.nccl.communicator import NcclCommunicator
 from compiler_core import log
+from compiler_core.config import config
 from compiler_core.device import Device
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
@@ -109,6 +110,8 @@ def init_process_group(
     log.set_rank(made.rank)
     if made.host_transport == "mpi":
         watchdog.attach(made)
+    if isinstance(made, NcclCommunicator):
+        made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
 
 
@@ -205,6 +208,7 @@ def new_group(
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
     if transport == "nccl" and not made.takes_device_arrays():
         made = NcclCommunicator(made)
+        made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
     if timeout is not None:
         made.timeout_s = seconds(timeout)

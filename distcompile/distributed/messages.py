@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed.errors import GroupRankError, TensorListError
 from distcompile.distributed.group import ProcessGroup, group_or_default, not_in, peer_rank
@@ -28,9 +30,10 @@ def isend(
     """Begin to send `tensor` to rank `dst`; it may be changed at once."""
     if not_in(group):
         return outsider("isend")
-    return TensorWork(
-        group_or_default(group).send_async(copied(tensor), _peer(group, dst, group_dst, "dst"), tag=tag), []
-    )
+    found = group_or_default(group)
+    # without NCCL a device's is fetched: the other end has it in host memory
+    array = copied(tensor) if found.takes_device_arrays() else np.ascontiguousarray(tensor._array("isend()").copy())
+    return TensorWork(found.send_async(array, _peer(group, dst, group_dst, "dst"), tag=tag), [])
 
 
 def irecv(
@@ -55,7 +58,7 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
-    """Send `tensor` to rank `dst`. A large one waits for its receiver."""
+    """Send `tensor` to rank `dst`. A large one, and one on a GPU, waits for its receiver."""
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from compiler_core.capture.module_protocol import WatchedModule
+from compiler_core.capture.guards.module_protocol import WatchedModule
 from compiler_core.log import DistCompileWarning
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims

@@ -20,7 +20,7 @@ from compiler_core.tensor.creation import eye as identity
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import Generator
-from compiler_core.tensor.random_creation import rand, randn
+from compiler_core.tensor.random_creation import filled, rand, randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
@@ -53,17 +53,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """U(a, b)."""
     with no_grad():
-        return tensor.copy_(
-            rand(*tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device) * (b - a) + a
-        )
+        return tensor if tensor.is_meta else tensor.copy_(filled(tensor, generator, low=a, high=b))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """N(mean, std²)."""
     with no_grad():
-        return tensor.copy_(
-            randn(*tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device) * std + mean
-        )
+        return tensor if tensor.is_meta else tensor.copy_(filled(tensor, generator, low=mean, std=std))
 
 
 def trunc_normal_(

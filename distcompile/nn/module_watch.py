@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 from weakref import ReferenceType, ref
 
-from compiler_core.capture.module_protocol import WatchedModule, unwrapped
+from compiler_core.capture.guards.module_protocol import WatchedModule, unwrapped
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.watch import Watch, add_watch

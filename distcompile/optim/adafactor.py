@@ -61,28 +61,32 @@ class Adafactor(ArrayOptimizer):
         }
         super().__init__(params, defaults)
 
-    def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
+    def update(self, xp: Any, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
         g = -g if group["maximize"] else g
         lr, (eps1, eps2) = float(group["lr"]), group["eps"]
         eps1 = float(np.finfo(p.dtype).eps) if eps1 is None else eps1
-        step = float(read(state, "step", p, ())) + 1
+        step = (float(state["step"]._array("step()")) if "step" in state else 0.0) + 1
         put(state, "step", np.asarray(step), STEP)
-        alpha = max(eps2, _rms(p)) * min(lr, 1 / math.sqrt(step))
+        if not p.size:
+            _moments(xp, state, g, step ** group["beta2_decay"], eps1)
+            return p
+        alpha = _at_least(xp, eps2, _rms(xp, p)) * min(lr, 1 / math.sqrt(step))
         if group["weight_decay"] != 0:
             p = p * p.dtype.type(1 - lr * group["weight_decay"])
-        variance = _moments(state, g, step ** group["beta2_decay"], eps1)
-        direction = g / np.sqrt(np.maximum(variance, p.dtype.type(eps1 * eps1)))
-        new: Array = p - direction * p.dtype.type(alpha / max(1.0, _rms(direction) / group["d"]))
+        variance = _moments(xp, state, g, step ** group["beta2_decay"], eps1)
+        direction = g / xp.sqrt(xp.maximum(variance, p.dtype.type(eps1 * eps1)))
+        clipped = _at_least(xp, 1.0, _rms(xp, direction) / group["d"])
+        new: Array = p - direction * (alpha / clipped).astype(p.dtype)
         return new
 
 
-def _moments(state: dict[str, Any], g: Array, fresh: float, eps1: float) -> Array:
+def _moments(xp: Any, state: dict[str, Any], g: Array, fresh: float, eps1: float) -> Array:
     """The estimate of g², like g, after moving the state towards this g by `fresh`."""
     if g.ndim <= 1:
         return _moved(state, "variance", g * g, fresh)
-    rows = _moved(state, "row_var", np.mean(g * g, axis=-1, keepdims=True), fresh)
-    columns = _moved(state, "col_var", np.mean(g * g, axis=-2, keepdims=True), fresh)
-    mean: Array = np.maximum(np.mean(rows, axis=-2, keepdims=True), g.dtype.type(eps1))
+    rows = _moved(state, "row_var", xp.mean(g * g, axis=-1, keepdims=True), fresh)
+    columns = _moved(state, "col_var", xp.mean(g * g, axis=-2, keepdims=True), fresh)
+    mean: Array = xp.maximum(xp.mean(rows, axis=-2, keepdims=True), g.dtype.type(eps1))
     estimate: Array = rows * columns / mean
     return estimate
 
@@ -94,6 +98,13 @@ def _moved(state: dict[str, Any], name: str, target: Array, fresh: float) -> Arr
     return new
 
 
-def _rms(x: Array) -> float:
-    """Root mean square; NaN for an empty array, which then has nothing to update."""
-    return math.sqrt(float(np.mean(np.square(x)))) if x.size else math.nan
+def _rms(xp: Any, x: Array) -> Array:
+    """Root mean square, f64[]."""
+    root: Array = xp.sqrt(xp.mean(xp.square(x)).astype(np.float64))
+    return root
+
+
+def _at_least(xp: Any, least: float, x: Array) -> Array:
+    """x, or `least` where that is not less: also of NaN, as Python's max(least, x)."""
+    larger: Array = xp.where(x > least, x, np.float64(least))
+    return larger

@@ -1,9 +1,9 @@
 """Optimizers whose update looks at a whole parameter at once (norms, products of matrices): Adafactor, Muon.
 
 In: gradients in `.grad`. Out: new values in the parameters' and the state's cells.
-The arithmetic is NumPy's, one parameter after the other, in float32 for 16-bit parameters; those of a device, and their
-gradients, are copied to the host for it, where the state stays. A gradient that is still on
-its way is waited for. Subclasses define `update`.
+The arithmetic is that of the array module of the parameter's device, one parameter after the other, in float32 for
+16-bit parameters; the state is there too, and the host waits for nothing. A gradient that is still on its way is waited
+for. Subclasses define `update`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
+from compiler_core.device import array_module, device_of
 from compiler_core.dtype import of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
@@ -24,8 +25,11 @@ class ArrayOptimizer(Optimizer):
 
     takes_complex = False
 
-    def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
-        """The parameter's new value; writes new state into `state` (`put`). p, g: in the dtype to compute in."""
+    def update(self, xp: Any, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
+        """The parameter's new value; writes new state into `state` (`put`). xp: the module of p and g's arrays.
+
+        p, g: in the dtype to compute in.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
@@ -39,26 +43,37 @@ class ArrayOptimizer(Optimizer):
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
-                stored = parameter._array("step()")
-                compute = of(stored.dtype).compute.numpy
-                gradient = parameter._grad._array("step()").astype(compute, copy=False)
-                new = self.update(group, stored.astype(compute, copy=False), gradient, self.state[parameter])
-                parameter._cell.write(parameter.device.put(np.asarray(new, stored.dtype)))
+                with parameter.device.working():
+                    self._update_one(group, parameter)
         return loss
+
+    def _update_one(self, group: Group, parameter: Tensor) -> None:
+        assert parameter._grad is not None
+        xp, stored = parameter.device.xp, parameter._own_array("step()")
+        compute = of(stored.dtype).compute.numpy
+        gradient = parameter.device.put(parameter._grad._own_array("step()")).astype(compute, copy=False)
+        new = self.update(xp, group, stored.astype(compute, copy=False), gradient, self.state[parameter])
+        parameter._cell.write(xp.asarray(new, stored.dtype))
 
 
 def put(state: dict[str, Any], name: str, value: Array, dtype: np.dtype[Any]) -> None:
-    """Write `value`, rounded to `dtype`, into the state's tensor `name`, which is made if it is not there."""
-    rounded = np.asarray(value, dtype)
-    if name in state:
-        state[name]._cell.write(state[name].device.put(rounded))
+    """Write `value`, rounded to `dtype`, into the state's tensor `name`, which is made if it is not there.
+
+    So it is if it is on another device (a state from before the parameter moved).
+    """
+    rounded = array_module(value).asarray(value, dtype)
+    if name in state and state[name].device == device_of(rounded):
+        state[name]._cell.write(rounded)
     else:
         state[name] = Tensor._wrap(rounded)
 
 
 def read(state: dict[str, Any], name: str, like: Array, shape: tuple[int, ...]) -> Array:
-    """The state's tensor `name` in like's dtype; zeros of `shape` if it is not there yet."""
+    """The state's tensor `name` in like's dtype, on its device; zeros of `shape` if it is not there yet."""
+    device = device_of(like)
+    value: Array
     if name not in state:
-        return np.zeros(shape, like.dtype)
-    value: Array = state[name]._array("step()").astype(like.dtype, copy=False)
+        value = device.zeros(shape, like.dtype)
+        return value
+    value = device.put(state[name]._own_array("step()")).astype(like.dtype, copy=False)
     return value

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.fence import Fence, can_guard, fence_of, promise
@@ -60,7 +61,7 @@ def defer(
         promise(cell, place)
     for update in updates:
         for cell, value in update.counters:
-            cell.write(value)
+            cell.write(value if type(cell.raw) is np.ndarray else device_of(cell.raw).put(value))
 
 
 class _Native:
@@ -89,4 +90,4 @@ class _Eager:
             for result in apply_update(update, values, self.scalars)
         ]
         for place, result in zip(self.places, results, strict=True):
-            np.copyto(place, result)
+            place[...] = result

@@ -3,6 +3,8 @@
 In: a closure that recomputes loss and gradients. Out: updated parameters; state, all of it at the first parameter:
 "func_evals", "n_iter", "d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "prev_loss".
 One `step` makes up to `max_iter` iterations: direction d = -H·g by the two-loop recursion, then p ← p + t·d.
+The vectors are on the parameters' device where that is one, and theirs is a dtype that its products take (f32, f64);
+else on the host. Numbers that decide (slopes, norms) are waited for, as in torch.
 Sources: Liu, Nocedal 1989; Nocedal, Wright 2006, algorithm 7.4. Limit: one parameter group.
 """
 
@@ -11,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
+from compiler_core import cuda
 from compiler_core.breaking import breaks_graph
+from compiler_core.device import Device, cpu
+from compiler_core.dtype import float32, float64
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -64,21 +67,34 @@ class LBFGS(Optimizer):
         state.setdefault("n_iter", 0)
         first = run_closure(closure)
         state["func_evals"] += 1
-        gradient = self._gradient()
-        if float(np.abs(gradient).max()) > self.param_groups[0]["tolerance_grad"]:
-            _Run(self, closure, state).iterate(float(first), gradient)
+        closure = as_called(closure, self._place())
+        with self._place().working():
+            gradient = self._gradient()
+            if float(abs(gradient).max()) > self.param_groups[0]["tolerance_grad"]:
+                _Run(self, closure, state).iterate(float(first), gradient)
         return first
+
+    def _place(self) -> Device:
+        """Where the vectors are."""
+        parameters = self.param_groups[0]["params"]
+        devices = {p.device for p in parameters}
+        is_plain = all(p.dtype in (float32, float64) for p in parameters)
+        return devices.pop() if len(devices) == 1 and is_plain else cpu
 
     def _gradient(self) -> Array:
         """All gradients as one vector; zeros where there is none."""
+        place = self._place()
         parts = [
-            np.zeros(p.numel(), p.dtype.numpy) if p.grad is None else p.grad._array("step()").reshape(-1)
+            place.zeros((p.numel(),), p.dtype.numpy)
+            if p.grad is None
+            else place.put(p.grad._own_array("step()")).reshape(-1)
             for p in self.param_groups[0]["params"]
         ]
-        return np.concatenate(parts)
+        return place.xp.concatenate(parts)  # type: ignore[no-any-return]
 
     def _values(self) -> list[Array]:
-        return [p._array("step()") for p in self.param_groups[0]["params"]]
+        place = self._place()
+        return [place.put(p._own_array("step()")) for p in self.param_groups[0]["params"]]
 
     def _move(self, values: list[Array], t: float, direction: Array) -> None:
         """Parameters ← values + t·direction."""
@@ -86,8 +102,21 @@ class LBFGS(Optimizer):
         for parameter, value in zip(self.param_groups[0]["params"], values, strict=True):
             end = start + value.size
             change = direction[start:end].reshape(value.shape) * direction.dtype.type(t)
-            parameter._cell.write(parameter.device.put(np.asarray(value + change, value.dtype)))
+            parameter._cell.write(parameter.device.put(self._place().xp.asarray(value + change, value.dtype)))
             start = end
+
+
+def as_called(closure: Callable[[], Any], place: Device) -> Callable[[], Any]:
+    """`closure`, which sees the device that is current now, also where that of `place` is."""
+    if place.type != "cuda":
+        return closure
+    number = cuda.current()
+
+    def call() -> Any:
+        with cuda.on(number):
+            return closure()
+
+    return call
 
 
 class _Run:
@@ -97,14 +126,18 @@ class _Run:
         self.optimizer, self.closure, self.state = optimizer, closure, state
         self.group = optimizer.param_groups[0]
         self.evaluations = 1
-        self.changes = [tensor._array("step()") for tensor in state.get("old_dirs") or ()]  # of the gradient
-        self.moves = [tensor._array("step()") for tensor in state.get("old_stps") or ()]
+        self.changes = [self._vector(tensor) for tensor in state.get("old_dirs") or ()]  # of the gradient
+        self.moves = [self._vector(tensor) for tensor in state.get("old_stps") or ()]
         self.inverse = [float(number) for number in state.get("ro") or ()]  # 1/(change·move)
         self.scale = float(state.get("H_diag", 1.0))
         self.t = float(state.get("t") or 0.0)
-        self.direction = state["d"]._array("step()") if state.get("d") is not None else None
-        self.last_gradient = state["prev_flat_grad"]._array("step()") if state.get("d") is not None else None
+        self.direction = self._vector(state["d"]) if state.get("d") is not None else None
+        self.last_gradient = self._vector(state["prev_flat_grad"]) if state.get("d") is not None else None
         self.last_loss = float(state.get("prev_loss") or 0.0)
+
+    def _vector(self, tensor: Tensor) -> Array:
+        vector: Array = self.optimizer._place().put(tensor._own_array("step()"))
+        return vector
 
     def iterate(self, loss: float, gradient: Array) -> None:
         """Iterate until one of the conditions holds, and keep the state."""
@@ -115,7 +148,7 @@ class _Run:
             self.last_gradient, self.last_loss = gradient, loss
             lr = float(self.group["lr"])
             is_first = self.state["n_iter"] == 1
-            self.t = min(1.0, 1.0 / float(np.abs(gradient).sum())) * lr if is_first else lr
+            self.t = min(1.0, 1.0 / float(abs(gradient).sum())) * lr if is_first else lr
             slope = float(gradient @ self.direction)
             if slope > -self.group["tolerance_change"]:
                 break
@@ -158,7 +191,7 @@ class _Run:
         assert self.direction is not None
         values, direction = self.optimizer._values(), self.direction
         if self.group["line_search_fn"] is not None:
-            longest = float(np.abs(direction).max())
+            longest = float(abs(direction).max())
             start, budget = Point(0.0, loss, gradient, slope), self.group["max_eval"] - self.evaluations
             end, count = strong_wolfe(
                 lambda t: self._evaluate(values, t, direction), start, self.t, longest, max_steps=budget
@@ -186,8 +219,8 @@ class _Run:
         least: float = self.group["tolerance_change"]
         is_done: bool = (
             self.evaluations >= self.group["max_eval"]
-            or float(np.abs(gradient).max()) <= self.group["tolerance_grad"]
-            or float(np.abs(self.direction).max()) * self.t <= least
+            or float(abs(gradient).max()) <= self.group["tolerance_grad"]
+            or float(abs(self.direction).max()) * self.t <= least
             or abs(loss - self.last_loss) < least
         )
         return is_done

@@ -65,36 +65,37 @@ class Muon(ArrayOptimizer):
                         "Muon only supports 2D parameters", got=f"a parameter of size {tuple(parameter.shape)}"
                     )
 
-    def update(self, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
+    def update(self, xp: Any, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
         scalar = p.dtype.type
         momentum, lr = group["momentum"], float(group["lr"])
         buffer = read(state, "momentum_buffer", g, g.shape)
         buffer = buffer + (g - buffer) * scalar(1 - momentum)
         put(state, "momentum_buffer", buffer, state["momentum_buffer"].dtype.numpy if state else p.dtype)
         direction = g + (buffer - g) * scalar(momentum) if group["nesterov"] else buffer
-        direction = orthogonalized(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        direction = orthogonalized(xp, direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
         rate = lr * _rate_factor(group["adjust_lr_fn"], p.shape)
         new: Array = p * scalar(1 - lr * group["weight_decay"]) - direction.astype(p.dtype) * scalar(rate)
         return new
 
 
-def orthogonalized(g: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
+def orthogonalized(xp: Any, g: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
     """About U·Vᵀ of g = U·S·Vᵀ, f32[m, n]: X ← aX + (bA + cA²)X with A = X·Xᵀ, from X = g/‖g‖, in bfloat16."""
     a, b, c = (np.float32(number) for number in coefficients)
     is_tall = g.shape[0] > g.shape[1]
-    x = _rounded(g.T if is_tall else g)
-    norm = _rounded(np.maximum(_rounded(np.linalg.norm(x)), np.float32(eps)))
-    x = _rounded(x / norm)
+    x = _rounded(xp, g.T if is_tall else g)
+    norm = _rounded(xp, xp.maximum(_rounded(xp, xp.linalg.norm(x)), np.float32(eps)))
+    x = _rounded(xp, x / norm)
     for _ in range(steps):
-        gram = _rounded(x @ x.T)
-        change = _rounded(b * gram + c * (gram @ gram))
-        x = _rounded(a * x + change @ x)
+        gram = _rounded(xp, x @ x.T)
+        change = _rounded(xp, b * gram + c * (gram @ gram))
+        x = _rounded(xp, a * x + change @ x)
     return x.T if is_tall else x
 
 
-def _rounded(x: Array | np.floating[Any]) -> Array:
+def _rounded(xp: Any, x: Array) -> Array:
     """x rounded to bfloat16, in float32."""
-    return np.asarray(x, np.float32).astype(bfloat16.numpy).astype(np.float32)
+    rounded: Array = xp.asarray(x, np.float32).astype(bfloat16.numpy).astype(np.float32)
+    return rounded
 
 
 def _rate_factor(name: str | None, shape: tuple[int, ...]) -> float:

@@ -27,7 +27,8 @@ from distcompile.nn.versions import Registry, Stamp
 Group = dict[str, Any]
 Closure = Callable[[], Any]
 StepHook = Callable[..., Any]
-RECENT_STEPS: deque[tuple[weakref.ref[Optimizer], float, float]] = deque(maxlen=256)  # and when each began and ended
+RECENT_STEPS: deque[tuple[weakref.ref[Optimizer], Any, Any]] = deque(maxlen=256)  # and when each began and ended
+STEP_CLOCKS: weakref.WeakSet[Any] = weakref.WeakSet()  # who has a better clock than the host's: see `_now`
 
 
 class _Required:
@@ -231,11 +232,19 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def _watched(optimizer: Optimizer, step: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """`step`, of which others learn when it began and ended."""
-    began_s = time.perf_counter()
+    began = _now(optimizer)
     with observe.phase("optimizer", type(optimizer).__name__):
         result = step(optimizer, *args, **kwargs)
-    RECENT_STEPS.append((weakref.ref(optimizer), began_s, time.perf_counter()))
+    RECENT_STEPS.append((weakref.ref(optimizer), began, _now(optimizer)))
     return result
+
+
+def _now(optimizer: Optimizer) -> Any:
+    """This moment: in seconds of perf_counter, or as who owns the parameters tells it (`owns`, `now`)."""
+    for clock in tuple(STEP_CLOCKS):
+        if any(clock.owns(parameter) for group in optimizer.param_groups for parameter in group["params"][:1]):
+            return clock.now()
+    return time.perf_counter()
 
 
 def _check_parameter(parameter: object) -> None:

@@ -129,8 +129,7 @@ class RuleOptimizer(Optimizer):
         for name in names:
             if state.get(name) is None:
                 value = self.initial(name, group)
-                filled = np.full(parameter.shape, value, parameter.dtype.numpy)
-                state[name] = Tensor._wrap(parameter.device.put(filled))
+                state[name] = Tensor._wrap(_filled(parameter, value))
 
     def _count(self, step: int) -> Array:
         if step not in self._counts:
@@ -152,6 +151,7 @@ class RuleOptimizer(Optimizer):
         results = [(update, run_eager_update(update, scalars)) for part in left for update in part]
         for update, outputs in results:
             update.write(outputs)
+        settle_fences([update.fence for update in later if update.fence is not None and update.fence.is_brief])
 
     def _compile(
         self, groups: Sequence[Sequence[Update]], scalars: list[dict[str, Array]]
@@ -200,6 +200,13 @@ def _by_device(updates: list[Update]) -> Iterable[list[Update]]:
     for update in updates:
         parts.setdefault(device_of(update.cells[0].raw), []).append(update)
     return parts.values()
+
+
+def _filled(parameter: Tensor, value: float) -> Array:
+    """An array like the parameter's, where it is, of one number."""
+    place, dtype = parameter.device, parameter.dtype.numpy
+    made: Array = place.put(np.full(parameter.shape, value, dtype)) if value else place.zeros(parameter.shape, dtype)
+    return made
 
 
 def _arrays(numbers: dict[str, float], dtype: DType) -> dict[str, Array]:

@@ -22,11 +22,12 @@ from typing import Protocol
 
 from collectives import Communicator
 from compiler_core import log
+from compiler_core.device import Device
 from compiler_core.graph.ir import Graph
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.overlap.times import StepTimes
 from distcompile.tuning.across_step import Needs, best_plan, outcome_of
-from distcompile.tuning.measure import measure_contention, measure_costs
+from distcompile.tuning.measure import bench_of, measure_contention, measure_costs
 from distcompile.tuning.observe import (
     Sighting,
     all_parameters,
@@ -55,6 +56,10 @@ class Tunable(Protocol):
 
     @property
     def communicator(self) -> Communicator: ...
+    @property
+    def device(self) -> Device:
+        """Where the parameters are."""
+
     @property
     def plan(self) -> BucketPlan:
         """The plan in use."""
@@ -148,8 +153,9 @@ class AutoTuner:
         costs_s[len(ready) : len(ready)] = [0.0] * (len(parameters) - len(ready))
         if problem is None:
             nbytes = sum(bucket.nbytes for bucket in subject.plan.buckets)
-            fit = measure_costs(subject.communicator, nbytes, BUDGET_S)
-            contention = measure_contention(subject.communicator, fit, nbytes)
+            bench = bench_of(subject.communicator, subject.device)
+            fit = measure_costs(bench, nbytes, BUDGET_S)
+            contention = measure_contention(bench, fit, nbytes)
         else:
             fit, contention = problem.fit, problem.contention
         steps = self._steps()

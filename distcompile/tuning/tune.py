@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from compiler_core.capture import compile
+from distcompile import cuda
 from distcompile.ddp import DistributedDataParallel
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter, plan_from_groups
 from distcompile.nn.module import Module
@@ -26,7 +27,7 @@ from distcompile.optim import SGD, AdamW
 from distcompile.optim.optimizer import Optimizer
 from distcompile.parity.case import default_loss
 from distcompile.tuning.errors import TuningError
-from distcompile.tuning.measure import measure_contention, measure_costs
+from distcompile.tuning.measure import bench_of, measure_contention, measure_costs
 from distcompile.tuning.observe import (
     Sighting,
     all_parameters,
@@ -93,7 +94,14 @@ class Subject:
             self.loss(self.compiled(*self.inputs), *self.inputs).backward()
         if synchronise:
             self.optimizer.step()
+        self.finish()
         return time.perf_counter() - began_s
+
+    def finish(self) -> None:
+        """On a GPU: wait until it has done what it was told."""
+        device = self.view.device
+        if device.type == "cuda":
+            cuda.synchronize(device)
 
 
 def tune(
@@ -103,10 +111,8 @@ def tune(
     options: TuneOptions | None = None,
     say: Say = lambda text, share: None,
 ) -> TuneReport:
-    """Tune `module` on the default process group. Collective. Raises TuningError on one rank alone, or on GPUs."""
+    """Tune `module` on the default process group. Collective. Raises TuningError on one rank alone."""
     options = options or TuneOptions()
-    if any(parameter.device.type != "cpu" for parameter in module.parameters()):
-        raise TuningError("tuning measures MPI, not the GPUs", remedy="give DistributedDataParallel a bucket_cap_mb")
     subject = make_subject(module, inputs, loss, options)
     group = subject.ddp.process_group
     if group.world_size < 2:
@@ -122,8 +128,9 @@ def tune(
     default = subject.view.plan
     say("measuring all-reduces", 0.1)
     nbytes = sum(bucket.nbytes for bucket in default.buckets)
-    fit = measure_costs(group, nbytes, max(0.5, options.budget_s / 20))
-    contention = measure_contention(group, fit, nbytes)
+    bench = bench_of(group, subject.view.device)
+    fit = measure_costs(bench, nbytes, max(0.5, options.budget_s / 20))
+    contention = measure_contention(bench, fit, nbytes)
     say("measuring segments", 0.2)
     mine, gamma_s, cut_s = sight(subject)
     cut_s = group.broadcast_object(cut_s)
@@ -141,7 +148,9 @@ def tune(
         duel_ms = [1e3 * (a.step_s - b.step_s) for a, b in zip(*pair, strict=True)]
     subject.view.propose(default)
     left_out = tuple(c for c in proposed if c not in chosen)
-    return TuneReport(rows, problem, place_of(group), len(samples[0]), tuple(duel_ms), cut_s, left_out)
+    return TuneReport(
+        rows, problem, place_of(group, subject.view.device), len(samples[0]), tuple(duel_ms), cut_s, left_out
+    )
 
 
 def make_subject(

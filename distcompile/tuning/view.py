@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from collectives import Communicator
 from compiler_core import dtype as dtypes
+from compiler_core.device import Device, cpu
 from compiler_core.graph.ir import Graph
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.overlap.times import StepTimes
@@ -38,6 +39,10 @@ class DdpView:
     @property
     def communicator(self) -> Communicator:
         return self.ddp.process_group
+
+    @property
+    def device(self) -> Device:
+        return next(iter(self.ddp._books.parameters.values())).device
 
     @property
     def plan(self) -> BucketPlan:
@@ -85,9 +90,10 @@ def in_plan_order(plan: BucketPlan) -> list[ReadyParameter]:
     return [ReadyParameter(s.name, s.shape, dtypes.by_name(b.dtype), at) for at, (s, b) in enumerate(slots)]
 
 
-def place_of(communicator: Communicator) -> Place:
-    """Where this job runs, as plan files have it. Collective."""
-    return Place(communicator.world_size, communicator.host_transport, host_signature(communicator))
+def place_of(communicator: Communicator, device: Device = cpu) -> Place:
+    """Where this job runs, as plan files have it. Collective. device: where its model is."""
+    transport = communicator.host_transport if device.type == "cpu" else communicator.transport
+    return Place(communicator.world_size, transport, host_signature(communicator))
 
 
 def attach(choice: PlanChoice, ddp: DistributedDataParallel) -> AutoTuner | None:
@@ -121,5 +127,5 @@ def shared_plan(path: str | os.PathLike[str], ddp: DistributedDataParallel) -> B
     if kind == "error":
         raise PlanFileError("the plan file cannot be read", where=where, got=text)
     record = parse_plan(text, where)
-    check_fits(record, in_plan_order(ddp.bucket_plan), place_of(group), where)
+    check_fits(record, in_plan_order(ddp.bucket_plan), place_of(group, DdpView(ddp).device), where)
     return record.plan

@@ -1,6 +1,6 @@
 """torch.utils' submodules, so that swapped imports find them: `from distcompile.utils.data import DataLoader`.
 
-In: nothing. Out: `data`, `checkpoint`, `model_zoo` and `_pytree`, loaded at first use.
+In: nothing. Out: `data`, `checkpoint`, `dlpack`, `model_zoo` and `_pytree`, loaded at first use.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_pytree", "checkpoint", "collect_env", "data", "model_zoo", "tensorboard"):
+    if name in ("_pytree", "checkpoint", "collect_env", "data", "dlpack", "model_zoo", "tensorboard"):
         return importlib.import_module(f"distcompile.utils.{name}")
     raise AttributeError(f"module 'distcompile.utils' has no attribute {name!r}")

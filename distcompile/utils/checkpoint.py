@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from compiler_core.breaking import breaks_graph
-from compiler_core.capture.pytree import flatten
+from compiler_core.capture.recipes.pytree import flatten
 from compiler_core.errors import AutogradError
 from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace

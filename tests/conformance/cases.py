@@ -20,7 +20,7 @@ import pytest
 
 from compiler_core import ops as registration  # importing it registers the primitives
 from compiler_core.aot import boundary  # registers two more
-from compiler_core.dtype import DType, bool_, complex128, float32, float64
+from compiler_core.dtype import DType, bool_, complex128, float32, float64, of
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array, NotDifferentiable, Op, Sample, meta_of
 from compiler_core.ops.rules import Pointwise, Reduction
@@ -52,6 +52,10 @@ class Case(NamedTuple):
     def has_cotangents(self) -> bool:
         """Whether there is a vjp, and a floating result to start it from."""
         return not isinstance(self.op.vjp, NotDifferentiable) and self.meta().dtype.is_inexact
+
+
+# in 16 bits a term is rounded elsewhere on a GPU: right to the size of the terms, not the sum
+SUMS = ("attention", "convolution")
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, low: float, high: float) -> Array:
@@ -142,6 +146,15 @@ def by_op(cases: Sequence[Case]) -> list[Any]:
     """Parameters of a test: the cases of one op each. One test a case would take longer to start than to run."""
     ops = dict.fromkeys(case.op.name for case in cases)
     return [pytest.param(tuple(c for c in cases if c.op.name == name), id=name) for name in ops]
+
+
+def assert_near(result: Array, expected: Array) -> None:
+    """Within the dtype's tolerance of the largest element."""
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    relative, absolute = tolerance(of(expected))
+    wide, right = result.astype(np.float64), expected.astype(np.float64)
+    largest = np.max(np.abs(right), initial=0.0, where=np.isfinite(right))
+    np.testing.assert_allclose(wide, right, rtol=relative, atol=absolute + relative * largest, equal_nan=True)
 
 
 def check_each(check: Callable[[Case], None], cases: Sequence[Case]) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import Case, all_cases, assert_same, tolerance
+from cases import SUMS, Case, all_cases, assert_near, assert_same
 from one_op_graphs import graph_of
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.ops.registry import Array, meta_of
+from compiler_core.ops.registry import meta_of
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
@@ -26,20 +26,7 @@ def _has_complex(case: Case) -> bool:
 CASES = tuple(c for c in all_cases() if c.variant in ("plain", "special") and not _has_complex(c))
 QUOTIENT = 2.0**24  # a GPU's remainder has no digits left where the quotient exceeds this: triton/helpers.py
 FREE = {"eigh", "svd", "qr", "eig"}  # of these the device's result is another one that is right: signs of vectors
-SUMS = (
-    "attention",
-    "convolution",
-)  # in 16 bits a term is rounded elsewhere: right to the size of the terms, not the sum
 DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
-
-
-def assert_near(result: Array, expected: Array) -> None:
-    """Within the dtype's tolerance of the largest element."""
-    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
-    relative, absolute = tolerance(dt.of(expected))
-    wide, right = result.astype(np.float64), expected.astype(np.float64)
-    largest = np.max(np.abs(right), initial=0.0, where=np.isfinite(right))
-    np.testing.assert_allclose(wide, right, rtol=relative, atol=absolute + relative * largest, equal_nan=True)
 
 
 @pytest.mark.skipif(bool(cuda.why_not()), reason="no CUDA device")

@@ -43,3 +43,16 @@ def test_the_environment_is_printed_under_torchs_name() -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert dc.__version__ in done.stdout
     assert done.stdout.count("get_num_threads()") == 2
+
+
+def test_cudnn_can_be_switched_off_and_regions_put_it_back() -> None:
+    cudnn = dc.backends.cudnn
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32) == (True, False, False, True)
+    with cudnn.flags(enabled=False, benchmark=True):
+        assert (cudnn.enabled, cudnn.benchmark) == (False, True)
+    assert (cudnn.enabled, cudnn.benchmark) == (True, False)
+    cudnn.enabled = False
+    try:
+        assert not cudnn.enabled
+    finally:
+        cudnn.enabled = True

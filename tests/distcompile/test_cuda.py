@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import io
+import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core import cuda as core
 from distcompile import nn
 from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device
@@ -78,6 +81,25 @@ def test_memory(device: Any) -> None:
     assert dc.cuda.max_memory_allocated() == dc.cuda.memory_allocated()
 
 
+def test_the_peak_is_the_pools_which_is_seldom_asked(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, draw, asked = core._found.memory.pool, random.Random(0), []
+    ask = pool.used_bytes
+    monkeypatch.setattr(pool, "used_bytes", lambda: asked.append(1) or ask())
+    dc.cuda.reset_peak_memory_stats()
+    most, held = ask(), []
+    for _ in range(500):
+        held.append(device.empty(draw.randrange(4000), "u1"))
+        most = max(most, ask())
+        if draw.random() < 0.4:
+            del held[draw.randrange(len(held)) :]
+    assert dc.cuda.max_memory_allocated() == most
+    for _ in range(3):  # steps: much is made, all of it is freed
+        held.clear()
+        asked.clear()
+        held += [device.empty(2000, "u1") for _ in range(200)]
+    assert len(asked) <= 2
+
+
 def test_draws_have_the_cpus_bits() -> None:
     dc.manual_seed(1)
     expected = dc.randn(5).tolist(), dc.rand(3).tolist()
@@ -115,7 +137,7 @@ def train(place: str, kind: str, **options: Any) -> tuple[list[float], nn.Module
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("SGD", {"momentum": 0.9}), ("AdamW", {}), ("RMSprop", {}), ("Adagrad", {}), ("Adafactor", {})],
+    [("SGD", {"momentum": 0.9}), ("AdamW", {}), ("RMSprop", {}), ("Adagrad", {}), ("Adafactor", {"weight_decay": 0.1})],
 )
 def test_training_is_as_on_the_cpu(kind: str, options: dict[str, Any]) -> None:
     expected, there, _ = train("cpu", kind, **options)
@@ -126,9 +148,57 @@ def test_training_is_as_on_the_cpu(kind: str, options: dict[str, Any]) -> None:
         assert a.grad is not None
         assert a.grad.is_cuda
         assert dc.allclose(a.detach().cpu(), b.detach(), atol=1e-4)
-    if kind == "AdamW":
-        (first, *_) = here.parameters()
-        assert optimizer.state[first]["exp_avg"].is_cuda
+    (first, *_) = here.parameters()
+    assert {name: t.is_cuda for name, t in optimizer.state[first].items() if name != "step"} == {
+        name: True for name in optimizer.state[first] if name != "step"
+    }
+
+
+@pytest.mark.parametrize("kind", ["Muon", "Adafactor"])
+def test_steps_over_whole_parameters_stay_on_the_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16-bit parameters too; nothing is fetched."""
+    found = []
+    for place in ("cpu", "cuda:1"):
+        dc.manual_seed(0)
+        values = [dc.randn(6, 4), dc.randn(3, 8).bfloat16()]
+        p = [nn.Parameter(value.to(place)) for value in values]
+        optimizer = getattr(dc.optim, kind)(p, lr=0.02)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("compiler_core.cuda.fetch", None)
+            for _ in range(5):
+                for each in p:
+                    each.grad = dc.randn(each.shape, dtype=dc.float32).to(place, each.dtype)
+                optimizer.step()
+        assert {t.device for each in p for name, t in optimizer.state[each].items() if name != "step"} == {p[0].device}
+        found.append([each.detach().cpu().float().numpy() for each in p])
+    for here, there in zip(*found):
+        np.testing.assert_allclose(there, here, atol=1e-2 if kind == "Muon" else 1e-6)  # ties of bfloat16 in Muon
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("dtype", [dc.float64, dc.bfloat16])
+def test_lbfgs_is_as_on_the_cpu(search: str | None, dtype: Any) -> None:
+    """Of 16-bit floats its vectors are on the host. The closure sees its caller's current device."""
+    found = []
+    for place in ("cpu", "cuda:1"):
+        x = nn.Parameter(dc.tensor([-1.2, 1.0, 0.7, -0.3], device=place, dtype=dtype))
+        y = nn.Parameter(dc.tensor([[0.5, 2.0]], device=place, dtype=dtype))
+        optimizer = dc.optim.LBFGS([x, y], lr=0.1, max_iter=6, line_search_fn=search)
+
+        def closure(x: Any = x, y: Any = y, optimizer: Any = optimizer, place: str = place) -> Any:
+            optimizer.zero_grad()
+            assert place == "cpu" or dc.cuda.current_device() == 0
+            loss = ((x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum() + (y * x[0]).square().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        state = optimizer.state[x]
+        assert state["d"].device == (x.device if dtype is dc.float64 else dc.device("cpu"))
+        assert (x.get_device(), y.get_device()) == ((1, 1) if place != "cpu" else (-1, -1))
+        found.append(dc.cat([x.detach().cpu(), y.detach().cpu().view(-1)]).double().numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
 
 
 def test_modules_move_and_stay_the_same_objects() -> None:

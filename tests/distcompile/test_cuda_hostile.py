@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import distcompile as dc
 from compiler_core import cuda
 from compiler_core.errors import DeviceError
-from distcompile import distributions, nn
+from distcompile import Tensor, distributions, nn
+from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device
 
 
@@ -67,3 +68,29 @@ def test_who_was_told_an_address_has_the_memory() -> None:
     number = id(x)
     del x
     assert number not in interop._exported
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.leaky_relu(x, 0.2) ** 2,
+        lambda x: F.gelu(x),
+        lambda x: F.layer_norm(x, (3,)),
+        lambda x: x.cumprod(1).tril(),
+        lambda x: x[:, [0, 2]] ** 3,
+        lambda x: F.avg_pool1d(x, 2) ** 2,
+        lambda x: dc.where(x > 0, x**2, 0.1 * x),
+        lambda x: F.normalize(x.maximum(x * 0.5)),
+    ],
+)
+def test_gradients_of_gradients_are_the_cpus(fn: Callable[[Tensor], Tensor]) -> None:
+    """What a composite made on the CPU (a table, a number of elements) is a constant there too."""
+    found = []
+    for place in ("cuda", "cpu"):
+        x = dc.linspace(-1, 1.5, 6).reshape(2, 3).to(place).requires_grad_()
+        (first,) = dc.autograd.grad(fn(x).sum(), x, create_graph=True)
+        (first * first).sum().backward()
+        assert x.grad.device.type == place
+        found.append(x.grad.tolist())
+    assert found[0][0] == pytest.approx(found[1][0])
+    assert found[0][1] == pytest.approx(found[1][1])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from postman_case import messages_of_gpus_are_put_into_one_order
 
 from collectives import Communicator
 from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS
@@ -197,5 +198,6 @@ CASES: list[Callable[[Communicator], None]] = [
     a_large_message_moves_while_its_sender_waits_in_a_collective,
     a_message_of_another_size_is_named_and_the_next_one_arrives,
     subgroups_are_full_communicators,
+    messages_of_gpus_are_put_into_one_order,
 ]
 BREAKING = [splits_that_do_not_fit_are_an_error_on_every_rank]  # the communicator is not to be used afterwards

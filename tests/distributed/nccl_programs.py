@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import sys
 import time
 import traceback
@@ -257,7 +258,87 @@ def shared(c: NcclCommunicator) -> str:
     return f"{type(error).__name__} after {after_s * 1e3:.0f} ms: {error.what}; {error.got}"
 
 
-CASES = {f.__name__: f for f in (right, launching, streams, mismatch, missing, stuck, shared, speed)}
+def messages(c: NcclCommunicator) -> str:
+    """In any order on any rank, with tags, all-reduces and products in between; nothing waits for ever."""
+    cp, w, r, count = cupy(), c.world_size, c.rank, 0
+    a = cp.ones((512, 512), cp.float32)
+    for step in range(20):
+        plan, own = random.Random(step), random.Random(1000 * step + r)
+        everyones = [
+            (source, target, plan.randrange(3), 1 << plan.randrange(0, 22))
+            for source in range(w)
+            for target in range(w)
+            for _ in range(plan.randrange(4))
+            if source != target
+        ]
+        everyones = list({m[:3]: m for m in everyones}.values())  # one of a tag at a time: they may come in any order
+        mine = [m for m in everyones if r in m[:2]]
+        own.shuffle(mine)
+        works: list[tuple[Any, Any, float]] = []
+        for source, target, tag, n in mine:
+            value = float(100 * step + 10 * source + target)
+            array = cp.full(n, value if source == r else -1.0, cp.float32)
+            work = c.send_async(array, target, tag=tag) if source == r else c.receive_async(array, source, tag=tag)
+            works.append((work, array, value))
+            a = a @ a / 512
+        total = cp.full(1 << 20, float(r), cp.float32)
+        works.append((c.all_reduce_async(total), total, w * (w - 1) / 2))
+        own.shuffle(works)
+        for work, array, value in works:
+            work.wait()
+            assert bool((array == value).all()), (step, work.what, float(array[0]), value)
+            count += 1
+    got = cp.zeros(4)
+    if r == 0:
+        for _ in range(1, w):
+            work = c.receive_async(got, None, tag=9)
+            work.wait()
+            assert float(got[0]) == work.peer
+        error, _ = raised(lambda: c.receive_async(cp.zeros(3), 1).wait())
+        assert isinstance(error, CollectiveMismatchError), error
+    else:
+        c.send_async(cp.full(4, float(r)), 0, tag=9).wait()
+        if r == 1:
+            c.send_async(cp.zeros(5), 0).wait()
+    c.barrier()
+    return f"{count} messages and all-reduces, from any rank, a misfit"
+
+
+def message_speed(c: NcclCommunicator) -> str:
+    """A message there and back, by NCCL and through the host: what a pair of ranks sees; both ways at once."""
+    cp, lines = cupy(), []
+    if c.rank > 1:
+        c.barrier()
+        return ""
+    for nbytes in (1 << 10, MIB, 16 * MIB, 256 * MIB):
+        array, other, row = cp.ones(nbytes // 4, cp.float32), cp.empty(nbytes // 4, cp.float32), []
+        for staged in (False, True):
+            c.stages_messages = staged
+            for both in (False, True):
+                for repeat in range(8 if nbytes < 64 * MIB else 4):
+                    if repeat == 2:
+                        cp.cuda.get_current_stream().synchronize()
+                        began_s = time.perf_counter()
+                    if both:
+                        works = [c.receive_async(other, 1 - c.rank), c.send_async(array, 1 - c.rank)]
+                    else:
+                        works = [(c.send_async if c.rank == 0 else c.receive_async)(array, 1 - c.rank)]
+                        works[0].wait()
+                        works = [(c.receive_async if c.rank == 0 else c.send_async)(array, 1 - c.rank)]
+                    for work in works:
+                        work.wait()
+                    cp.cuda.get_current_stream().synchronize()
+                each_us = (time.perf_counter() - began_s) / (repeat - 1) * 1e6
+                row.append(f"{'both ways' if both else 'there and back'} {each_us:9.1f} us")
+        lines.append(f"{nbytes / 1024:>9.0f} KiB: NCCL {row[0]}, {row[1]}; host {row[2]}, {row[3]}")
+    c.stages_messages = False
+    c.barrier()
+    return "\n    " + "\n    ".join(lines)
+
+
+CASES = {
+    f.__name__: f for f in (right, messages, launching, streams, mismatch, missing, stuck, shared, speed, message_speed)
+}
 
 
 def main(names: list[str]) -> int:

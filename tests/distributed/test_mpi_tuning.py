@@ -19,7 +19,7 @@ from distcompile.distributed import use_communicator
 from distcompile.tuning import auto
 from distcompile.tuning.cost import linear
 from distcompile.tuning.errors import PlanFileMismatchError
-from distcompile.tuning.measure import measure_contention, measure_costs
+from distcompile.tuning.measure import HostBench, measure_contention, measure_costs
 from distcompile.tuning.plan_file import PlanRecord, save_plan
 from distcompile.tuning.tune import TuneOptions, tune
 from distcompile.tuning.view import in_plan_order, place_of
@@ -49,8 +49,9 @@ def gradients(communicator: Communicator, **options: object) -> tuple[Distribute
 
 
 def test_measurements_are_the_same_on_all_ranks(world: Communicator) -> None:
-    fit = measure_costs(world, 1 << 18, budget_s=0.1)
-    contention = measure_contention(world, fit, 1 << 18, budget_s=0.1, rounds=1)
+    bench = HostBench(world)
+    fit = measure_costs(bench, 1 << 18, budget_s=0.1)
+    contention = measure_contention(bench, fit, 1 << 18, budget_s=0.1, rounds=1)
     assert len(set(world.all_gather_object((fit, contention)))) == 1
     assert 0 < fit.seconds(1 << 18) < 1
 

@@ -9,9 +9,11 @@ The functions are given to generated code by address, as the real ones are.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ import numpy as np
 import pytest
 
 from compiler_core.codegen import cuda_backend
-from compiler_core.codegen.cuda import cubins
+from compiler_core.codegen.cuda import cubins, tune
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.errors import DeviceError
-from compiler_core.runtime.cuda import checks, context, driver
+from compiler_core.runtime.cuda import checks, context, driver, products
+from tests.fake_cuda import lt
+from tests.fake_cuda.lt import FakeLt
 from tests.fake_cupy import on_fake_device
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16, 4: np.complex64, 5: np.complex128}
@@ -34,13 +38,17 @@ _MATRIX = (_P, _I, _I)
 
 _FORMS: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadData": (_P, _P),
+    "cuModuleUnload": (_P,),
     "cuModuleGetFunction": (_P, _P, ctypes.c_char_p),
     "cuFuncSetAttribute": (_P, _I, _I),
     "cuLaunchKernel": (_P, *(ctypes.c_uint32,) * 7, _P, _P, _P),
+    "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, _P, _Z, _P),
     "cuMemcpyDtoHAsync_v2": (_P, ctypes.c_uint64, _Z, _P),
+    "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, _Z, _P),
     "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint32, _Z, _P),
     "cuStreamSynchronize": (_P,),
+    "cuEventRecord": (_P, _P),
     "cuMemHostAlloc": (_P, _Z, ctypes.c_uint32),
     "cuStreamBeginCapture_v2": (_P, _I),
     "cuStreamEndCapture": (_P, _P),
@@ -64,24 +72,42 @@ _FORMS: dict[str, tuple[Any, ...]] = {
 
 @dataclass
 class FakeCuda:
-    """The driver. modules: what was "compiled". fails: name -> the code that this call returns from now on."""
+    """The driver. modules: what was "compiled". fails: name -> the code that this call returns from now on.
+
+    overlaps: whether what is compiled from now on may be launched while the kernel before it ends.
+    """
 
     calls: list[tuple[str, Any]] = field(default_factory=list)
     fails: dict[str, int] = field(default_factory=dict)
-    functions: dict[str, tuple[Launch, Any]] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)  # of kernels, by handle - 1
+    functions: dict[str, tuple[Launch, Any]] = field(default_factory=dict)  # by the text of the "cubin"
+    numbers: Iterator[int] = field(default_factory=count)
+    images: list[str] = field(default_factory=list)  # "cubins" that were loaded, by module - 1
+    names: list[str] = field(default_factory=list)  # the images of kernels, by handle - 1
     pointers_on_device: bool = False
+    overlaps: bool = False
     is_slow: bool = False  # copies to the host come when somebody waits for them
     under_way: list[Callable[[], object]] = field(default_factory=list)
     pinned: list[Any] = field(default_factory=list)
-    recording: list[Callable[[], object]] | None = None  # what a stream is told while it is captured
+    threads: threading.local = field(default_factory=threading.local)
     graphs: list[list[Callable[[], object]]] = field(default_factory=list)  # by handle - 1
 
     def __post_init__(self) -> None:
-        made = {name: ctypes.CFUNCTYPE(_I, *form)(self._serve(name)) for name, form in _FORMS.items()}
+        self.lt = FakeLt(self._multiply)
+        forms = _FORMS | lt.FORMS
+        made = {name: ctypes.CFUNCTYPE(_I, *form)(self._serve(name)) for name, form in forms.items()}
         self._words = ctypes.create_string_buffer(b"the status's text")
         words = ctypes.CFUNCTYPE(_P, _I)(lambda code: ctypes.addressof(self._words))
-        self._made: dict[str, Any] = {**made, "cublasGetStatusString": words}
+        version = ctypes.CFUNCTYPE(_Z)(lambda: 130000)
+        self._made: dict[str, Any] = {**made, "cublasGetStatusString": words, "cublasLtGetVersion": version}
+
+    @property
+    def recording(self) -> list[Callable[[], object]] | None:
+        """What this thread's stream is told while it is captured."""
+        return getattr(self.threads, "recording", None)
+
+    @recording.setter
+    def recording(self, told: list[Callable[[], object]] | None) -> None:
+        self.threads.recording = told
 
     def named(self, name: str) -> list[Any]:
         """The facts of all calls of `name`, in order."""
@@ -97,7 +123,8 @@ class FakeCuda:
             if name in self.fails:
                 self.calls.append((name, "failed"))
                 return self.fails[name]
-            self.calls.append((name, getattr(self, f"_{name}", lambda *_: None)(*arguments)))
+            effect = getattr(self, f"_{name}", None) or getattr(self.lt, name, lambda *_: None)
+            self.calls.append((name, effect(*arguments)))
             return 0
 
         return serve
@@ -117,19 +144,38 @@ class FakeCuda:
         """Instead of Triton's compiler: the functions are kept, for the interpreter."""
         loaded = load(module, interpret=True)
         for one in wanted:
-            self.functions[one.launch.function] = one.launch, loaded[one.launch.function]
-            (folder / f"{one.launch.function}.cubin").write_text(f"not a cubin for {capability}\0\n")
+            image = f"not a cubin for {capability}: {one.launch.function} {next(self.numbers)}"
+            self.functions[image] = one.launch, loaded[one.launch.function]
+            (folder / f"{one.launch.function}.cubin").write_text(f"{image}\0\n")
         names = [one.launch.function for one in wanted]
-        return [cubins.Cubin(f"{name}.cubin", name, 128, 64) for name in names]
+        return [cubins.Cubin(f"{name}.cubin", name, 128, 64, self.overlaps) for name in names]
+
+    def compile_some(
+        self, wanted: Sequence[tuple[Path, cubins.Wanted]], capability: int, workers: object
+    ) -> list[cubins.Cubin | None]:
+        """Of several folders: the same, under names that tell them apart."""
+        loaded = {}
+        for folder in dict.fromkeys(folder for folder, _ in wanted):
+            launches = {one.launch.function: (one.launch,) for place, one in wanted if place == folder}
+            loaded[folder] = load(Module((folder / cubins.SOURCE).read_text(), launches, ()), interpret=True)
+        made: list[cubins.Cubin | None] = []
+        for folder, one in wanted:
+            function = one.launch.function
+            image = f"{function} as {one.launch.tile}"
+            self.functions[image] = one.launch, loaded[folder][function]
+            (folder / f"{function}.cubin").write_text(f"{image}\0\n")
+            made.append(cubins.Cubin(f"{function}.cubin", function, 128, 64))
+        return made
 
     # -- the driver
 
     def _cuModuleLoadData(self, module: int, image: int) -> str:
-        ctypes.c_uint64.from_address(module).value = 1
-        return ctypes.string_at(image).decode()
+        self.images.append(ctypes.string_at(image).decode())
+        ctypes.c_uint64.from_address(module).value = len(self.images)
+        return self.images[-1]
 
     def _cuModuleGetFunction(self, handle: int, module: int, name: bytes) -> str:
-        self.names.append(name.decode())
+        self.names.append(self.images[module - 1])
         ctypes.c_uint64.from_address(handle).value = len(self.names)
         return name.decode()
 
@@ -150,8 +196,19 @@ class FakeCuda:
             "extra": extra,
         }
 
+    def _cuLaunchKernelEx(self, config: int, handle: int, params: int, extra: int) -> dict[str, Any]:
+        sizes = (ctypes.c_uint32 * 7).from_address(config)
+        stream, attributes, count = (ctypes.c_uint64 * 3).from_address(config + 32)
+        made = self._cuLaunchKernel(handle, *sizes, stream, params, extra)
+        told = (ctypes.c_uint32 * 18).from_address(attributes)
+        return made | {"attributes": [(told[0], told[2])], "count": count & 0xFFFFFFFF}
+
     def _cuMemcpyHtoDAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> int:
         ctypes.memmove(target, source, nbytes)
+        return nbytes
+
+    def _cuMemcpyDtoDAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> int:
+        self._do(lambda: ctypes.memmove(target, source, nbytes))
         return nbytes
 
     def _cuMemcpyDtoHAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> int:
@@ -166,6 +223,9 @@ class FakeCuda:
         for effect in self.under_way:
             effect()
         self.under_way.clear()
+
+    def _cuEventRecord(self, event: int, stream: int) -> None:
+        ctypes.cast(event, ctypes.py_object).value.record()  # tests/fake_cupy: an event's handle is its identity
 
     def _cuStreamSynchronize(self, stream: int) -> None:
         self.finish()
@@ -217,24 +277,34 @@ class FakeCuda:
 
     def _cublasGemmEx(self, handle: int, *f: Any) -> dict[str, Any]:
         ta, tb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, compute, _ = f
-        assert atype == btype == ctype
-        product = [(a, lda, 0), (b, ldb, 0), (c, ldc, 0)]
-        return self._multiply(ta, tb, m, n, k, alpha, beta, product, ctype, compute, 1)
+        product = [(a, lda, 0, atype), (b, ldb, 0, btype), (c, ldc, 0, ctype)]
+        return self._multiply(ta, tb, m, n, k, alpha, beta, product, compute, 1)
 
     def _cublasGemmStridedBatchedEx(self, handle: int, *f: Any) -> dict[str, Any]:
         ta, tb, m, n, k, alpha, a, atype, lda, sa, b, btype, ldb, sb, beta, c, ctype, ldc, sc, batch, compute, _ = f
-        assert atype == btype == ctype
-        product = [(a, lda, sa), (b, ldb, sb), (c, ldc, sc)]
-        return self._multiply(ta, tb, m, n, k, alpha, beta, product, ctype, compute, batch)
+        product = [(a, lda, sa, atype), (b, ldb, sb, btype), (c, ldc, sc, ctype)]
+        return self._multiply(ta, tb, m, n, k, alpha, beta, product, compute, batch)
 
     def _multiply(
-        self, ta: int, tb: int, m: int, n: int, k: int, alpha: int, beta: int, product: Any, kind: int, compute: int,
+        self,
+        ta: int,
+        tb: int,
+        m: int,
+        n: int,
+        k: int,
+        alpha: int,
+        beta: int,
+        product: Any,
+        compute: int,
         batch: int,
-    ) -> dict[str, Any]:  # fmt: skip
+        bias: int = 0,
+    ) -> dict[str, Any]:
         """As the manual says: C (m, n) = alpha op(A) op(B) + beta C, column-major, leading dimensions in elements."""
-        dtype = np.dtype(_TYPES[kind])
+        (a, lda, sa, atype), (b, ldb, sb, btype), (c, ldc, sc, ctype) = product
+        dtype, result = np.dtype(_TYPES[atype]), np.dtype(_TYPES[ctype])
+        assert atype == btype
+        assert result == dtype or (result == np.float32 and dtype.itemsize == 2)
         wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-        (a, lda, sa), (b, ldb, sb), (c, ldc, sc) = product
         rows_a, rows_b = (k if ta else m), (n if tb else k)
         assert lda >= rows_a
         assert ldb >= rows_b
@@ -245,12 +315,14 @@ class FakeCuda:
             for each in range(batch):
                 x = _columns(a + each * sa * dtype.itemsize, (m, k) if not ta else (k, m), lda, dtype).astype(wide)
                 y = _columns(b + each * sb * dtype.itemsize, (k, n) if not tb else (n, k), ldb, dtype).astype(wide)
-                z = _columns(c + each * sc * dtype.itemsize, (m, n), ldc, dtype)
+                z = _columns(c + each * sc * result.itemsize, (m, n), ldc, result)
                 made = first * ((x.T if ta else x) @ (y.T if tb else y))
-                z[...] = (made + second * z.astype(wide) if second != 0 else made).astype(dtype)
+                made = made + second * z.astype(wide) if second != 0 else made
+                z[...] = (made + _columns(bias, (m, 1), m, result).astype(wide) if bias else made).astype(result)
 
         self._do(multiply)
-        return {"sizes": (m, n, k), "batch": batch, "compute": compute, "type": kind, "device": self.pointers_on_device}
+        facts = {"sizes": (m, n, k), "batch": batch, "compute": compute, "type": atype, "result": ctype}
+        return facts | {"device": self.pointers_on_device}
 
 
 def _host(pointer: int, dtype: np.dtype[Any]) -> Any:
@@ -280,9 +352,11 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     fake = FakeCuda()
     monkeypatch.setattr(driver, "function", fake.function)
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
+    monkeypatch.setattr(tune, "compile_some", fake.compile_some)
     monkeypatch.setattr(cubins, "Workers", nullcontext)
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
+    monkeypatch.setattr(products, "_threads", products._Threads())
     monkeypatch.setattr(checks, "_words", checks._Words())
     monkeypatch.setattr(cuda_backend, "device_capability", lambda: 90)
     with on_fake_device():

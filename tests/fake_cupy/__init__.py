@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import NoReturn
 
+import pytest
+
+from compiler_core.errors import DeviceError
 from tests.fake_cupy.module import install
 
 __all__ = ["install", "on_fake_device"]
@@ -22,8 +26,18 @@ __all__ = ["install", "on_fake_device"]
 
 @contextmanager
 def on_fake_device(devices: int = 2) -> Iterator[ModuleType]:
-    """In this block `device="cuda"` is a stand-in with that many devices; nothing of it is left behind."""
-    from compiler_core import device
+    """In this block `device="cuda"` is a stand-in with that many devices; nothing of it is left behind.
 
-    with device.use_array_module(install(devices)) as module:
+    CUDA's libraries are not there, even where they are (PyTorch's wheels bring them): NumPy's memory would crash them.
+    """
+    from compiler_core import device
+    from compiler_core.runtime.cuda import driver
+
+    with pytest.MonkeyPatch.context() as patch, device.use_array_module(install(devices)) as module:
+        for name in ("driver", "cublas", "cublaslt", "cudnn"):
+            patch.setattr(driver, f"load_{name}", _no_library)
         yield module
+
+
+def _no_library() -> NoReturn:
+    raise DeviceError("a stand-in has no libraries of CUDA's")

@@ -33,10 +33,12 @@ class State:
 
 
 class Block:
-    """A piece of memory."""
+    """A piece of memory. ptr, size: where it is, of one that was asked for itself (cuda.alloc)."""
 
     def __init__(self, state: State, nbytes: int) -> None:
-        device = state.current
+        device = self.device = state.current
+        self.ptr = self.size = 0
+        self.host: Any = None
         if state.used[device] + nbytes > state.limit:
             from tests.fake_cupy.module import OutOfMemoryError
 
@@ -45,18 +47,22 @@ class Block:
         state.held[device] = max(state.held[device], state.used[device])
         weakref.finalize(self, _free, state, device, nbytes)
 
+    def fill_with(self, host: np.ndarray[Any, Any]) -> None:
+        """Its bytes are the host's."""
+        self.host, self.ptr, self.size = host, int(host.__array_interface__["data"][0]), host.nbytes
+
 
 class Memory:
-    """What `array.data` is: an address."""
+    """What `array.data` is: an address, and the block (`mem`) that it is in."""
 
-    def __init__(self, host: np.ndarray[Any, Any], state: State, device: int) -> None:
-        self.ptr, self.mem = int(host.__array_interface__["data"][0]), host
+    def __init__(self, host: np.ndarray[Any, Any], state: State, device: int, block: Any = None) -> None:
+        self.ptr, self.mem, self._host = int(host.__array_interface__["data"][0]), block, host
         self.device_id = device
         self.device = DeviceOf(device)
 
     def copy_from_device_async(self, src: Memory, size: int, stream: Any = None) -> None:
         """`size` bytes from another device's memory, dense as this one's."""
-        self.mem.reshape(-1).view(np.uint8)[:size] = src.mem.reshape(-1).view(np.uint8)[:size]
+        self._host.reshape(-1).view(np.uint8)[:size] = src._host.reshape(-1).view(np.uint8)[:size]
 
 
 class DeviceOf:
@@ -75,9 +81,9 @@ class DeviceOf:
 class Flags:
     """CuPy's flags: no `writeable`."""
 
-    def __init__(self, host: np.ndarray[Any, Any]) -> None:
+    def __init__(self, host: np.ndarray[Any, Any], owns: bool) -> None:
         self.c_contiguous, self.f_contiguous = host.flags.c_contiguous, host.flags.f_contiguous
-        self.owndata = host.flags.owndata
+        self.owndata = host.flags.owndata or owns
         self.fnc, self.forc = host.flags.fnc, host.flags.forc
 
 
@@ -92,11 +98,29 @@ def host_of(value: Any) -> Any:
     return value
 
 
-def _key(index: Any) -> Any:
-    """An index: arrays of either kind are taken, as CuPy does."""
-    if isinstance(index, tuple):
-        return tuple(map(_key, index))
-    return index._host if isinstance(index, ndarray) else index
+def key_of(index: Any, shape: tuple[int, ...]) -> Any:
+    """An index: arrays of either kind are taken, as CuPy does, and those of whole numbers modulo the size."""
+    if not isinstance(index, tuple):
+        index = (index,)
+    keys = tuple(i._host if isinstance(i, ndarray) else i for i in index)
+    if len(keys) <= len(shape) and all(isinstance(k, np.ndarray) and k.dtype.kind in "iu" for k in keys):
+        keys = tuple(k % n if n else k for k, n in zip(keys, shape))
+    return keys[0] if len(keys) == 1 else keys
+
+
+class WrongDeviceError(Exception):
+    """Work for an array of a device that is not the current one. CuPy refuses where devices cannot reach each other.
+
+    Where they can, it computes: on the current device, after whatever is in its stream, which is not the array's. So no
+    code may count on CuPy to refuse, and the stand-in's error is one that nobody catches.
+    """
+
+
+def check_here(*arrays: Any) -> None:
+    """Raise WrongDeviceError if one of them is on another device than the current one."""
+    for a in arrays:
+        if isinstance(a, ndarray) and a._device != a._state.current:
+            raise WrongDeviceError(f"computed on cuda:{a._state.current}, an array of cuda:{a._device}")
 
 
 class ndarray:
@@ -109,15 +133,20 @@ class ndarray:
         if isinstance(host, tuple):  # as CuPy's: shape, dtype, memptr, strides
             host, state, device, owner = _placed(host, state, device, owner)
         self._host, self._state, self._device = host, state, device
-        self._owner = owner  # whoever's bytes are counted
-        if owner is None:
-            self._block = state.allocate(host.nbytes)
+        self._owner = None if isinstance(owner, Block) else owner  # whoever's bytes are counted
+        if self._owner is None:
+            self._block = state.allocate(host.nbytes) if owner is None else owner
+
+    def _root_block(self) -> Any:
+        return self._block if self._owner is None else getattr(self._owner, "_block", self._owner)
 
     def _new(self, host: Any) -> ndarray:
         """A result: a view of this memory, or memory of its own."""
         host = np.asarray(host)
         owner = self if self._owner is None else self._owner
         is_view = host.base is not None and host.size and np.may_share_memory(host, self._host)
+        if host.size and not is_view:
+            check_here(self)
         return ndarray(host, self._state, self._device, owner if is_view else None)
 
     # ---- what it is
@@ -129,9 +158,9 @@ class ndarray:
     nbytes = property(lambda self: self._host.nbytes)
     itemsize = property(lambda self: self._host.itemsize)
     strides = property(lambda self: self._host.strides)
-    flags = property(lambda self: Flags(self._host))
+    flags = property(lambda self: Flags(self._host, self._owner is None and self._block.host is not None))
     base = property(lambda self: self._owner)
-    data = property(lambda self: Memory(self._host, self._state, self._device))
+    data = property(lambda self: Memory(self._host, self._state, self._device, self._root_block()))
     device = property(lambda self: DeviceOf(self._device))
     T = property(lambda self: self._new(self._host.T))
     mT = property(lambda self: self._new(np.swapaxes(self._host, -1, -2)))
@@ -242,14 +271,16 @@ class ndarray:
     # ---- elements
 
     def __getitem__(self, index: Any) -> ndarray:
-        return self._new(self._host[_key(index)])
+        return self._new(self._host[key_of(index, self.shape)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim and not (isinstance(index, slice) and index == slice(None)):
             raise TypeError(f"Unsupported type {type(value)}")
-        self._host[_key(index)] = value if isinstance(value, np.ndarray) else host_of(value)
+        check_here(self, value)
+        self._host[key_of(index, self.shape)] = value if isinstance(value, np.ndarray) else host_of(value)
 
     def fill(self, value: Any) -> None:
+        check_here(self)
         self._host.fill(host_of(value))
 
     # ---- methods
@@ -262,7 +293,8 @@ class ndarray:
         return self._new(self._host.astype(dtype, order))  # type: ignore[call-overload]
 
     def copy(self, order: str = "C") -> ndarray:
-        return self._new(self._host.copy(order))  # type: ignore[call-overload]
+        """As CuPy's: on the current device, wherever the array is."""
+        return ndarray(self._host.copy(order), self._state, self._state.current)  # type: ignore[call-overload]
 
     def view(self, dtype: Any = None) -> ndarray:
         return self._new(self._host.view() if dtype is None else self._host.view(dtype))
@@ -286,9 +318,12 @@ class ndarray:
 
 
 def _placed(shape: tuple[int, ...], dtype: Any, pointer: Any, strides: Any) -> tuple[Any, ...]:
-    """What a box is made of for an array at a pointer (cuda.MemoryPointer), whose bytes are not counted."""
-    memory = (ctypes.c_char * pointer.mem.size).from_address(pointer.mem.ptr)
-    return np.ndarray(shape, dtype, memory, pointer.ptr - pointer.mem.ptr, strides), pointer.state, 0, pointer.mem
+    """What a box is made of for an array at a pointer (cuda.MemoryPointer), whose bytes are counted already, or not."""
+    mem = pointer.mem
+    is_block = isinstance(mem, Block)
+    memory = mem.host if is_block else (ctypes.c_char * mem.size).from_address(mem.ptr)
+    host = np.ndarray(shape, dtype, memory, pointer.ptr - mem.ptr, strides)
+    return host, pointer.state, mem.device if is_block else 0, mem
 
 
 def _free(state: State, device: int, nbytes: int) -> None:
@@ -334,8 +369,7 @@ def _binary(name: str) -> Any:
             if isinstance(other, np.ndarray):
                 raise TypeError(f"Unsupported type {type(other)}")
             return NotImplemented
-        if isinstance(other, ndarray) and other._device != self._device:
-            raise ValueError("Array device must be same as the current device")
+        check_here(self, other)
         return self._new(getattr(operator, name)(self._host, host_of(other)))
 
     def backward(self: ndarray, other: Any) -> Any:
@@ -344,6 +378,7 @@ def _binary(name: str) -> Any:
         return self._new(getattr(operator, name)(other, self._host))
 
     def inplace(self: ndarray, other: Any) -> Any:
+        check_here(self, other)
         self._host = getattr(operator, f"i{name.strip('_')}")(self._host, host_of(other))
         return self
 

@@ -1,7 +1,8 @@
 """The stand-in's `cupy.cuda`: devices, streams, events, memory pools, the runtime's calls that we use.
 
-In: the State of a stand-in. Out: `install(state, module)`. Work is done when a call returns, so every event is done at
-once; what a test can see is the order in which streams were told things (`Stream.log`).
+In: the State of a stand-in. Out: `install(state)`, whose parts are made by a function each. Work is done when a call
+returns, so every event is done at once; what a test can see is the order in which streams were told things
+(`Stream.log`).
 """
 
 from __future__ import annotations
@@ -12,35 +13,35 @@ from typing import Any
 
 import numpy as np
 
-from tests.fake_cupy.array import State
+from tests.fake_cupy.array import Block, State
 
 _KIND = {"major": 9, "minor": 0, "multiProcessorCount": 132, "totalGlobalMem": 150 << 30, "warpSize": 32,
          "sharedMemPerBlock": 49152, "sharedMemPerBlockOptin": 232448, "regsPerMultiprocessor": 65536,
          "regsPerBlock": 65536, "l2CacheSize": 60 << 20, "maxThreadsPerMultiProcessor": 2048,
+         "maxThreadsPerBlock": 1024,
          "sharedMemPerMultiprocessor": 233472, "clockRate": 1980000, "memoryClockRate": 3201000,
          "memoryBusWidth": 6144, "integrated": 0, "isMultiGpuBoard": 0, "pciBusID": 1, "pciDeviceID": 0,
          "pciDomainID": 0}  # fmt: skip
 
 
-def install(state: State, module: Any) -> types.ModuleType:
-    """The module `cupy.cuda`."""
-    from tests.fake_cupy.module import CUDARuntimeError, OutOfMemoryError
+def _checked(state: State, number: int) -> int:
+    """`number`, if there is such a device."""
+    from tests.fake_cupy.module import CUDARuntimeError
 
-    cuda: Any = types.ModuleType("cupy.cuda")
+    if not 0 <= number < state.devices:
+        what = "cudaErrorNoDevice: no CUDA-capable device is detected" if not state.devices else (
+            "cudaErrorInvalidDevice: invalid device ordinal"
+        )  # fmt: skip
+        raise CUDARuntimeError(what)
+    return number
 
-    def check(number: int) -> int:
-        if not 0 <= number < state.devices:
-            what = "cudaErrorNoDevice: no CUDA-capable device is detected" if not state.devices else (
-                "cudaErrorInvalidDevice: invalid device ordinal"
-            )  # fmt: skip
-            raise CUDARuntimeError(what)
-        return number
 
+def _device_class(state: State) -> type:
     class Device:
         """A device; a block in which it is the current one."""
 
         def __init__(self, device: int | None = None) -> None:
-            self.id = state.current if device is None else check(int(device))
+            self.id = state.current if device is None else _checked(state, int(device))
             self._before: list[int] = []
 
         def __enter__(self) -> Device:
@@ -70,6 +71,13 @@ def install(state: State, module: Any) -> types.ModuleType:
         mem_info = property(lambda self: (state.limit - state.used[self.id], state.limit))
         attributes = property(lambda self: {"MultiProcessorCount": 132, "WarpSize": 32})
 
+    return Device
+
+
+def _streams(state: State) -> dict[str, Any]:
+    """Streams, events, and what asks for them."""
+    from tests.fake_cupy.module import CUDARuntimeError
+
     streams: dict[int, Any] = {}
 
     class Stream:
@@ -81,7 +89,7 @@ def install(state: State, module: Any) -> types.ModuleType:
             self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None
         ) -> None:
             self.device_id = -1 if null else state.current
-            self.ptr = 0 if null else id(self)
+            self.ptr, self.priority = 0 if null else id(self), priority or 0
             self.log: list[Any] = []
             self._before: list[Any] = []
 
@@ -117,6 +125,13 @@ def install(state: State, module: Any) -> types.ModuleType:
         def wait_event(self, event: Any) -> None:
             self.log.append(("wait", event))
 
+    class ExternalStream(Stream):
+        """A stream that other code made."""
+
+        def __init__(self, ptr: int, device_id: int = -1) -> None:
+            super().__init__(null=True)
+            self.ptr, self.device_id = ptr, device_id
+
     class Event:
         """A point in a stream."""
 
@@ -141,6 +156,15 @@ def install(state: State, module: Any) -> types.ModuleType:
         if start_event.disable_timing or end_event.disable_timing:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
         return (end_event.time_s - start_event.time_s) * 1e3  # type: ignore[no-any-return]
+
+    return {
+        "Stream": Stream, "ExternalStream": ExternalStream, "Event": Event,
+        "get_current_stream": get_current_stream, "get_elapsed_time": get_elapsed_time,
+    }  # fmt: skip
+
+
+def _memory_classes(state: State) -> dict[str, Any]:
+    """Pools and places."""
 
     class MemoryPool:
         """The default pool: of the current device, as CuPy's is."""
@@ -183,8 +207,24 @@ def install(state: State, module: Any) -> types.ModuleType:
     class MemoryPointer:
         """A place in memory."""
 
-        def __init__(self, mem: UnownedMemory, offset: int) -> None:
+        def __init__(self, mem: UnownedMemory | Block, offset: int) -> None:
             self.mem, self.ptr, self.state = mem, mem.ptr + offset, state
+
+        def __add__(self, offset: int) -> MemoryPointer:
+            return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
+
+    def alloc(size: int) -> MemoryPointer:
+        block = state.allocate(size)
+        block.fill_with(np.empty(size, np.uint8))
+        return MemoryPointer(block, 0)
+
+    made = {"MemoryPool": MemoryPool, "UnownedMemory": UnownedMemory, "MemoryPointer": MemoryPointer}
+    return {**made, "alloc": alloc}
+
+
+def _runtime(state: State) -> types.ModuleType:
+    """`cupy.cuda.runtime`."""
+    from tests.fake_cupy.module import CUDARuntimeError
 
     def get_device_count() -> int:
         if not state.devices:
@@ -194,21 +234,27 @@ def install(state: State, module: Any) -> types.ModuleType:
     runtime: Any = types.ModuleType("cupy.cuda.runtime")
     runtime.getDeviceCount = get_device_count
     runtime.CUDARuntimeError = CUDARuntimeError
-    runtime.getDeviceProperties = lambda number: {**_KIND, "name": b"Stand-in GPU", "n": check(number)}
+    runtime.getDeviceProperties = lambda number: {**_KIND, "name": b"Stand-in GPU", "n": _checked(state, number)}
     runtime.getDevice = lambda: state.current
-    runtime.setDevice = lambda number: Device(number).use()
+    runtime.setDevice = lambda number: setattr(state, "current", _checked(state, int(number)))
     runtime.deviceSynchronize = lambda: None
     runtime.memGetInfo = lambda: (state.limit - state.used[state.current], state.limit)
     runtime.driverGetVersion = runtime.runtimeGetVersion = lambda: 13000
     runtime.deviceCanAccessPeer = lambda a, b: int(a != b)
+    return runtime  # type: ignore[no-any-return]
+
+
+def install(state: State) -> types.ModuleType:
+    """The module `cupy.cuda`."""
+    from tests.fake_cupy.module import OutOfMemoryError
+
+    cuda: Any = types.ModuleType("cupy.cuda")
     memory: Any = types.ModuleType("cupy.cuda.memory")
     memory.OutOfMemoryError = OutOfMemoryError
-    cuda.pool, cuda.pinned_pool = MemoryPool(state), MemoryPool(None)
+    vars(cuda).update(_streams(state), **_memory_classes(state), Device=_device_class(state), runtime=_runtime(state))
+    cuda.memory, cuda.is_available = memory, lambda: state.devices > 0
+    cuda.pool, cuda.pinned_pool = cuda.MemoryPool(state), cuda.MemoryPool(None)
     cuda.set_allocator = lambda allocator=None: setattr(state, "allocate", allocator or state.malloc)
-    cuda.alloc_pinned_memory = lambda nbytes: memoryview(np.zeros(nbytes, np.uint8))
-    vars(cuda).update(
-        Device=Device, Stream=Stream, Event=Event, MemoryPool=MemoryPool, get_current_stream=get_current_stream,
-        get_elapsed_time=get_elapsed_time, UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer, runtime=runtime,
-        memory=memory, is_available=lambda: state.devices > 0,
-    )  # fmt: skip
+    cuda.PinnedMemoryPointer = type("PinnedMemoryPointer", (bytearray,), {})
+    cuda.alloc_pinned_memory = cuda.PinnedMemoryPointer
     return cuda  # type: ignore[no-any-return]

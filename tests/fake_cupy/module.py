@@ -14,7 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.fake_cupy.array import DeviceOf, State, host_of, ndarray
+from tests.fake_cupy.array import DeviceOf, State, check_here, host_of, key_of, ndarray
+from tests.fake_cupy.raw import RawModule
 
 _TEXT = Path(__file__).with_name("signatures.txt").read_text().splitlines()
 _PLAIN_NAMES = """
@@ -74,13 +75,6 @@ class _Boxes:
         return ndarray(host if host.flags.owndata else np.array(host), self.state, self.device_of(args))
 
 
-def _check_devices(args: Any) -> None:
-    """CuPy computes on the current device; without peer access memory of another is an error."""
-    found = {a._device for a in args if isinstance(a, ndarray) and a.ndim}
-    if len(found) > 1:
-        raise ValueError(f"Array device must be same as the current device: {sorted(found)}")
-
-
 class ufunc:
     """An elementwise function: positional operands, `out`, `dtype`, `casting`; no `where`."""
 
@@ -90,7 +84,7 @@ class ufunc:
         self.nin, self.nout = function.nin, function.nout
 
     def __call__(self, *args: Any, out: Any = None, dtype: Any = None, casting: str = "same_kind") -> Any:
-        _check_devices(args)
+        check_here(*args, out)
         given = {} if dtype is None else {"dtype": dtype}
         *args, out = (*args[: self.nin], args[self.nin] if len(args) > self.nin else out)
         hosts = list(map(host_of, args))
@@ -104,8 +98,7 @@ class ufunc:
             raise NotImplementedError(f"`{self.__name__}.at` is not supported yet")
         if a.dtype.char not in _SCATTERS[self.__name__]:
             raise TypeError(f"cupy.{self.__name__}.at does not support {a.dtype}")
-        keys = tuple(map(host_of, indices)) if isinstance(indices, tuple) else host_of(indices)
-        self._function.at(a._host, keys, host_of(b))
+        self._function.at(a._host, key_of(indices, a.shape), host_of(b))
 
     def outer(self, a: Any, b: Any, **kwargs: Any) -> Any:
         return self._boxes.box(self._function.outer(host_of(a), host_of(b), **kwargs), (a, b))
@@ -142,8 +135,10 @@ def _function(boxes: _Boxes, name: str, parameters: str) -> Any:
         if name in ("argsort", "sort") and kwargs.get("kind") not in (None, "stable"):
             raise ValueError("kind can only be None or 'stable'")
         flat = (*args, *kwargs.values())
-        _check_devices(flat)
         out = kwargs.get("out")
+        check_here(out)
+        if name == "take":  # indices are taken modulo the size, as CuPy's are
+            kwargs = {**kwargs, "mode": "wrap"}
         result = target(*map(host_of, args), **{k: host_of(v) for k, v in kwargs.items()})
         return out if out is not None else boxes.box(result, flat)
 
@@ -217,7 +212,10 @@ def install(devices: int = 2) -> types.ModuleType:
     tricks = np.lib.stride_tricks
     module.lib = types.SimpleNamespace(
         stride_tricks=types.SimpleNamespace(
-            as_strided=lambda x, shape=None, strides=None: x._new(tricks.as_strided(x._host, shape, strides)),
+            # refers to the memory, and not to x: so does CuPy's
+            as_strided=lambda x, shape=None, strides=None: ndarray(
+                tricks.as_strided(x._host, shape, strides), x._state, x._device
+            ),
             sliding_window_view=lambda x, window_shape, axis=None, *, subok=False, writeable=False: x._new(
                 tricks.sliding_window_view(x._host, window_shape, axis)
             ),
@@ -238,7 +236,8 @@ def install(devices: int = 2) -> types.ModuleType:
     module.where = lambda condition, x=None, y=None: _as_float32(where(condition, x, y))
     _creation(module, boxes)
     module.get_array_module = lambda *args: module if any(isinstance(a, ndarray) for a in args) else np
-    module.cuda = cuda.install(state, module)
+    module.cuda = cuda.install(state)
+    module.RawModule = RawModule
     module.get_default_memory_pool = lambda: module.cuda.pool
     module.get_default_pinned_memory_pool = lambda: module.cuda.pinned_pool
     module.is_available = lambda: devices > 0

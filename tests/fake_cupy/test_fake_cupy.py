@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fake_cupy.array import ndarray
+from tests.fake_cupy.array import WrongDeviceError, ndarray
 from tests.fake_cupy.module import OutOfMemoryError, install
 
 cp = install()
@@ -64,9 +64,12 @@ def test_memory_is_counted_for_each_device() -> None:
     assert module.cuda.Device().id == 0
 
 
-def test_nothing_runs_on_memory_of_two_devices() -> None:
+def test_nothing_runs_on_memory_of_another_device() -> None:
     x = cp.ones(3)
     with cp.cuda.Device(1):
         y = cp.ones(3)
-    with pytest.raises(ValueError, match="same as the current device"):
-        x + y
+        z = y + y
+    assert z.device == y[1:].reshape(1, 2).device == cp.cuda.Device(1)
+    for compute in (lambda: x + y, lambda: y + y, lambda: cp.exp(y), lambda: y.sum(), lambda: y.fill(0)):
+        with pytest.raises(WrongDeviceError, match="computed on cuda:0, an array of cuda:1"):
+            compute()

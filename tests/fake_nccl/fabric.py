@@ -72,15 +72,20 @@ class Fabric:
         return NcclCommunicator(host, library=lambda: self.library(host.rank), runtime=lambda index: runtime)
 
 
+class _Group(threading.local):
+    """A thread's group of sends and receives, as NCCL's."""
+
+    messages: list[tuple[str, tuple[int, ...]]] | None = None
+    comm = stream = 0
+
+
 class Library:
     """NCCL as rank `rank` of the fabric has loaded it."""
 
     def __init__(self, fabric: Fabric, rank: int) -> None:
         self.fabric, self.rank = fabric, rank
         self.comms: dict[int, tuple[bytes, int]] = {}
-        self.group: list[tuple[str, tuple[int, ...]]] | None = None
-        self.group_stream = 0
-        self.group_comm = 0
+        self.groups = _Group()
         self.calls: list[str] = []
 
     def version(self) -> int:
@@ -136,16 +141,18 @@ class Library:
         self._message("receive", target, count, dtype, peer, comm, stream)
 
     def group_start(self) -> None:
-        self.group = []
+        self.groups.messages = []
 
     def group_end(self) -> None:
-        messages, self.group = self.group, None
-        self._add("group", tuple(messages or ()), self.group_comm, self.group_stream)
+        group = self.groups
+        messages, group.messages = group.messages, None
+        self._add("group", tuple(messages or ()), group.comm, group.stream)
 
     def _message(self, kind: str, address: int, count: int, dtype: int, peer: int, comm: int, stream: int) -> None:
-        assert self.group is not None, "sends that are not in a group may wait for each other"
-        self.group.append((kind, (address, count, dtype, peer)))
-        self.group_comm, self.group_stream = comm, stream
+        group = self.groups
+        assert group.messages is not None, "sends that are not in a group may wait for each other"
+        group.messages.append((kind, (address, count, dtype, peer)))
+        group.comm, group.stream = comm, stream
 
     def _add(self, kind: str, arguments: tuple[Any, ...], comm: int, stream_number: int) -> None:
         fabric, stream = self.fabric, self.fabric.streams[stream_number]
@@ -258,6 +265,8 @@ def nccl_ranks(
             atexit.unregister(communicator.close)
             if communicator.engine is not None:
                 communicator.engine.stop()
+            if communicator.postman is not None:
+                communicator.postman.stop()
 
     began_s = time.perf_counter()
     results = run_ranks(world_size, run, timeout_s=timeout_s)

@@ -38,3 +38,9 @@ def test_more_ranks_than_gpus_are_told(host: Path, tmp_path: Path) -> None:
     assert gpus.shortage(5, {}, host).startswith("5 ranks on this host, and 4 GPUs: NCCL takes one rank a GPU")
     assert "and 1 GPU: " in gpus.shortage(2, {"CUDA_VISIBLE_DEVICES": "1"}, host)
     assert gpus.shortage(4, {}, host) == gpus.shortage(9, {}, tmp_path / "none") == ""
+
+
+def test_ranks_of_several_hosts_take_what_was_not_measured_unless_the_user_chose() -> None:
+    assert gpus.alike(several_hosts=True, environ={}) == {"DISTCOMPILE_MEASURE": "0"}
+    assert gpus.alike(several_hosts=False, environ={}) == {}
+    assert gpus.alike(several_hosts=True, environ={"DISTCOMPILE_MEASURE": "1"}) == {}

@@ -31,3 +31,12 @@ NOT_OURS_COMPLEX: dict[str, str] = {
 NOT_IN_EVERY_SAMPLE: dict[str, str] = {
     "cov": "of two observations of weights, whose gradient is 0: both give rounding, torch's another",
 }
+
+NOT_OURS_WHOLE = {  # of entries on integers and truths
+    "the indices of equal elements stand in another order": "argsort sort kthvalue topk",
+    "torch gives the dtype that came, we the sums' int64": "masked.cumsum masked.cumprod",
+    "torch gives whole numbers, we floats": "masked.logsumexp",
+    "images of bytes: a named error": (
+        "nn.functional.interpolate/bicubic nn.functional.interpolate/bilinear nn.functional.upsample_bilinear"
+    ),
+}

@@ -16,7 +16,7 @@ pytest.importorskip("expecttest")  # torch's database needs it
 
 import torch
 import torch_samples as db
-from not_ours import NOT_IN_EVERY_SAMPLE, NOT_OURS, NOT_OURS_COMPLEX
+from not_ours import NOT_IN_EVERY_SAMPLE, NOT_OURS, NOT_OURS_COMPLEX, NOT_OURS_WHOLE
 
 import distcompile as dc
 
@@ -28,6 +28,8 @@ LATER = {name for names in NOT_IN_EVERY_SAMPLE for name in names.split()}
 FEW = 12
 OURS = sorted(set(ENTRIES) - set(DECLARED))
 DECLARED_COMPLEX = {name for names in NOT_OURS_COMPLEX.values() for name in names.split()}
+DECLARED_WHOLE = {name for names in NOT_OURS_WHOLE.values() for name in names.split()}
+WHOLE = [torch.int64, torch.int32, torch.uint8, torch.bool]
 COMPLEX = [name for name in OURS if torch.complex128 in ENTRIES[name].dtypes]
 
 
@@ -81,6 +83,17 @@ def test_an_entry_is_torchs_on_complex_numbers(name: str) -> None:
     """A few samples, eager and compiled."""
     found = verdict(name, FEW, dtype=torch.complex128) + verdict(name, 1, compiled, torch.complex128)
     if name in DECLARED_COMPLEX:
+        assert found != [], "this entry is right: take it out of the list"
+    else:
+        assert found == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in OURS if set(WHOLE) & ENTRIES[name].dtypes])
+def test_an_entry_is_torchs_on_whole_numbers(name: str) -> None:
+    dtypes = [dtype for dtype in WHOLE if dtype in ENTRIES[name].dtypes]
+    found = [bad for dtype in dtypes for bad in verdict(name, 4, dtype=dtype)]
+    if name in DECLARED_WHOLE:
         assert found != [], "this entry is right: take it out of the list"
     else:
         assert found == []

@@ -26,11 +26,11 @@ from typing import Any
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills, taking_back
-from compiler_core.capture.kinds import key_of, own_attributes
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.guards.kinds import key_of, own_attributes
+from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, InDict, Item, Variable
+from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import Lazy, Outside, own_source
-from compiler_core.capture.sources import Attribute, Bound, CellContents, InDict, Item, Variable
-from compiler_core.capture.symbols import is_symbol, plain_of
 from compiler_core.capture.tracing.base import Base
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor

@@ -14,13 +14,13 @@ from typing import Any
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.arguments import IDENTIFIED
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.module_protocol import unwrapped
+from compiler_core.capture.guards.arguments import IDENTIFIED
+from compiler_core.capture.guards.module_protocol import unwrapped
+from compiler_core.capture.guards.sources import Bound
+from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused, is_selection
+from compiler_core.capture.numbers.symbols import plain_parts, settled, specialised
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.selections import NEEDS_DATA, REMEDY, Refused, is_selection
-from compiler_core.capture.sources import Bound
-from compiler_core.capture.symbols import plain_parts, settled, specialised
 from compiler_core.capture.trace import TraceEnded
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor

@@ -32,11 +32,11 @@ from compiler_core.bytecode.reflection import zero_argument_super
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills, polyfills_itertools
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant
+from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
+from compiler_core.capture.numbers.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.sources import Attribute, Bound, CellContents, Item, Raw, Variable
-from compiler_core.capture.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import HEAPS

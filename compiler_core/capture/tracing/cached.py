@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.kinds import is_key
-from compiler_core.capture.sources import Answer, Bound
+from compiler_core.capture.guards.kinds import is_key
+from compiler_core.capture.guards.sources import Answer, Bound
 from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.tensor import Tensor
 

@@ -38,12 +38,12 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills, polyfills_itertools
-from compiler_core.capture.clocks import CLOCKS, read_clock
-from compiler_core.capture.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
-from compiler_core.capture.number_operands import filling, made_of, operands
+from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
+from compiler_core.capture.guards.sources import Attribute, Bound, Got, Item, Referent, Source
+from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
+from compiler_core.capture.numbers.operands import filling, made_of, operands
+from compiler_core.capture.numbers.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.sources import Attribute, Bound, Got, Item, Referent, Source
-from compiler_core.capture.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached

@@ -11,10 +11,10 @@ from typing import Any
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import taking_back
-from compiler_core.capture.kinds import own_attributes
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.guards.kinds import own_attributes
+from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.guards.sources import Bound
 from compiler_core.capture.outside import own_source
-from compiler_core.capture.sources import Bound
 from compiler_core.capture.tracing.access import ABSENT, C_METHODS, REGISTRIES, Access, lookup
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray

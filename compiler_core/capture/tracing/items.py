@@ -15,11 +15,11 @@ from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy, viewed
-from compiler_core.capture.places import read_place, written_place
-from compiler_core.capture.selections import is_selection
-from compiler_core.capture.sources import Attribute, Raw
-from compiler_core.capture.symbols import beside_tensor, is_symbol
+from compiler_core.capture.guards.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy, viewed
+from compiler_core.capture.guards.sources import Attribute, Raw
+from compiler_core.capture.numbers.places import read_place, written_place
+from compiler_core.capture.numbers.selections import is_selection
+from compiler_core.capture.numbers.symbols import beside_tensor, is_symbol
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import OPAQUE
 from compiler_core.capture.tracing.keys import Keys

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.kinds import CONTAINERS, is_constant, own_attributes
-from compiler_core.capture.sources import Attribute, CellContents, Item
+from compiler_core.capture.guards.kinds import CONTAINERS, is_constant, own_attributes
+from compiler_core.capture.guards.sources import Attribute, CellContents, Item
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills, symbols
-from compiler_core.capture.kinds import CONTAINERS, is_constant, plain_copy
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture import polyfills
+from compiler_core.capture.guards.kinds import CONTAINERS, is_constant, plain_copy
+from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.numbers import symbols
+from compiler_core.capture.numbers.selections import elements
+from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import contents_of
-from compiler_core.capture.selections import elements
-from compiler_core.capture.symbols import is_symbol
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.items import kind_of
 from compiler_core.capture.tracing.iteration import Iteration

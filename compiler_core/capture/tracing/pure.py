@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from compiler_core.capture import polyfills
-from compiler_core.capture.module_protocol import is_module
+from compiler_core.capture.guards.module_protocol import is_module
 
 _MODULES = frozenset(
     {

@@ -97,13 +97,13 @@ class RoutinePrinter:
     def lines(self, step: RoutineCall) -> Iterator[str]:
         """The lines that do `step`."""
         native = native_of(step)
-        back = tuple(self._call_back(step, next(self._callbacks))) if _may_call_back(native) else ()
+        back = tuple(call_back(step, next(self._callbacks))) if _may_call_back(native) else ()
         if native is None:
             yield from back
             return
         plan = f"lib[{next(self._plans)}]" if native.planned else ""
         views = (*step.operands, step.result)
-        arrays = tuple(map(_c_array, views))
+        arrays = tuple(map(c_array, views))
 
         def write(arrays: Sequence[CArray]) -> Iterator[str]:
             *operands, result = arrays
@@ -119,12 +119,14 @@ class RoutinePrinter:
     def _symbol(self, name: str) -> str:
         return f"lib[{self._places[name]}]"
 
-    def _call_back(self, step: RoutineCall, place: int) -> Iterator[str]:
-        addresses = ", ".join(slot_text(view.slot) for view in (*step.operands, step.result))
-        yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
-        callback = f"((int32_t (*)(const void* const*))lib[{place}])"
-        yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
+
+def call_back(step: RoutineCall, place: int) -> Iterator[str]:
+    """Lines that call a routine's definition, number `place` of `lib`, back in Python."""
+    addresses = ", ".join(slot_text(view.slot) for view in (*step.operands, step.result))
+    yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
+    callback = f"((int32_t (*)(const void* const*))lib[{place}])"
+    yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
 
 
-def _c_array(view: View) -> CArray:
+def c_array(view: View) -> CArray:
     return CArray(slot_text(view.slot), view.layout)

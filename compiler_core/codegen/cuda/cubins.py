@@ -39,16 +39,17 @@ SOURCE = "kernels.py"
 class Cubin:
     """A compiled function: the name of its file and in it, and what a launch needs.
 
-    threads: of a block. shared: bytes of dynamic shared memory.
+    threads: of a block. shared: bytes of dynamic shared memory. overlaps: see worker.py.
     """
 
     file: str
     name: str
     threads: int
     shared: int
+    overlaps: bool = False
 
     def to_json(self) -> list[Any]:
-        return [self.file, self.name, self.threads, self.shared]
+        return [self.file, self.name, self.threads, self.shared, self.overlaps]
 
     @staticmethod
     def from_json(row: Sequence[Any]) -> Cubin:
@@ -117,6 +118,20 @@ def compile_cubins(
     return [_cubin(one, answer) for one, answer in zip(wanted, answers, strict=True)]
 
 
+def compile_some(wanted: Sequence[tuple[Path, Wanted]], capability: int, workers: Workers) -> list[Cubin | None]:
+    """The cubins of functions in the `SOURCE`s of several folders, in order; None where Triton refuses one."""
+    lengths = {folder: _lengths((folder / SOURCE).read_text()) for folder, _ in wanted}
+    requests = [_request(one, capability, folder / SOURCE, lengths[folder]) for folder, one in wanted]
+    made: list[Cubin | None] = []
+    for (_, one), answer in zip(wanted, workers.compile(requests), strict=True):
+        try:
+            made.append(_cubin(one, answer))
+        except BackendError as error:
+            log.emit("tuning", str(error))
+            made.append(None)
+    return made
+
+
 def _lengths(source: str) -> dict[str, int]:
     """Of each function's text, which tell how long it takes to compile; those written by hand take longest."""
     texts = source.split("@triton.jit\ndef ")[1:]
@@ -127,7 +142,7 @@ def _request(one: Wanted, capability: int, source: Path, lengths: Mapping[str, i
     launch = one.launch
     return {
         "source": str(source),
-        "length": lengths.get(launch.function, 0) + (_LONGEST if launch.contracts else 0),
+        "length": lengths.get(launch.function, 0) + (_LONGEST if launch.shape is None else 0),
         "function": launch.function,
         "signature": launch.signature,
         "aligned": one.aligned,
@@ -155,7 +170,7 @@ def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:
             remedy="use Triton 3.5 to 3.9, without its profiler",
         )
     file = f"{one.launch.function}.cubin"
-    return Cubin(file, answer["name"], answer["threads"], answer["shared"])
+    return Cubin(file, answer["name"], answer["threads"], answer["shared"], answer["overlaps"])
 
 
 def _serve(

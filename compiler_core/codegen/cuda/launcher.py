@@ -21,13 +21,13 @@ from itertools import count
 from compiler_core.codegen.cpp.entry import buffer_line, placed_buffers
 from compiler_core.codegen.cpp.helpers import TYPES
 from compiler_core.codegen.cpp.names import with_identifiers
-from compiler_core.codegen.cpp.routine import slot_text
+from compiler_core.codegen.cpp.routine import c_array, call_back, slot_text
 from compiler_core.codegen.cuda.cubins import EXTRA
-from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, launched_name, scratch_of
+from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, launched_name, product_of, scratch_of
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.events import FAILED
-from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, View, Wait, slots_of
-from compiler_core.ops.routine import CArray, CCall
+from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, Wait, slots_of
+from compiler_core.ops.routine import CCall
 from compiler_core.runtime.cuda.entry import CALL_FAILED
 
 ONE_PART = 96  # steps up to which an entry stays one function, as codegen/cpp/entry.py
@@ -38,12 +38,21 @@ _VISIBLE = 'extern "C" __attribute__((visibility("default")))'
 PRELUDE = f"""\
 struct dc_events {{ void* self; void (*signal)(void* self, int64_t k); int32_t (*wait)(void* self, int64_t k); }};
 // One call's surroundings: where work goes; cuBLAS's handle, and 0 and 1 as f32 and f64 on the device; whether f32 may
-// be multiplied in tf32; who hears events. Out: the call that failed, what it returned, the step of the program.
-struct dc_block {{ uint32_t threads, shared; }};  // of a kernel: threads of a block, bytes of shared memory
+// be multiplied in tf32; who hears events; what cuBLASLt is given, two rows a product, and its memory; cuDNN's handle;
+// if steps are measured, cuEventRecord and an event for the end of each. Out: the call that failed, what it returned,
+// the step of the program.
+// of a kernel: threads of a block, bytes of shared memory, whether it may come while the kernel before it ends
+struct dc_block {{ uint32_t threads, shared, overlaps; }};
+struct dc_product {{ void *description, *a, *b, *d; uint64_t algorithm[8]; }};  // cuBLASLt's; null: it has none
 struct dc_gpu {{
   void* stream; void* blas; const void* units; int64_t tf32; const dc_events* events;
   const char* call; int64_t code; int64_t step; const dc_block* blocks;
+  const dc_product* products; void* workspace; uint64_t workspace_nbytes; void* dnn;
+  int32_t (*record)(void* event, void* stream); void* const* marks;
 }};
+static inline void dc_mark(const dc_gpu* gpu, int32_t step) {{
+  if (gpu->marks) gpu->record(gpu->marks[step], gpu->stream);
+}}
 static inline int32_t dc_done(dc_gpu* gpu, int32_t step, const char* call, int32_t code) {{
   if (code == 0) return 0;
   gpu->call = call;
@@ -52,15 +61,23 @@ static inline int32_t dc_done(dc_gpu* gpu, int32_t step, const char* call, int32
   return {CALL_FAILED};
 }}
 typedef int32_t (*dc_memset)(const void*, uint32_t, uint64_t, void*);
+struct dc_attribute {{ uint32_t id, none; uint32_t value[16]; }};  // CUlaunchAttribute
+struct dc_config {{ uint32_t grid[3], block[3], shared; void* stream; dc_attribute* attributes; uint32_t count; }};
 // `programs` blocks; the arguments are addresses. More than the kernel takes may be given: Triton's own come last.
 template <class... A>
-static inline int32_t dc_launch(dc_gpu* gpu, int32_t step, const void* launch, const void* function, dc_block block,
-                                uint32_t programs, A... arguments) {{
+static inline int32_t dc_launch(dc_gpu* gpu, int32_t step, const void* launch, const void* launch_with,
+                                const void* function, dc_block block, uint32_t programs, A... arguments) {{
   typedef int32_t (*call)(const void*, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, void*,
                           void**, void**);
+  typedef int32_t (*call_with)(const dc_config*, const void*, void**, void**);
   const void* values[] = {{arguments...}};
   void* places[sizeof...(A)];
   for (uint64_t k = 0; k < sizeof...(A); ++k) places[k] = &values[k];
+  if (block.overlaps) {{
+    dc_attribute overlap = {{6, 0, {{1}}}};  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    const dc_config config = {{{{programs, 1, 1}}, {{block.threads, 1, 1}}, block.shared, gpu->stream, &overlap, 1}};
+    return dc_done(gpu, step, "cuLaunchKernelEx", ((call_with)launch_with)(&config, function, places, nullptr));
+  }}
   return dc_done(gpu, step, "cuLaunchKernel",
                  ((call)launch)(function, programs, 1, 1, block.threads, 1, 1, block.shared, gpu->stream, places,
                                 nullptr));
@@ -81,6 +98,7 @@ class LauncherPrinter:
         self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
         self.addresses = dict(placed_buffers(self.program))
         self._backs = count(len(self.plan.symbols))
+        self._plans = count(len(self.plan.symbols) + len(self.plan.callbacks))
 
     def lines(self) -> Iterator[str]:
         """The functions, the entry last."""
@@ -110,6 +128,7 @@ class LauncherPrinter:
             if step.note:
                 yield f"  // {step.note.splitlines()[0]}"
             yield from self._step(number, step)
+            yield f"  dc_mark(gpu, {number});"
         yield from ("  return 0;", "}", "")
 
     def _step(self, number: int, step: Step) -> Iterator[str]:
@@ -133,7 +152,8 @@ class LauncherPrinter:
             return
         place = self.plan.functions.index(launch.function)
         function = f"lib[{self._first_function + place}] /* {launch.function} */, gpu->blocks[{place}]"
-        yield f"  if (const int32_t status = dc_launch(gpu, {number}, {self._symbol('cuLaunchKernel')}, {function},"
+        yield f"  if (const int32_t status = dc_launch(gpu, {number}, {self._symbol('cuLaunchKernel')},"
+        yield f"          {self._symbol('cuLaunchKernelEx')}, {function},"
         yield f"          {', '.join([str(launch.programs), *self._arguments(step, launch)])})) return status;"
 
     def _arguments(self, step: Step, launch: Launch) -> Iterator[str]:
@@ -146,7 +166,7 @@ class LauncherPrinter:
 
     @property
     def _first_function(self) -> int:
-        return len(self.plan.symbols) + len(self.plan.callbacks)
+        return len(self.plan.symbols) + len(self.plan.callbacks) + len(self.plan.planned)
 
     # -- routines
 
@@ -156,23 +176,19 @@ class LauncherPrinter:
     def _routine(self, number: int, step: RoutineCall) -> Iterator[str]:
         call = cuda_call_of(step)
         if call is None:
-            yield from self._call_back(step, next(self._backs))
+            yield from call_back(step, next(self._backs))
             return
         self.helpers[call.helper] = None
-        arrays = tuple(map(_c_array, (*step.operands, step.result)))
+        arrays = tuple(map(c_array, (*step.operands, step.result)))
         *operands, result = arrays
         attrs = dict(step.attrs)
-        yield from call.emit(CCall(tuple(operands), result, attrs, self._symbol, device=f"gpu, {number}"))
-
-    def _call_back(self, step: RoutineCall, place: int) -> Iterator[str]:
-        addresses = ", ".join(slot_text(view.slot) for view in (*step.operands, step.result))
-        yield f"  const void* const dc_arrays_{place}[] = {{{addresses}}};"
-        callback = f"((int32_t (*)(const void* const*))lib[{place}] /* {step.routine.name}, in Python */)"
-        yield f"  if (const int32_t status = {callback}(dc_arrays_{place})) return status;"
-
-
-def _c_array(view: View) -> CArray:
-    return CArray(slot_text(view.slot), view.layout)
+        found = product_of(step)
+        place = f"gpu->products + {2 * self.plan.products.index(found)}" if found else ""
+        plan = f"lib[{next(self._plans)}]" if call.planned else ""
+        scratch = f"arena + {self.plan.scratch}" if call.scratch(attrs) else "nullptr"
+        given, gpu = tuple(operands), f"gpu, {number}"
+        made = CCall(given, result, attrs, self._symbol, plan, scratch, device=gpu, product=place)
+        yield from call.emit(made)
 
 
 def print_launcher(programs: Sequence[Program], plans: Sequence[Plan], module: Module) -> str:

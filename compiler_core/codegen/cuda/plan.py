@@ -2,9 +2,10 @@
 
 In: a `Program` and the module of its kernels. Out: `Plan`: the offsets of the block's parts, and the table's rows.
 
-    block    arena | status word | host inputs | scratch of the launch that needs most | cuBLAS's workspace
+    block    arena | status word | host inputs | scratch of the launch or call that needs most | cuBLAS's workspace
              each part starts on `ALIGNMENT` bytes; a part that is not needed has no bytes
-    lib      addresses of the driver's and cuBLAS's functions, calls back, CUfunctions: each in order of first use
+    lib      addresses of the driver's and the libraries' functions, calls back, plans of cuDNN's, CUfunctions: each in
+             order of first use
 Host inputs: what may come as an array of the host's memory (0-d values, random keys, scales): copied there at a call.
 """
 
@@ -18,6 +19,7 @@ from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Step, slots_of
+from compiler_core.ops.gemm_product import Product
 from compiler_core.ops.routine import CudaCall
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES
@@ -30,7 +32,8 @@ _HOST_ROLES = ("rng", "scale")
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Offsets into the block, in bytes; -1: there is no such part. staged: input -> its offset in the part of host
-    inputs. scratch: at which offset scratch begins; nbytes: of the block. lib: see the file's head."""
+    inputs. scratch: at which offset scratch begins; nbytes: of the block. lib: see the file's head.
+    products: cuBLASLt's, in order of first use."""
 
     status: int
     host: int
@@ -40,7 +43,9 @@ class Plan:
     nbytes: int
     symbols: tuple[str, ...]
     callbacks: tuple[Callback, ...]
+    planned: tuple[Callback, ...]
     functions: tuple[str, ...]
+    products: tuple[Product, ...]
 
 
 def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
@@ -53,14 +58,18 @@ def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
     places: list[int] = []
     uses_cublas = any(name.startswith("cublas") for name in symbols)
     status_nbytes = STATUS_NBYTES if any(launch.has_status for launch in launches) else 0
-    scratch_nbytes = max((scratch_of(launch)[1] for launch in launches), default=0)
+    calls = [(step, call) for step in routines if not launched_name(step) and (call := cuda_call_of(step))]
+    wanted = [scratch_of(launch)[1] for launch in launches] + [call.scratch(dict(step.attrs)) for step, call in calls]
+    scratch_nbytes = max(wanted, default=0)
     for nbytes in (status_nbytes, host_nbytes, scratch_nbytes, WORKSPACE_NBYTES if uses_cublas else 0):
         places.append(at if nbytes else -1)
         at = _round_up(at + nbytes)
     backs = tuple(_callback(step) for step in routines if not launched_name(step) and cuda_call_of(step) is None)
+    planned = tuple(_callback(step) for step, call in calls if call.planned)
     functions = tuple(dict.fromkeys(launch.function for launch in launches))
     status, host, scratch, workspace = places
-    return Plan(status, host, staged, scratch, workspace, at, symbols, backs, functions)
+    products = tuple(dict.fromkeys(found for step in program.steps if (found := product_of(step))))
+    return Plan(status, host, staged, scratch, workspace, at, symbols, backs, planned, functions, products)
 
 
 def launches_of(program: Program, module: Module) -> list[Launch]:
@@ -83,13 +92,26 @@ def cuda_call_of(step: RoutineCall) -> CudaCall | None:
     return call if call is not None and call.takes(layouts, step.result.layout, dict(step.attrs)) else None
 
 
+def product_of(step: Step) -> Product | None:
+    """What cuBLASLt is asked for, once for all equal steps: matrices that start on 16 bytes; None: nothing."""
+    if not isinstance(step, RoutineCall) or launched_name(step) or (call := cuda_call_of(step)) is None:
+        return None
+    views = (*step.operands, step.result)
+    is_aligned = all(int(v.slot.offset) * v.layout.dtype.itemsize % 16 == 0 for v in views if v.layout.shape)
+    return (
+        call.product(tuple(v.layout for v in step.operands), step.result.layout, dict(step.attrs))
+        if is_aligned
+        else None
+    )
+
+
 def symbols_of(program: Program, launches: Sequence[Launch]) -> tuple[str, ...]:
     """The C functions that `program` calls, once each, in order of first use."""
     names: list[str] = []
     if any(launch.has_status for launch in launches):
         names.append("cuMemsetD32Async")
     if launches:
-        names.append("cuLaunchKernel")
+        names += ["cuLaunchKernel", "cuLaunchKernelEx"]
     for step in program.steps:
         if isinstance(step, RoutineCall) and not launched_name(step) and (call := cuda_call_of(step)):
             names += call.symbols(tuple(view.layout for view in step.operands), step.result.layout, dict(step.attrs))

@@ -2,8 +2,8 @@
 
 In: an `Expr`, the index printer, what is block-valued, the masks in force. Out: text of the register type of
 `expr.dtype`. A value is a scalar or a block of lanes (one per iteration of the running vector loop).
-Invariant: no load leaves its buffer: loads are masked by the loop's own mask and by every `Where` around them, because
-Triton evaluates both sides of a selection.
+Invariant: no load leaves its buffer: loads are masked by the loop's own mask, and by every `Where` around them whose
+condition depends on the place, because Triton evaluates both sides of a selection.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from compiler_core.loop_ir.expr import (
 )
 from compiler_core.symbolic.functions import FloorDiv
 
+SINE_BOUND = 65536.0  # of arguments whose quarter turns dc_sine32 takes off without loss
 _AXIS = re.compile(r"i\d+")  # the name of one
 
 
@@ -60,7 +61,9 @@ class Scope:
     """What the printer knows at a place. lanes: names that differ from lane to lane, and along which axes.
 
     axes: the running block and vector loops, outermost first, each with the mask of its lanes, or "" if all count.
-    registers: locals kept in registers. masks: text and dims of the conditions in force.
+    registers: locals kept in registers. masks: text and dims of the conditions in force; choices: of those that are on
+    numbers alone, so no place is in bounds because of them, unless it is a number itself. lets: names of values ->
+    whether they depend on where they are computed, not on numbers alone.
     constant: buffers that nobody stores to: what was loaded of them is kept under a name. loaded: those names, by text.
     before: lines that must stand before the statement at hand. depth: how many blocks are open.
     """
@@ -69,6 +72,8 @@ class Scope:
     axes: dict[str, str] = field(default_factory=dict)
     registers: dict[str, Dims] = field(default_factory=dict)
     masks: list[tuple[str, Dims]] = field(default_factory=list)
+    choices: list[tuple[str, Dims]] = field(default_factory=list)
+    lets: dict[str, bool] = field(default_factory=dict)
     constant: set[str] = field(default_factory=set)
     loaded: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
@@ -91,7 +96,7 @@ class ExprPrinter:
             case Var(name, _):
                 return self.scope.lanes.get(name, _SAME)
             case Load(buffer, index, _):
-                return self.scope.registers[buffer] if buffer in self.scope.registers else self.index_dims(index)
+                return self.scope.registers[buffer] if buffer in self.scope.registers else self.load_dims(index)
             case IndexValue(index, _):
                 return self.index_dims(index)
             case IndexCompare(_, left, right):
@@ -101,6 +106,16 @@ class ExprPrinter:
 
     def index_dims(self, index: Index) -> Dims:
         return _SAME.union(*(self.scope.lanes.get(symbol.name, _SAME) for symbol in index.free_symbols))
+
+    def load_dims(self, index: Index) -> Dims:
+        """The axes along which what is loaded from there is a block: the masks in force are its masks."""
+        return self.index_dims(index).union(*(mask_dims for _, mask_dims in self.masks_of(index)))
+
+    def masks_of(self, index: Index) -> list[tuple[str, Dims]]:
+        """The conditions without which a load from there could leave its buffer."""
+        if any(symbol.name in self.scope.lets for symbol in index.free_symbols):  # a place that was computed
+            return [*self.scope.masks, *self.scope.choices]
+        return self.scope.masks
 
     def text(self, expr: Expr) -> str:
         match expr:
@@ -117,6 +132,8 @@ class ExprPrinter:
                 if self.dims(expr):
                     return compared
                 return compared.replace("(", "(tl.full((), 0, tl.int64) + ", 1)  # of Python numbers: no tensor
+            case Call("sin" | "cos" as scalar, (arg,), dtype) if dtype is float32 and self.dims(arg):
+                return self._sine(scalar, self.text(arg))
             case Call(scalar, args, _):
                 return emit_scalar(scalar, args, [self.text(arg) for arg in args], args[0].dtype, self.helpers)
             case Cast(arg, dtype):
@@ -133,15 +150,31 @@ class ExprPrinter:
             return self.convert(self.convert(text, source, float32), float32, target)
         return f"({text} != 0)" if target is bool_ else f"({text}).to({register_type(target)})"
 
+    def _sine(self, scalar: str, arg: str) -> str:
+        """Of a block: without branches, unless some lane is beyond what that is exact for."""
+        self.helpers.update((f"{scalar}32", "beyond"))
+        return f"dc_{scalar}32({arg}, {self._named(f'dc_beyond({arg}, {SINE_BOUND})')})"
+
     def _where(self, cond: Expr, then: Expr, other: Expr) -> str:
         taken = self.text(cond)
         dims = self.dims(cond)
+        conditions = self.scope.masks if self.depends_on_place(cond) else self.scope.choices
         sides = []
         for side, mask in ((then, taken), (other, f"(~{taken})")):
-            self.scope.masks.append((mask, dims))
+            conditions.append((mask, dims))
             sides.append(self.text(side))
-            self.scope.masks.pop()
+            conditions.pop()
         return f"tl.where({taken}, {sides[0]}, {sides[1]})"
+
+    def depends_on_place(self, expr: Expr) -> bool:
+        """Whether the value tells where it is computed, beside what numbers are there."""
+        match expr:
+            case IndexValue() | IndexCompare():
+                return True
+            case Var(name, _):
+                return self.scope.lets.get(name, True)
+            case _:
+                return any(map(self.depends_on_place, children(expr)))
 
     def lane_masks(self, dims: Dims) -> list[str]:
         """The masks of the lanes along `dims`."""
@@ -154,15 +187,19 @@ class ExprPrinter:
     def address(self, buffer: str, index: Index) -> tuple[str, str]:
         """Pointer and mask (or empty) of buffer[index] here."""
         dims, place = self.index_dims(index), self.index.text(index)
-        wanted = dims.union(*(mask_dims for _, mask_dims in self.scope.masks))
+        wanted, masks = self.load_dims(index), self.masks_of(index)
         if wanted != dims:  # a place under a mask that differs along more axes: a block along these, too
             place = self.spread(f"({place})", wanted - dims)
-        lanes, conditions = self.lane_masks(wanted), list(dict.fromkeys(text for text, _ in self.scope.masks))
-        if wanted and any(not mask_dims or self._is_one_number(text) for text, mask_dims in self.scope.masks):
+        return f"{buffer} + {place}", self.mask(wanted, masks)
+
+    def mask(self, dims: Dims, masks: list[tuple[str, Dims]], *more: str) -> str:
+        """The mask of a block along `dims`: of its lanes, of `masks`, and `more`; "" if there is none."""
+        lanes, conditions = self.lane_masks(dims), list(dict.fromkeys(text for text, _ in masks))
+        if dims and any(not mask_dims or self._is_one_number(text) for text, mask_dims in masks):
             # the interpreter takes a truth value of one number, as a block, for a number
-            lanes = lanes or [f"({axis} >= 0)" for axis in self.scope.axes if axis in wanted]
-            return f"{buffer} + {place}", f"({' & '.join([*lanes, *conditions])}) != 0"
-        return f"{buffer} + {place}", " & ".join([*lanes, *conditions])
+            lanes = lanes or [f"({axis} >= 0)" for axis in self.scope.axes if axis in dims]
+            return f"({' & '.join([*more, *lanes, *conditions])}) != 0"
+        return " & ".join([*more, *lanes, *conditions])
 
     def _is_one_number(self, condition: str) -> bool:
         """Whether a comparison of axes, as simplified, mentions none that is a block here."""

@@ -3,10 +3,12 @@
 In: nothing. Out: `HELPERS`: name -> (text, names of the helpers that it calls). Written for both ways of running: every
 function works in Triton's interpreter and compiles for a GPU, so none uses a vendor's device library, nor those of
 Triton's own that are jitted at its import (tl.sum, tl.max): the interpreter takes their combining functions, not them.
+exp2_quick and inverse_quick are the GPU's instructions (2^x and 1/x of f32 to 2 units in the last place, tiny results
+and operands taken as 0): a third of the instructions of tl.exp2 and of a division, where neither matters.
 Sources: log1p and expm1 after Kahan (Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1); philox after
-Salmon et al., SC'11; erfc after Cody, as in ops/erf.py. Limits: pow goes through exp and log in float64, so that of
-float64 operands is good to about 1e-13 for results of moderate size; a remainder on a GPU has no digits left where the
-quotient exceeds 2^24.
+Salmon et al., SC'11; sine and cosine after Cody and Waite, with Cephes' polynomials; erfc after Cody, as in ops/erf.py.
+Limits: pow goes through exp and log in float64, so that of float64 operands is good to about 1e-13 for results of
+moderate size; a remainder on a GPU has no digits left where the quotient exceeds 2^24.
 """
 
 from __future__ import annotations
@@ -45,6 +47,20 @@ def dc_erfc64(x):
 """
 
 _SIMPLE = {
+    "exp2_quick": """
+def dc_exp2_quick(x):
+    if DC_INTERPRETED:
+        return tl.exp2(x)
+    else:
+        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+""",
+    "inverse_quick": """
+def dc_inverse_quick(x):
+    if DC_INTERPRETED:
+        return 1.0 / x
+    else:
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+""",
     "erfc64": _ERFC,
     "sign": """
 def dc_sign(x):
@@ -53,17 +69,6 @@ def dc_sign(x):
     "trunc": """
 def dc_trunc(x):
     return tl.where(x < 0, tl.ceil(x), tl.floor(x))
-""",
-    "tanh32": """
-def dc_tanh32(x):
-    s = x * x  # near 0 an odd polynomial, fitted at Chebyshev nodes; one unit in the last place
-    p = tl.fma(s, -0.006276380270719528, 0.021116208285093307)
-    p = tl.fma(p, s, -0.053875137120485306)
-    p = tl.fma(p, s, 0.13332924246788025)
-    p = tl.fma(p, s, -0.3333333134651184)
-    a = tl.abs(x)
-    far = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
-    return tl.where(a < 0.6, tl.fma(x, s * p, x), tl.where(x < 0, -far, far))
 """,
     "rint": """
 def dc_rint(x, big: tl.constexpr):
@@ -242,6 +247,73 @@ def dc_philox(seed, stream, element):
 }
 
 _COMPOSED = {
+    "beyond": (
+        """
+def dc_beyond(x, bound: tl.constexpr):
+    return tl.reduce(tl.abs(x), None, tl.standard._elementwise_max) > bound
+""",
+        (),
+    ),
+    "sine32": (
+        """
+def dc_sine32(x, ahead: tl.constexpr):
+    turns = tl.fma(x, 0.6366197466850281, 12582912.0)  # in its last bits: the quarter turn nearest to x
+    k = turns - 12582912.0
+    r = tl.fma(k, -5.390302953474238e-15, tl.fma(k, -7.549789415861596e-08, tl.fma(k, -1.570796251296997, x)))
+    s = r * r
+    sine = tl.fma(tl.fma(tl.fma(s, -1.9515295891e-4, 8.3321608736e-3), s, -1.6666654611e-1), s * r, r)
+    sine = tl.where(r == 0.0, r, sine)  # the sign of 0
+    cosine = tl.fma(tl.fma(s, 2.443315711809948e-5, -1.388731625493765e-3), s, 4.166664568298827e-2)
+    cosine = tl.fma(tl.fma(cosine, s, -0.5), s, 1.0)
+    quarter = turns.to(tl.int32, bitcast=True) + ahead
+    value = tl.where((quarter & 1) != 0, cosine, sine)
+    return (value.to(tl.int32, bitcast=True) ^ ((quarter & 2) << 30)).to(tl.float32, bitcast=True)
+""",
+        (),
+    ),
+    "sin32": (
+        """
+def dc_sin32(x, far):
+    if far:
+        y = tl.sin(x)
+    else:
+        y = dc_sine32(x, 0)
+    return y
+""",
+        ("sine32",),
+    ),
+    "cos32": (
+        """
+def dc_cos32(x, far):
+    if far:
+        y = tl.cos(x)
+    else:
+        y = dc_sine32(x, 1)
+    return y
+""",
+        ("sine32",),
+    ),
+    "tanh_coarse": (
+        """
+def dc_tanh_coarse(x):
+    return tl.fma(dc_inverse_quick(dc_exp2_quick(x * 2.8853900817779268) + 1.0), -2.0, 1.0)  # to 1e-7, also near 0
+""",
+        ("exp2_quick", "inverse_quick"),
+    ),
+    "tanh32": (
+        """
+def dc_tanh32(x):
+    s = x * x  # near 0 an odd polynomial, fitted at Chebyshev nodes; one unit in the last place
+    p = tl.fma(s, -0.006276380270719528, 0.021116208285093307)
+    p = tl.fma(p, s, -0.053875137120485306)
+    p = tl.fma(p, s, 0.13332924246788025)
+    p = tl.fma(p, s, -0.3333333134651184)
+    a = tl.abs(x)
+    far = dc_tanh_coarse(a)
+    return tl.where(a < 0.6, tl.fma(x, s * p, x), tl.where(x < 0, -far, far))
+""",
+        ("tanh_coarse",),
+    ),
     "float_mod": (
         """
 def dc_float_mod(a, b):
@@ -273,16 +345,22 @@ def dc_prod(x, axis: tl.constexpr, keep: tl.constexpr):
     "reduce_max": (
         """
 def dc_reduce_max(x, axis: tl.constexpr, keep: tl.constexpr):
-    return dc_unkey(dc_highest(dc_key(x, False), axis, keep), x.dtype)
+    if DC_INTERPRETED or x.dtype != tl.float32:
+        return dc_unkey(dc_highest(dc_key(x, False), axis, keep), x.dtype)
+    else:
+        return tl.reduce(x, axis, dc_max, keep_dims=keep)
 """,
-        ("highest", "key", "unkey"),
+        ("highest", "key", "unkey", "max"),
     ),
     "reduce_min": (
         """
 def dc_reduce_min(x, axis: tl.constexpr, keep: tl.constexpr):
-    return dc_unkey(dc_lowest(dc_key(x, True), axis, keep), x.dtype)
+    if DC_INTERPRETED or x.dtype != tl.float32:
+        return dc_unkey(dc_lowest(dc_key(x, True), axis, keep), x.dtype)
+    else:
+        return tl.reduce(x, axis, dc_min, keep_dims=keep)
 """,
-        ("lowest", "key", "unkey"),
+        ("lowest", "key", "unkey", "min"),
     ),
     "tanh": (
         """

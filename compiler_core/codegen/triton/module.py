@@ -6,18 +6,23 @@ whether Triton's interpreter runs it or its compiler translates it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from compiler_core.codegen.triton.alike import alike, chosen
 from compiler_core.codegen.triton.helpers import helper_source
 from compiler_core.codegen.triton.sections import cut, shape_of
 from compiler_core.codegen.triton.statements import Scratch, SectionPrinter
 from compiler_core.codegen.triton.tiles import Shape, Tile, choose
 from compiler_core.codegen.triton.types import pointer_type
-from compiler_core.dtype import int32
-from compiler_core.loop_ir.ir import Kernel
+from compiler_core.dtype import bfloat16, float16, int32
+from compiler_core.loop_ir.ir import Kernel, Loop
+from compiler_core.loop_ir.rename import Names
 
-_HEADER = '"""Generated from loop IR."""\n\nimport triton\nimport triton.language as tl\n\n'
+_HEADER = (
+    '"""Generated from loop IR."""\n\nimport triton\nimport triton.language as tl\n\n'
+    "DC_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,9 @@ class Launch:
     run in order, on one stream.
     programs: size of the grid, one-dimensional; `scratch` has room for that many times its `numel`, uninitialised.
     signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in flight.
-    contracts: whether a product and a sum may be rounded together (of kernels written by hand; generated ones give
-    eager's bits). shape, tile: what the tile was chosen for, and the tile (a tuner's key, and its value), if generated.
+    contracts: whether a product and a sum may be rounded together: of kernels written by hand, and of generated ones
+    that read or write 16-bit floats; the others round each, as eager does.
+    shape, tile: what the tile was chosen for, and the tile (a tuner's key, and its value), if generated.
     Params whose addresses are multiples of 16 bytes should be compiled as such: only then are accesses as wide.
     """
 
@@ -75,13 +81,36 @@ def print_module(kernels: Sequence[Kernel], tiles: Mapping[str, Tile] | None = N
 
     for kernel in kernels:
         made: list[Launch] = []
+        if choices := alike(kernel):
+            together = _together(kernel, choices, tiles, number, helpers)
+            if together is not None:
+                functions.append(together[0])
+                launches[kernel.name] = (together[1],)
+                continue
         for position, section in enumerate(cut(kernel)):
-            name, shape = f"{kernel.name}_{position}", shape_of(section)
+            name, shape = f"{kernel.name}_{position}", shape_of(section, kernel.params)
             printer = SectionPrinter(kernel, section, tiles.get(name) or choose(shape), number, helpers)
             functions.append(printer.text(name))
             made.append(_launch(name, kernel, printer, shape))
         launches[kernel.name] = tuple(made)
     return Module("\n\n".join([_HEADER + helper_source(helpers), *functions]), launches, tuple(messages))
+
+
+def _together(
+    kernel: Kernel, choices: Sequence[Names], tiles: Mapping[str, Tile], number: Callable[[str], int], helpers: set[str]
+) -> tuple[str, Launch] | None:
+    """One launch for nests that are alike; None where they need memory of their own, or wide places."""
+    nest, params = kernel.body[0], tuple(param for param in kernel.params if param.name in choices[0])
+    assert isinstance(nest, Loop), "alike"
+    (section, *rest) = cut(replace(kernel, params=params, body=nest.body))
+    name, shape = f"{kernel.name}_0", shape_of(section, params)
+    tile = tiles.get(name) or choose(replace(shape, width=2))  # choosing arrays is worth many elements a thread
+    printer = SectionPrinter(replace(kernel, params=params), section, tile, number, helpers)
+    text = printer.text(name)
+    if rest or printer.scratch or printer.has_checks or printer.is_wide:
+        return None
+    launch = replace(_launch(name, kernel, printer, shape), programs=printer.programs * len(choices))
+    return chosen(text, [param.name for param in kernel.params], choices, printer.programs), launch
 
 
 def _launch(name: str, kernel: Kernel, printer: SectionPrinter, shape: Shape) -> Launch:
@@ -97,6 +126,7 @@ def _launch(name: str, kernel: Kernel, printer: SectionPrinter, shape: Shape) ->
         printer.has_checks,
         signature,
         tile.warps,
+        contracts=any(p.dtype in (bfloat16, float16) for p in kernel.params),
         shape=shape,
         tile=tile,
     )

@@ -17,8 +17,9 @@ from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bool_, float32, int64
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.loop_ir.interpret import identity
-from compiler_core.loop_ir.ir import Accumulate, Accumulator, Local, Loop, ReduceKind, Stmt, Store
+from compiler_core.loop_ir.ir import Accumulate, Accumulator, Local, Loop, ReduceKind, Stmt, Store, walk
 
+GROUP = 8  # lanes of one thread: a 16-byte access of 16-bit floats
 ARG_KINDS = ("argmax", "argmin", "argmax_nan")
 _EXTREME = {"max": "highest", "min": "lowest"}  # of integers, which have no NaN
 
@@ -56,6 +57,7 @@ class Reducer:
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     outer: dict[str, Dims] = field(default_factory=dict)
     pending: dict[str, Pending] = field(default_factory=dict)
+    maxima: dict[str, str] = field(default_factory=dict)  # of a sum of exponentials: the maximum of what feeds it
 
     # -- shapes
 
@@ -97,12 +99,15 @@ class Reducer:
             return f"{acc.name}_value, {acc.name} = {self.filled(outer, start, acc.dtype)}, {places}"
         loops = [loop for feeding in _feeding(after, acc.name) for loop in feeding]
         inner = frozenset(loop.axis for loop in loops if loop.kind == "vector" or loop.axis in self.rows)
+        pending = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
         if acc.kind == "expsum":
-            self.pending[acc.name] = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
-            lowest = self.filled(outer | inner, -math.inf, acc.dtype)
-            return f"{acc.name}, {acc.name}_max = {self.filled(outer | inner, start, acc.dtype)}, {lowest}"
-        if inner and any(map(is_repeated, loops)):
-            self.pending[acc.name] = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
+            self.pending[acc.name] = pending
+            return self._declare_exponentials(acc, outer | inner)
+        if acc.kind == "max" and (beside := _exponentials_of(after, acc.name)):
+            self.pending[acc.name] = pending
+            self.maxima[beside] = acc.name
+        elif inner and any(map(is_repeated, loops)):
+            self.pending[acc.name] = pending
             return f"{acc.name} = {self.filled(outer | inner, start, acc.dtype)}"
         return f"{acc.name} = {self.filled(outer, start, acc.dtype)}"
 
@@ -129,6 +134,9 @@ class Reducer:
     def _close(self, pending: Pending) -> str:
         if pending.kind == "expsum":
             return self._close_exponentials(pending)
+        if pending.name in self.maxima.values():
+            (beside,) = (name for name, maximum in self.maxima.items() if maximum == pending.name)
+            return self.reduced("max", pending.dtype, f"{beside}_max", bool(pending.outer))
         if pending.name in self.accumulators:
             return self.reduced(pending.kind, pending.dtype, pending.name, bool(pending.outer))
         return self._along(pending.kind, pending.dtype, pending.name, 0, True)
@@ -138,17 +146,42 @@ class Reducer:
         name, dtype, rows = pending.name, pending.dtype, bool(pending.outer)
         if not pending.inner:
             return f"tl.where(tl.abs({name}_max) == float('inf'), float('nan'), {name}).to({register_type(dtype)})"
-        greatest = self.reduced("max", dtype, f"{name}_max", rows)
+        greatest = self.maxima.get(name) or self.reduced("max", dtype, f"{name}_max", rows)
         weights = f"tl.where({name}_max == {greatest}, 1.0, tl.exp({name}_max - {greatest}))"
         total = self.reduced("sum", dtype, f"{name} * {weights}", rows)
         return f"tl.where(tl.abs({greatest}) == float('inf'), float('nan'), {total}).to({register_type(dtype)})"
 
-    def _add_exponential(self, name: str, value: str) -> Iterator[str]:
-        """One exponential an element: the sum is scaled down when a greater value comes, else it is added to."""
-        yield f"fed = {value}"
-        yield f"share = tl.where(fed == {name}_max, 1.0, tl.exp(-tl.abs(fed - {name}_max)))"
-        yield f"{name} = tl.where(fed > {name}_max, {name} * share + 1.0, {name} + share)"
-        yield f"{name}_max = tl.where(fed > {name}_max, fed, {name}_max)"
+    def _declare_exponentials(self, acc: Accumulator, dims: Dims) -> str:
+        """A sum and a maximum for each GROUP of lanes, which one thread holds: see `_add_exponentials`."""
+        (column,) = dims - self.rows
+        whole = self.counts[column]
+        self.counts[column] = whole // min(whole, GROUP)
+        start, lowest = (self.filled(dims, number, acc.dtype) for number in (0.0, -math.inf))
+        self.counts[column] = whole
+        return f"{acc.name}, {acc.name}_max = {start}, {lowest}"
+
+    def _add_exponentials(self, acc: Accumulator, value: str) -> Iterator[str]:
+        """A group's maximum is raised once for all its lanes, and what it has so far scaled down: 1 + 1/GROUP
+        exponentials an element. Where there has been nothing but -inf there is nothing to scale.
+        """
+        name, dims = acc.name, frozenset(self.scope.axes)
+        shape = [number.strip() for number in self._shape(dims).split(",") if number.strip()]
+        group, axis = min(int(shape[-1]), GROUP), len(shape)
+        self.helpers |= {"max", "reduce_max", "sum"}
+        yield f"parts = tl.reshape({value}, ({', '.join([*shape[:-1], str(int(shape[-1]) // group), str(group)])}))"
+        yield f"top = dc_max({name}_max, dc_reduce_max(parts, {axis}, False))"
+        yield "base = tl.where(top == -float('inf'), 0.0, top)"
+        each = self._exponential(f"parts - tl.expand_dims(base, {axis})", acc.dtype)
+        before = self._exponential(f"{name}_max - base", acc.dtype)
+        yield f"{name} = ({name} * {before} + dc_sum({each}, {axis}, False)).to({register_type(acc.dtype)})"
+        yield f"{name}_max = top"
+
+    def _exponential(self, of: str, dtype: DType) -> str:
+        """Of a sum that is at least 1: what is less than 2^-126 may be 0."""
+        if dtype is not float32:
+            return f"tl.exp({of})"
+        self.helpers.add("exp2_quick")
+        return f"dc_exp2_quick(({of}) * 1.4426950408889634)"
 
     def accumulate(self, stmt: Accumulate) -> Iterator[str]:
         """The lines that add to it here."""
@@ -159,7 +192,9 @@ class Reducer:
             yield from self._accumulate_place(stmt, acc, value, inner)
             return
         if acc.kind == "expsum":
-            yield from self._add_exponential(acc.name, self.masked(value, stmt.value, neutral("max", acc.dtype)))
+            yield from self._add_exponentials(acc, self.masked(value, stmt.value, neutral("max", acc.dtype)))
+            return
+        if acc.name in self.maxima.values():
             return
         if inner:
             value = self.masked(value, stmt.value, neutral(acc.kind, acc.dtype))
@@ -248,6 +283,18 @@ def _feeding(body: tuple[Stmt, ...], name: str) -> list[tuple[Loop, ...]]:
         ):
             found.append(())
     return found
+
+
+def _exponentials_of(body: tuple[Stmt, ...], name: str) -> str:
+    """The sum of exponentials that is fed, wherever maximum `name` is, with the same; "" if there is none."""
+    kinds = {stmt.name: stmt.kind for stmt in walk(body) if isinstance(stmt, Accumulator)}
+    found = []
+    for block in [body, *(loop.body for loop in walk(body) if isinstance(loop, Loop))]:
+        for stmt, following in zip(block, [*block[1:], None]):
+            if isinstance(stmt, Accumulate) and stmt.name == name:
+                fed = following.name if isinstance(following, Accumulate) and following.value == stmt.value else ""
+                found.append(fed if kinds.get(fed) == "expsum" else "")
+    return found[0] if len(found) == 1 else ""
 
 
 def combine_halves(expr: ExprPrinter, mode: str, dtype: DType, old: str, value: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bool_, float32
-from compiler_core.errors import LoweringError
+from compiler_core.errors import LoweringError, NoComplexError
 from compiler_core.loop_ir.expr import SCALARS, Const, Expr
 
 
@@ -148,8 +148,13 @@ EMIT: dict[str, Emit] = {
 }
 
 
+_COMPLEX = {"complex", "real", "imag", "conj"}
+
+
 def emit_scalar(name: str, exprs: Sequence[Expr], texts: Sequence[str], dtype: DType, helpers: set[str]) -> str:
     """The Triton text for scalar function `name`. Raises LoweringError for a name that the table lacks."""
+    if name in _COMPLEX:
+        raise NoComplexError(f"Triton has no complex numbers ({name})", remedy='use backend="aot_eager"')
     if name not in EMIT:
         raise LoweringError(f"no Triton for the scalar function {name!r}", expected=", ".join(SCALARS))
     return EMIT[name](Arguments(exprs, texts, dtype, helpers))

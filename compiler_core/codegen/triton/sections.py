@@ -13,7 +13,7 @@ Launches of one stream run in order, so sections see what earlier ones stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler_core.codegen.triton.tiles import Shape, Tile
@@ -26,6 +26,7 @@ from compiler_core.loop_ir.ir import (
     Let,
     Local,
     Loop,
+    Param,
     Stmt,
     Store,
     walk,
@@ -178,8 +179,8 @@ def _columns(body: tuple[Stmt, ...]) -> str:
     return "" if (outer or len(vectors) > 1) and (reads_back or moves) else axis
 
 
-def shape_of(section: Section) -> Shape:
-    """The facts that decide about the tile of a section."""
+def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
+    """The facts that decide about the tile of a section. params: the kernel's."""
     parts = {loop.axis: int(loop.extent) for loop in section.parallel}
 
     def share(loop: Loop) -> int:
@@ -199,7 +200,31 @@ def shape_of(section: Section) -> Shape:
         again=_goes_over_rows_again(vectors),
         costly=any(isinstance(e, Call) and e.scalar in _COSTLY for e in _parts(section.body)),
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
+        streams=any(_streams(loop, local) for loop in blocks),
+        width=_width(section.body, params),
+        loaded=sum({e: e.dtype.itemsize for e in _lane_loads(vectors, local)}.values()),
     )
+
+
+def _streams(loop: Loop, local: set[str]) -> bool:
+    """Whether iterations of a block loop store, in vector loops, what stays."""
+    inside = (stmt for inner in walk(loop.body) if isinstance(inner, Loop) for stmt in inner.body)
+    return any(isinstance(stmt, Store) and stmt.buffer not in local for stmt in inside)
+
+
+def _width(body: tuple[Stmt, ...], params: Sequence[Param]) -> int:
+    """Bytes of an element of the widest among the large arrays that are touched."""
+    touched = {e.buffer for e in _parts(body) if isinstance(e, Load)}
+    touched |= {stmt.buffer for stmt in walk(body) if isinstance(stmt, Store)}
+    sizes = {param: int(param.numel) for param in params if param.name in touched}
+    largest = max(sizes.values(), default=0)
+    return max((p.dtype.itemsize for p, numel in sizes.items() if 2 * numel >= largest), default=4)
+
+
+def _lane_loads(vectors: list[Loop], local: set[str]) -> Iterator[Load]:
+    inside = (stmt for loop in vectors for stmt in loop.body)
+    parts = (e for stmt in inside for expr in expressions(stmt) for e in walk_expr(expr))
+    return (e for e in parts if isinstance(e, Load) and e.buffer not in local)
 
 
 def _goes_over_rows_again(vectors: list[Loop]) -> bool:

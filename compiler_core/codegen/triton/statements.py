@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from compiler_core.codegen.index import Interval
+from compiler_core.codegen.triton.coarse import coarse
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
 from compiler_core.codegen.triton.reduce import Reducer, combine_halves, neutral
 from compiler_core.codegen.triton.sections import Section, expressions, is_scalar_of_block, stays_in_lane
 from compiler_core.codegen.triton.tiles import Tile, power_of_two
 from compiler_core.codegen.triton.types import register_type
 from compiler_core.dtype import DType, bool_, int8
-from compiler_core.loop_ir.expr import Const, Expr, Load, walk_expr
+from compiler_core.loop_ir.expr import Call, Const, Expr, Load, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -84,6 +85,7 @@ class SectionPrinter:
             self.counts[loop.axis] = self._lanes(loop)
         rows = {loop.axis for loop in self.section.blocks if self.tile.rows > 1}
         self.reduce = Reducer(self.scope, self.expr, self.counts, rows, two, self.helpers)
+        self.coarse = coarse(body)
         self.n_checks = 0
         self.in_block = False
 
@@ -187,8 +189,9 @@ class SectionPrinter:
                     lines = []
                     self._local(stmt, body[place + 1 :])
                 case Let(name, value):
-                    lines = [f"{name} = {self.expr.text(value)}"]
+                    lines = [f"{name} = {self._value(stmt)}"]
                     self.scope.lanes[name] = self.expr.dims(value)
+                    self.scope.lets[name] = self.expr.depends_on_place(value)
                 case Store():
                     lines = self._store(stmt)
             yield from self._after_loads(lines, pad)
@@ -220,9 +223,9 @@ class SectionPrinter:
         if not dims:
             lines += self._failed(f"not {name}", check)
         else:
-            masks = " & ".join([f"(~{name})", *self.expr.lane_masks(dims), *(text for text, _ in self.scope.masks)])
-            place = self.expr.spread("status", dims)
-            lines.append(f"tl.store({place}, {1 + self.number(check.message)}, mask={masks})  # {check.message}")
+            wide = dims.union(*(mask_dims for _, mask_dims in self.scope.masks))
+            place, mask = self.expr.spread("status", wide), self.expr.mask(wide, self.scope.masks, f"(~{name})")
+            lines.append(f"tl.store({place}, {1 + self.number(check.message)}, mask={mask})  # {check.message}")
         self.scope.masks.append((name, dims))
         return lines
 
@@ -336,6 +339,13 @@ class SectionPrinter:
         adds = any(isinstance(s, Store) and s.mode != "set" and s.buffer in stored for s in loop.body)
         if stored & self.loaded or adds:
             yield f"{pad}tl.debug_barrier()"
+
+    def _value(self, let: Let) -> str:
+        if let.name not in self.coarse:
+            return self.expr.text(let.value)
+        assert isinstance(let.value, Call), "a tanh"
+        self.helpers.add("tanh_coarse")
+        return f"dc_tanh_coarse({self.expr.text(let.value.args[0])})"
 
     # -- stores
 

@@ -7,8 +7,9 @@ tuner, the rule's first. A tile is data: `print_module` takes a measured one in 
                            or where they are summed
     rows reduced           a whole row in registers up to LONGEST lanes, several rows where they are short; a longer row
                            in strips, read again from the L2 cache: so few programs at a time, each of many warps
-A thread holds 16 elements, two 16-byte accesses of bf16 or four of f32; 32 of columns that are summed; 8 where
-functions need many registers: as measured on an H200.
+A thread holds 16 elements of 16-bit arrays, 4 of wider ones, 8 where functions need many registers; 32 of columns that
+are summed. Loops whose turns store what they made, and strips, have the next turns' loads in flight (`stages`): stores
+do not let the compiler move loads up. All as measured on an H200.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ AREA = 1024  # elements of a program that has nothing to reduce
 SUMMING = 4096  # of one that sums over rows, in registers
 LONGEST = 16384  # lanes of a row that is kept in registers
 STRIP = 8192  # lanes of a longer one
+IN_FLIGHT = 65536  # bytes that a program's turns in flight may take of shared memory
 _MANY = 128  # programs
 _WARP = 32
 _MAX_WARPS = 32
@@ -58,6 +60,9 @@ class Shape:
     again: bool
     across: bool
     costly: bool = False
+    streams: bool = False
+    width: int = 4
+    loaded: int = 8
 
 
 def power_of_two(extent: int) -> int:
@@ -71,34 +76,65 @@ def choose(shape: Shape) -> Tile:
         fewer = power_of_two(shape.rows * shape.outer // (4 * _MANY))
         rows = min(power_of_two(shape.rows), max(_WARP, min(fewer, AREA // 2)))
         return Tile(rows, 1, _warps(rows))
-    most_rows = power_of_two(shape.rows) if shape.rows else 1
     if shape.independent:
-        lanes = _independent_lanes(shape)
-        area = SUMMING if shape.summed or shape.across else AREA
-    elif shape.shared:
-        lanes, area = min(power_of_two(shape.columns), 256), SUMMING
-    else:
-        lanes = power_of_two(shape.columns)
-        if lanes > LONGEST or not shape.again:
-            lanes = min(lanes, STRIP if shape.again else 2048)
-            if lanes == 2048 and not shape.summed:
-                return Tile(1, lanes, 8)
-        area = SUMMING // 2 if shape.summed else AREA
-    rows = max(1, min(most_rows, area // lanes))
-    if not shape.independent and lanes < shape.columns and shape.again:
+        return _independent(shape)
+    if shape.shared:
+        lanes = min(power_of_two(shape.columns), 256)
+        return _tile(_rows(shape, SUMMING // lanes), lanes, 16)
+    return _reduced(shape)
+
+
+def _rows(shape: Shape, wanted: int) -> int:
+    return max(1, min(power_of_two(shape.rows) if shape.rows else 1, wanted))
+
+
+def _tile(rows: int, lanes: int, each: int, stages: int = 0) -> Tile:
+    """each: elements a thread."""
+    return Tile(rows, lanes, _warps(rows * lanes, each), stages)
+
+
+def _independent(shape: Shape) -> Tile:
+    """Columns are shared out."""
+    lanes = _independent_lanes(shape)
+    if shape.summed and lanes < 64:
+        return _tile(_rows(shape, SUMMING // 2 // lanes), lanes, 16)
+    rows = _rows(shape, (SUMMING if shape.summed or shape.across else AREA) // lanes)
+    if shape.summed:
+        rows = min(rows, 32)
+        return _tile(rows, lanes, 32, _stages(shape, rows * lanes, 3 if shape.width <= 2 and not shape.streams else 2))
+    return _tile(rows, lanes, 8 if shape.costly else 16 if shape.width <= 2 or shape.across else 4)
+
+
+def _reduced(shape: Shape) -> Tile:
+    """Rows are reduced."""
+    lanes = power_of_two(shape.columns)
+    if lanes > LONGEST or not shape.again:
+        lanes = min(lanes, STRIP if shape.again else 2048)
+        if lanes == 2048 and not shape.summed:
+            return Tile(1, lanes, 4, 3 if shape.columns > lanes else 0)
+    rows = _rows(shape, (SUMMING // 2 if shape.summed and not shape.streams else AREA) // lanes)
+    if lanes < shape.columns and shape.again:
         return Tile(rows, lanes, _MAX_WARPS)
-    if shape.costly:
-        each = 16 if shape.summed else 8
-    else:
-        each = 32 if shape.summed and shape.independent else 16
-    return Tile(rows, lanes, _warps(rows * lanes, each))
+    if shape.summed and shape.streams and shape.width > 2:
+        return _tile(rows, lanes, 4 if lanes <= 4096 else 8, _stages(shape, rows * lanes, 3))
+    if shape.summed and shape.streams:
+        return _tile(rows, lanes, 32, _stages(shape, rows * lanes, 4))
+    return _tile(rows, lanes, 8 if shape.costly else 32 if lanes <= 1024 and shape.width <= 2 else 16)
+
+
+def _stages(shape: Shape, area: int, wanted: int) -> int:
+    """Turns in flight: as many as shared memory holds, or 0."""
+    fit = IN_FLIGHT // max(area * shape.loaded, 1)
+    return min(wanted, fit) if min(wanted, fit) >= 2 else 0
 
 
 def _independent_lanes(shape: Shape) -> int:
     """Columns of a program where they are not reduced: as many as leave an eighth of the lanes idle, or fewer."""
     if shape.summed:
-        return min(128 if shape.columns * shape.outer >= 128 * _MANY else 32, power_of_two(shape.columns))
-    lanes = min(64 if shape.across else AREA, power_of_two(shape.columns))
+        many = shape.columns * shape.outer >= 128 * _MANY
+        return min((128 if shape.streams else 64) if many else 16, power_of_two(shape.columns))
+    area = AREA if shape.width <= 2 or shape.costly else AREA // 2
+    lanes = min(64 if shape.across else area, power_of_two(shape.columns))
     while lanes > 64 and -shape.columns % lanes * 8 > shape.columns:
         lanes //= 2
     return lanes

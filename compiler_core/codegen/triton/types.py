@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
-from compiler_core.errors import LoweringError
+from compiler_core.errors import NoComplexError
 
 _FLOATS = {float64: ("float64", "fp64"), float32: ("float32", "fp32"), float16: ("float16", "fp16")}
 
@@ -24,8 +24,8 @@ def register_type(dtype: DType) -> str:
     return f"tl.{dtype.name}"
 
 
-def _no_complex(dtype: DType) -> LoweringError:
-    return LoweringError(f"Triton has no complex numbers ({dtype.name})", remedy='use backend="codegen"')
+def _no_complex(dtype: DType) -> NoComplexError:
+    return NoComplexError(f"Triton has no complex numbers ({dtype.name})", remedy='use backend="aot_eager"')
 
 
 def pointer_type(dtype: DType) -> str:

@@ -15,6 +15,7 @@ from compiler_core.graph.passes.attention import RecogniseAttention
 from compiler_core.graph.passes.attention_narrow import NarrowAttention
 from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.channels_last import ChannelsLast
+from compiler_core.graph.passes.column_sums import ColumnSums
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed
@@ -59,6 +60,7 @@ __all__ = [
     "AttentionComposed",
     "Canonicalise",
     "ChannelsLast",
+    "ColumnSums",
     "Cse",
     "Dce",
     "Expand",

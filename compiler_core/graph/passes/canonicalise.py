@@ -1,6 +1,6 @@
 """Canonicalise: algebraic identities and movement of movement, so that equal computations look equal and noise is gone.
 
-In: Graph. Out: Graph in which no rule applies (the tables: here, `canonicalise_movement`, `canonicalise_gradient`).
+In: Graph. Out: Graph in which no rule applies (the tables: here, `canonicalise_movement`, `_gradient`, `_views`).
 Rules are exact in the values' arithmetic, with these exceptions, each at most as far from the true value as what it
 replaces: x + 0 forgets the sign of a negative zero; a sum of n equal terms becomes a product with n; x**2 and x**3
 become multiplications; softmax's gradient is written in terms of its output.
@@ -17,6 +17,7 @@ from compiler_core.dtype import DType
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
 from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads, slice_of_cat
+from compiler_core.graph.passes.canonicalise_views import cat_of_views
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 from compiler_core.ops.rules import Pointwise
 
@@ -188,7 +189,11 @@ ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
     "where": (_same_branches,),
 }
 # rules that drop an operand through which a gradient (of zeros) would have flowed
-RULES_AFTER_AUTOGRAD: dict[str, tuple[Rule, ...]] = {"where": (_known_branch,), "slice": (slice_of_cat,)}
+RULES_AFTER_AUTOGRAD: dict[str, tuple[Rule, ...]] = {
+    "where": (_known_branch,),
+    "slice": (slice_of_cat,),
+    "cat": (cat_of_views,),
+}
 RULES: dict[str, tuple[Rule, ...]] = {
     name: (*ARITHMETIC_RULES.get(name, ()), *MOVEMENT_RULES.get(name, ()), *GRADIENT_RULES.get(name, ()))
     for name in ARITHMETIC_RULES | MOVEMENT_RULES | GRADIENT_RULES

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from compiler_core.dtype import int32, int64
 from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.passes import pooling_last
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter
@@ -71,6 +72,8 @@ class _Sweep:
         try:
             if call.op in LAST:
                 return self._inner(rewriter, call) if self.weights else self._convolution(rewriter, call)
+            if self.weights and call.op.name in ("window_max", "window_max_put"):
+                return self._maximum(rewriter, call)
             if call.op.name in ("windows_add", "windows_put"):
                 return self._windows_back(rewriter, call)
             if any(arg in self.last for arg in call.args):
@@ -134,6 +137,11 @@ class _Sweep:
         rank = len(call.args[0].shape)
         if isinstance(call.op.lower, Reduction):
             return self._reduction(rewriter, call, rank)
+        if call.op.name == "slice" and self.weights:
+            attrs = _moved_attrs(call, rank)
+            inside = None if attrs is None else pooling_last.sliced(self.last[call.args[0]], attrs)
+            if inside is not None:
+                return self._as_first(rewriter, inside)
         if call.op.name == "permute":
             return self.last[call.args[0]] if call.attrs["dims"] == to_last(rank) else None
         if call.op.name == "window_argmax":
@@ -199,6 +207,19 @@ class _Sweep:
             first, last = (0, *starts, 0), (source.shape[0], *stops, source.shape[-1])
             found.append(rewriter.call("slice", source, starts=first, stops=last, steps=(1, *attrs["stride"], 1)))
         return found
+
+    def _maximum(self, rewriter: Rewriter, call: Call) -> Node | None:
+        """Pooling by kernels; where they do not take it, as loops, as any call that follows."""
+        x = call.args[-1]
+        if len(call.attrs["kernel"]) == len(call.shape) - 2 and x in self.last:
+            operands = [self._as_last(rewriter, arg) for arg in call.args]
+            if call.op.name == "window_max":
+                made = pooling_last.maximum(rewriter, call, operands[0], self.judge)
+            else:
+                made = pooling_last.put(rewriter, call, operands[0], operands[1], self.judge)
+            if made is not None:
+                return self._as_first(rewriter, made)
+        return self._follow(rewriter, call) if x in self.last and call.op.name == "window_max" else None
 
     def _windows_back(self, rewriter: Rewriter, call: Call) -> Node | None:
         """The adjoint of a pooling beside convolutions: channels last, whoever asks for it."""

@@ -6,6 +6,7 @@ A copy of the word into pinned memory of the host stands in the stream behind th
 host's word is `UNKNOWN`. Words are looked at before each call of a program, and once the host has waited for a device
 (`item()`, `cpu()`, `synchronize()`: cuda.waited): the error is raised there, and names the call that it is of. With
 CUDA_LAUNCH_BLOCKING=1 each call waits for its own.
+A thread hears of its own calls, and of those of threads that have ended.
 A failed check stores nothing out of bounds, but what its program made then is not a result: nobody can see it on the
 host without an error. Limits: a process that ends without waiting for the device is not told.
 """
@@ -29,9 +30,10 @@ WORDS = 1024  # of programs that may be under way, in one page
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A word that was asked for. messages: of the checks; where: the call."""
+    """A word that was asked for. messages: of the checks; where: the call; thread: who made it."""
 
     word: ctypes.c_int32
+    thread: threading.Thread
     stream: int
     messages: Sequence[str]
     where: str
@@ -57,12 +59,19 @@ class _Words:
         return word
 
     def known(self) -> list[_Pending]:
-        """Those whose words have come, which are forgotten; their words are free."""
+        """Those that this thread is to hear of whose words have come, which are forgotten; their words are free."""
+        here = threading.current_thread()
         with self.lock:
-            came = [one for one in self.pending if one.word.value != UNKNOWN]
+            came = [one for one in self.pending if one.word.value != UNKNOWN and is_told(one.thread, here)]
             if came:
-                self.pending = deque(one for one in self.pending if one.word.value == UNKNOWN)
+                gone = set(map(id, came))
+                self.pending = deque(one for one in self.pending if id(one) not in gone)
         return came
+
+
+def is_told(maker: threading.Thread, thread: threading.Thread) -> bool:
+    """Whether `thread` hears of a call that `maker` made: its own calls, and those of threads that have ended."""
+    return maker is thread or not maker.is_alive()
 
 
 _PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: for all contexts
@@ -76,14 +85,14 @@ def ask(status: int, stream: int, messages: Sequence[str], where: str) -> None:
     target = ctypes.c_void_p(ctypes.addressof(word))
     driver.call("cuMemcpyDtoHAsync_v2", target, source, size, ctypes.c_void_p(stream), where=where)
     with _words.lock:
-        _words.pending.append(_Pending(word, stream, messages, where))
+        _words.pending.append(_Pending(word, threading.current_thread(), stream, messages, where))
     if config.cuda_blocking:
         driver.call("cuStreamSynchronize", ctypes.c_void_p(stream), where=where)
         look()
 
 
 def look() -> None:
-    """Raise the error of the first failed check that is known by now. Waits for nothing."""
+    """Raise the error of this thread's first failed check that is known by now. Waits for nothing."""
     if not _words.pending:
         return
     failed = None
@@ -92,7 +101,9 @@ def look() -> None:
         with _words.lock:
             _words.free.append(ctypes.addressof(one.word))
         if value and failed is None:
-            failed = failed_check(one.messages[value - 1], f"{one.where} (CUDA_LAUNCH_BLOCKING=1 tells at the call)")
+            who = "" if one.thread is threading.current_thread() else f" in thread {one.thread.name}, which has ended"
+            where = f"{one.where}{who} (CUDA_LAUNCH_BLOCKING=1 tells at the call)"
+            failed = failed_check(one.messages[value - 1], where)
     if failed is not None:
         raise failed
 

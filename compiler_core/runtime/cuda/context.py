@@ -4,7 +4,9 @@ In: a device (the current one of CuPy's, in this thread), files of cubins, sizes
 
     arena     one block for each thread, stream and level of nesting, as large as the largest program needs: work on a
               stream runs in order, so nothing in it outlives the program that wrote it. Kept until `release_unused`
-    handle    cuBLAS's, one for each thread and device, never shared: it carries stream and workspace
+    handle    cuBLAS's, one for each thread, device and level, never shared: it carries stream and workspace, which a
+              program that interrupts another (a bucket's hook, an update that a forward waits for) has of its own;
+              cuDNN's, one for each thread and device
     units     0 and 1 as f32 and f64 on the device, for calls that read alpha and beta there
 Memory is CuPy's pool's, so it counts there. Invariant: CuPy has made its context before anything here calls the driver.
 """
@@ -35,12 +37,15 @@ def on(number: int | None) -> AbstractContextManager[Any]:
 
 
 class _Threads(threading.local):
-    """This thread's blocks, by device, stream and level; its level; its cuBLAS handles, by device."""
+    """This thread's blocks, by device, stream and level; its level; its handles of cuBLAS, by device and level, and of
+    cuDNN, by device.
+    """
 
     def __init__(self) -> None:
         self.blocks: dict[tuple[int, int, int], Any] = {}
         self.level = 0
-        self.handles: dict[int, int] = {}
+        self.handles: dict[tuple[int, int], int] = {}
+        self.dnn_handles: dict[int, int] = {}
 
 
 _threads = _Threads()
@@ -72,13 +77,24 @@ def release_unused() -> None:
 
 
 def blas_handle(device: int) -> int:
-    """This thread's handle of cuBLAS on the current device, whose number is `device`."""
-    handle = _threads.handles.get(device)
+    """This thread's handle of cuBLAS at this level, on the current device, whose number is `device`."""
+    key = (device, _threads.level)
+    handle = _threads.handles.get(key)
     if handle is None:
         made = ctypes.c_void_p()
         driver.call("cublasCreate_v2", ctypes.byref(made))
         driver.call("cublasSetMathMode", made, _NO_REDUCED_REDUCTION)
-        handle = _threads.handles[device] = made.value or 0
+        handle = _threads.handles[key] = made.value or 0
+    return handle
+
+
+def dnn_handle(device: int) -> int:
+    """This thread's handle of cuDNN on the current device, whose number is `device`."""
+    handle = _threads.dnn_handles.get(device)
+    if handle is None:
+        made = ctypes.c_void_p()
+        driver.call("cudnnCreate", ctypes.byref(made))
+        handle = _threads.dnn_handles[device] = made.value or 0
     return handle
 
 
@@ -95,8 +111,27 @@ def units(device: int) -> int:
 
 def load_function(function: Function, cubin: bytes, where: str) -> int:
     """The address of a kernel's handle (CUfunction), loaded into the current context; it is never unloaded."""
-    module, handle = ctypes.c_void_p(), ctypes.c_void_p()
+    return _handle(_load_module(cubin, where), function, where)
+
+
+@contextmanager
+def loaded_function(function: Function, cubin: bytes, where: str) -> Iterator[int]:
+    """The same in a block, after which it is unloaded; what it was told to do must be done by then."""
+    module = _load_module(cubin, where)
+    try:
+        yield _handle(module, function, where)
+    finally:
+        driver.call("cuModuleUnload", module, where=where)
+
+
+def _load_module(cubin: bytes, where: str) -> ctypes.c_void_p:
+    module = ctypes.c_void_p()
     driver.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(cubin), where=where)
+    return module
+
+
+def _handle(module: ctypes.c_void_p, function: Function, where: str) -> int:
+    handle = ctypes.c_void_p()
     driver.call("cuModuleGetFunction", ctypes.byref(handle), module, function.name.encode(), where=where)
     if function.shared > driver.STATIC_LIMIT:
         driver.call("cuFuncSetAttribute", handle, driver.MAX_DYNAMIC_SHARED, function.shared, where=where)

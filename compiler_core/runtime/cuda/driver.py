@@ -1,4 +1,4 @@
-"""The CUDA driver and cuBLAS, opened when first asked for: their functions' addresses, and their errors as ours.
+"""The CUDA driver, cuBLAS and cuDNN, opened when first asked for: their functions' addresses, and their errors as ours.
 
 In: names of functions. Out: `address_of(name)`, for generated code; `call(name, ...)`, for the few calls that we make
 ourselves; `failure(...)`: a named error with the driver's own words. Nothing is linked and no header of CUDA's is
@@ -7,6 +7,7 @@ needed: an artefact builds, and loads, on a machine without a GPU.
     libcuda     the driver's, on the loader's path (where it is not: "libcuda.so.1" is told in the error)
     libcublas   where cuda-pathfinder finds it, which CuPy brings and asks itself; else on the loader's path; so the
                 copy that CuPy has loaded is the one that we use
+    libcudnn    the same way; where it is missing, convolutions are our own kernels
 Source: CUDA Driver API and cuBLAS manuals (numbers of attributes and the forms of calls). Raises: DeviceError.
 """
 
@@ -21,6 +22,8 @@ from compiler_core.errors import DeviceError
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 STATIC_LIMIT = 48 << 10  # bytes of shared memory that a block may have without asking
 _CUBLAS = ("libcublas.so.13", "libcublas.so.12")
+_CUBLASLT = ("libcublasLt.so.13", "libcublasLt.so.12")
+_CUDNN = ("libcudnn.so.9",)
 
 
 @cache
@@ -39,35 +42,53 @@ def load_driver() -> ctypes.CDLL:
 @cache
 def load_cublas() -> ctypes.CDLL:
     """cuBLAS. Raises DeviceError where it is not found."""
-    found = _found_by_pathfinder()
+    return _load("cublas", _CUBLAS, "cuBLAS cannot be opened, and products on a CUDA device need it")
+
+
+@cache
+def load_cublaslt() -> ctypes.CDLL:
+    """cuBLASLt. Raises DeviceError where it is not found."""
+    return _load("cublasLt", _CUBLASLT, "cuBLASLt cannot be opened, and products on a CUDA device need it")
+
+
+@cache
+def load_cudnn() -> ctypes.CDLL:
+    """cuDNN 9. Raises DeviceError where it is not found."""
+    return _load("cudnn", _CUDNN, "cuDNN cannot be opened")
+
+
+def _load(name: str, files: tuple[str, ...], what: str) -> ctypes.CDLL:
+    found = _found_by_pathfinder(name)
     failures = []
-    for name in (*([found] if found else []), *_CUBLAS):
+    for file in (*([found] if found else []), *files):
         try:
-            return ctypes.CDLL(name)
+            return ctypes.CDLL(file)
         except OSError as error:
             failures.append(str(error))
     raise DeviceError(
-        "cuBLAS cannot be opened, and products on a CUDA device need it",
+        what,
         got="; ".join(failures),
         remedy='pip install "distcompile[cuda]", or put CUDA\'s libraries on LD_LIBRARY_PATH',
     )
 
 
-def _found_by_pathfinder() -> str | None:
+def _found_by_pathfinder(name: str) -> str | None:
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
     except ImportError:
         return None
     try:
-        path: str | None = load_nvidia_dynamic_lib("cublas").abs_path
+        path: str | None = load_nvidia_dynamic_lib(name).abs_path
     except Exception:  # noqa: BLE001  its own kinds of "not found": we look further
         return None
     return path
 
 
 def function(name: str) -> Any:
-    """The C function `name` of the driver, or of cuBLAS. Raises DeviceError if the library at hand has none."""
-    library = load_cublas() if name.startswith("cublas") else load_driver()
+    """The C function `name` of its library, by its prefix. Raises DeviceError if the library at hand has none."""
+    loads = {"cudnn": load_cudnn, "cublasLt": load_cublaslt, "cublas": load_cublas}
+    load = next((load for prefix, load in loads.items() if name.startswith(prefix)), load_driver)
+    library = load()
     try:
         return getattr(library, name)
     except AttributeError as error:
@@ -101,6 +122,10 @@ def _words(name: str, code: int) -> str:
     """The library's name and text of an error."""
     if name.startswith("cublas"):
         get = function("cublasGetStatusString")
+        get.restype = ctypes.c_char_p
+        return f"{get(code).decode()} (status {code})"
+    if name.startswith("cudnn"):
+        get = function("cudnnGetErrorString")
         get.restype = ctypes.c_char_p
         return f"{get(code).decode()} (status {code})"
     texts = []

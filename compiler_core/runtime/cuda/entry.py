@@ -11,6 +11,7 @@ from typing import Any
 
 from compiler_core.dtype import by_name
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.gemm_product import Product
 from compiler_core.runtime.callback import Callback
 
 WORKSPACE_NBYTES = 32 << 20  # of cuBLAS: what its manual wants on Hopper
@@ -25,9 +26,10 @@ class Function:
     name: str
     shared: int
     threads: int
+    overlaps: bool = False
 
     def to_json(self) -> list[Any]:
-        return [self.file, self.name, self.shared, self.threads]
+        return [self.file, self.name, self.shared, self.threads, self.overlaps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,10 @@ class CudaEntry:
     """One program. arena_nbytes: of its block of device memory (codegen/cuda/plan.py), in which `status`, `host` and
     `workspace` are offsets, -1 for a part that is not there. staged: input that may come from the host -> its offset
     behind `host`. messages[k]: what to say when check k fails. steps: for each step, what it is and the user's line.
-    `lib` is made of symbols, callbacks and functions, in this order. announced, awaited: the outputs that it signals,
-    the inputs that it waits for.
+    `lib` is made of symbols, callbacks, planned (calls that cuDNN prepares) and functions, in this order. announced,
+    awaited: the outputs that it signals, the inputs that it waits for. spent: the inputs that it writes over.
+    products: cuBLASLt's; choices: for each the algorithm that was measured to be the fastest, None: the first that
+    cuBLASLt names; measured_on: where that was (products.py).
     """
 
     symbol: str
@@ -54,6 +58,11 @@ class CudaEntry:
     functions: tuple[Function, ...]
     announced: tuple[int, ...] = ()
     awaited: tuple[int, ...] = ()
+    spent: tuple[int, ...] = ()
+    products: tuple[Product, ...] = ()
+    choices: tuple[tuple[int, ...] | None, ...] = ()
+    measured_on: str = ""
+    planned: tuple[Callback, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -68,6 +77,11 @@ class CudaEntry:
             "callbacks": [callback.to_json() for callback in self.callbacks],
             "functions": [function.to_json() for function in self.functions],
             "events": [list(self.announced), list(self.awaited)],
+            "spent": list(self.spent),
+            "products": [product.to_json() for product in self.products],
+            "choices": [choice and list(choice) for choice in self.choices],
+            "measured_on": self.measured_on,
+            "planned": [call.to_json() for call in self.planned],
         }
 
     @staticmethod
@@ -90,6 +104,11 @@ class CudaEntry:
             tuple(Function(*row) for row in data["functions"]),
             tuple(announced),
             tuple(awaited),
+            tuple(data["spent"]),
+            tuple(Product.from_json(row) for row in data["products"]),
+            tuple(choice and tuple(choice) for choice in data["choices"]),
+            data["measured_on"],
+            tuple(Callback.from_json(row) for row in data["planned"]),
         )
 
 

@@ -4,9 +4,11 @@ In: a `CudaEntry`, the shared object of its host function, its cubins and consta
 backend's `Executable`: it returns when the work is enqueued. Checks are read later, without waiting (checks.py).
 
 Invariants: no address reaches the device before the array's dtype, shape, device and layout were compared with the
-entry's; inputs and places that are strided, or do not start on 16 bytes, are copied. Values of the host (0-d, random
-keys, scales) are gathered and uploaded in one copy; the driver has taken them when that call returns. Kernels are
-loaded at the first call on a device. Safe in several threads and on several streams: each has memory of its own.
+entry's; inputs and places that are strided, or do not start on 16 bytes, are copied. Outputs that are given no place
+get memory (blocks.py) before their work is enqueued, and become arrays after it: until then the device may be idle.
+Values of the host (0-d, random keys, scales) are gathered and uploaded in one copy; the driver has taken them when that
+call returns. Kernels are loaded at the first call on a device. Safe in several threads and on several streams: each has
+memory of its own.
 Raises: DeviceError, ShapeError, DTypeError, IndexError_ from a check, and what events or routines raise.
 """
 
@@ -15,8 +17,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from threading import Lock
+from dataclasses import dataclass, field
+from threading import Lock, local
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,8 +32,11 @@ from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.routine import Routine, Strided
 from compiler_core.runtime.callback import RAISED, Callbacks
-from compiler_core.runtime.cuda import checks, context, driver
+from compiler_core.runtime.cuda import checks, context, driver, products
+from compiler_core.runtime.cuda.blocks import lay_out
 from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
+from compiler_core.runtime.cuda.marks import Marks, copy_rate
+from compiler_core.runtime.profiler import StepCost, announce
 
 ALIGNED = 16  # bytes on which kernels expect inputs and outputs to start
 
@@ -49,6 +54,12 @@ class GpuCall(ctypes.Structure):
         ("code", ctypes.c_int64),
         ("step", ctypes.c_int64),
         ("blocks", ctypes.c_void_p),
+        ("products", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_nbytes", ctypes.c_uint64),
+        ("dnn", ctypes.c_void_p),
+        ("record", ctypes.c_void_p),
+        ("marks", ctypes.c_void_p),
     ]
 
 
@@ -65,21 +76,24 @@ class Loaded:
 class Prepared:
     """One call, ready to be enqueued: the addresses of inputs and outputs, and what they are of.
 
-    uploads: (offset behind `host`, array) of the host's values. kept: arrays that must live until all is enqueued.
-    copies: (from, to) after it ran.
+    results: the places that were given. pointers: to the blocks of the other outputs, by their number. uploads: (offset
+    behind `host`, array) of the host's values. kept: arrays that must live until all is enqueued. copies: (from, to)
+    after it ran.
     """
 
-    addresses: list[int]
-    results: list[Array]
-    uploads: list[tuple[int, Array]]
-    kept: list[Array]
-    copies: list[tuple[Array, Array]]
+    addresses: list[int] = field(default_factory=list)
+    results: list[Array | None] = field(default_factory=list)
+    pointers: Sequence[Any] = ()
+    uploads: list[tuple[int, Array]] = field(default_factory=list)
+    kept: list[Array] = field(default_factory=list)
+    copies: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 class CudaExecutable:
     """One compiled graph of a CUDA device. cubins: file -> contents. number: of the device; None: the current one.
 
-    calls: how often it was called.
+    costs: what each step moves and computes. calls: how often it was called. spends: the inputs that a call writes
+    over: nobody may want them afterwards. blocks: of its outputs.
     """
 
     def __init__(
@@ -89,19 +103,28 @@ class CudaExecutable:
         cubins: Mapping[str, bytes],
         constants: Sequence[Array] = (),
         number: int | None = None,
+        costs: Sequence[StepCost] = (),
     ) -> None:
         self.entry, self.library, self.number = entry, library, number
-        self.calls = 0
+        self.costs, self.symbol = tuple(costs), entry.symbol
+        self._marks: list[Marks] | None = None  # of the calls that are measured
+        self.calls, self.spends = 0, entry.spent
         self.constants = tuple(constants)
         self._cubins = cubins
         self._loaded: dict[int, Loaded] = {}
-        self._lock = Lock()
+        self._lock, self._local = Lock(), local()
         self._callbacks = Callbacks(entry.callbacks, device_array_at, definition_on_device)
         self._function: Callable[..., int] = getattr(library, entry.symbol)
-        sizes = [size for f in entry.functions for size in (f.threads, f.shared)]
+        sizes = [size for f in entry.functions for size in (f.threads, f.shared, f.overlaps)]
         self._blocks = (ctypes.c_uint32 * (len(sizes) + 1))(*sizes)
         self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
         self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
+        self.blocks = lay_out(entry.outputs)
+        announce(self)
+
+    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
+        """The outputs of a group live equally long: small ones may share memory."""
+        self.blocks = lay_out(self.entry.outputs, groups)
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
@@ -125,18 +148,20 @@ class CudaExecutable:
                 self.run(prepared, dispatch)
         for source, target in prepared.copies:
             target[...] = source
-        return prepared.results
+        return self.results(prepared)
 
     # -- arguments
 
-    def prepare(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None) -> Prepared:
-        """The arrays of a call, checked, with places for the outputs that were given none."""
+    def prepare(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, pointers: Sequence[Any] | None = None
+    ) -> Prepared:
+        """The arrays of a call, checked. pointers: to the blocks of outputs without a place; None: to new ones."""
         entry, xp = self.entry, context.cupy()
         if len(inputs) != len(entry.inputs):
             raise BackendError(f"{entry.symbol} takes {len(entry.inputs)} inputs, got {len(inputs)}")
         if outs is not None and len(outs) != len(entry.outputs):
             raise BackendError(f"{entry.symbol} has {len(entry.outputs)} outputs, got {len(outs)} places for them")
-        prepared = Prepared([], [], [], [], [])
+        prepared = Prepared()
         device, kind, append = xp.cuda.runtime.getDevice(), xp.ndarray, prepared.addresses.append
         for k, (array, meta, dtype) in enumerate(zip(inputs, entry.inputs, self._dtypes)):
             if type(array) is kind and array.dtype == dtype and array.shape == meta.shape:
@@ -147,9 +172,43 @@ class CudaExecutable:
                     continue
             self._add_input(k, array, prepared, device)
         prepared.addresses += self.load(device).addresses
-        for k, out in enumerate(outs or [None] * len(entry.outputs)):
+        keep, first, places = prepared.results.append, len(entry.inputs), self.blocks.places
+        given: Sequence[Array | None] = [None] * len(places) if outs is None else outs
+        if pointers is None:
+            wanted = self.blocks_for(given)
+            pointers = [xp.cuda.alloc(size) if k in wanted else None for k, size in enumerate(self.blocks.sizes)]
+        prepared.pointers = pointers
+        starts = [0 if pointer is None else pointer.ptr for pointer in pointers]
+        for k, (out, meta, (block, offset)) in enumerate(zip(given, entry.outputs, places)):
+            if out is None:
+                keep(None)
+                append(starts[block] + offset)
+                continue
+            dtype = self._dtypes[first + k]
+            if type(out) is kind and out.dtype == dtype and out.shape == meta.shape:
+                pointer = out.data
+                at = pointer.ptr
+                if pointer.device_id == device and not at % ALIGNED and out.flags.c_contiguous:
+                    keep(out)
+                    append(at)
+                    continue
             self._add_output(k, out, prepared, device)
         return prepared
+
+    def blocks_for(self, outs: Sequence[Array | None]) -> set[int]:
+        """The blocks that outputs without a place lie in."""
+        return {block for out, (block, _) in zip(outs, self.blocks.places) if out is None}
+
+    def results(self, prepared: Prepared) -> list[Array]:
+        """The outputs of a call, as arrays."""
+        make, first = context.cupy().ndarray, len(self.entry.inputs)
+        made: list[Array] = []
+        for k, (out, meta, (block, offset)) in enumerate(zip(prepared.results, self.entry.outputs, self.blocks.places)):
+            if out is None:
+                pointer = prepared.pointers[block]
+                out = make(meta.shape, self._dtypes[first + k], pointer + offset if offset else pointer)
+            made.append(out)
+        return made
 
     def _add_input(self, k: int, array: Array, prepared: Prepared, device: int) -> None:
         """One that is not given to the device as it is: copied, uploaded or refused."""
@@ -188,24 +247,19 @@ class CudaExecutable:
         prepared.uploads.append((k, np.ascontiguousarray(array)))
         prepared.addresses.append(0)
 
-    def _add_output(self, k: int, out: Array | None, prepared: Prepared, device: int) -> None:
-        xp, meta = context.cupy(), self.entry.outputs[k]
-        dtype = self._dtypes[len(self.entry.inputs) + k]
-        if out is None:
-            place = out = xp.empty(meta.shape, dtype)
-        else:
-            what = f"the place for output {k} of {self.entry.symbol}"
-            if not isinstance(out, xp.ndarray):
-                raise DeviceError(
-                    f"{what} is not on the device", expected=f"{meta} on cuda", got="an array of the host"
-                )
-            if out.dtype != dtype or out.shape != meta.shape:
-                _refuse(out, meta, what)
-            if out.data.device_id != device:
-                raise _elsewhere(out, device, what)
-            place = out if _is_plain(out) else xp.empty(meta.shape, dtype)
-            if place is not out:
-                prepared.copies.append((place, out))
+    def _add_output(self, k: int, out: Array, prepared: Prepared, device: int) -> None:
+        """A place that kernels are not given as it is: written after them, or refused."""
+        xp, meta, dtype = context.cupy(), self.entry.outputs[k], self._dtypes[len(self.entry.inputs) + k]
+        what = f"the place for output {k} of {self.entry.symbol}"
+        if not isinstance(out, xp.ndarray):
+            raise DeviceError(f"{what} is not on the device", expected=f"{meta} on cuda", got="an array of the host")
+        if out.dtype != dtype or out.shape != meta.shape:
+            _refuse(out, meta, what)
+        if out.data.device_id != device:
+            raise _elsewhere(out, device, what)
+        place = out if _is_plain(out) else xp.empty(meta.shape, dtype)
+        if place is not out:
+            prepared.copies.append((place, out))
         prepared.results.append(out)
         prepared.addresses.append(_address(place))
 
@@ -239,9 +293,18 @@ class CudaExecutable:
         constants = tuple(xp.asarray(constant) for constant in self.constants)
         addresses = [driver.address_of(name) for name in entry.symbols]
         addresses += self._callbacks.addresses
+        addresses += self._plans()
         addresses += [context.load_function(f, self._cubins[f.file], f.name) for f in entry.functions]
         table = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
         return Loaded(table, constants, tuple(_address(constant) for constant in constants))
+
+    def _plans(self) -> list[int]:
+        """What cuDNN prepares for the calls of it; without any it is not even imported."""
+        if not self.entry.planned:
+            return []
+        from compiler_core.runtime.cuda import cudnn
+
+        return [cudnn.make_plan(call) for call in self.entry.planned]
 
     def run(self, prepared: Prepared, dispatch: Dispatch | None) -> None:
         """Enqueue a prepared call on the current stream."""
@@ -278,8 +341,18 @@ class CudaExecutable:
         gpu.blocks = ctypes.addressof(self._blocks)
         if self._uses_blas:
             gpu.blas = self._blas(base, device, stream)
+            gpu.workspace, gpu.workspace_nbytes = base + self.entry.workspace, WORKSPACE_NBYTES
+        if self.entry.products:
+            gpu.products = ctypes.addressof(self._products(device))
+        if self.entry.planned:
+            gpu.dnn = context.dnn_handle(device)
+            driver.call("cudnnSetStream", ctypes.c_void_p(gpu.dnn), ctypes.c_void_p(stream))
         if dispatch is not None:
             gpu.events = dispatch.address
+        if self._marks is not None:
+            marks = Marks(len(self.entry.steps))
+            self._marks.append(marks)
+            gpu.record, gpu.marks = marks.record, marks.address
         addresses = prepared.addresses
         args = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
         table = self.load(device).table
@@ -296,11 +369,39 @@ class CudaExecutable:
         driver.call("cublasSetWorkspace_v2", at, workspace, ctypes.c_size_t(WORKSPACE_NBYTES))
         return handle
 
+    def _products(self, device: int) -> ctypes.Array[products.Row]:
+        """What cuBLASLt is given, of this thread."""
+        tables: dict[int, ctypes.Array[products.Row]] = vars(self._local).setdefault("tables", {})
+        if device not in tables:
+            tables[device] = products.make_table(self.entry, device)
+        return tables[device]
+
     def ask_status(self, base: int, stream: int) -> None:
         """Let the checks of what was enqueued be looked at, if there are any (checks.py)."""
         if self.entry.status >= 0:
             where = f"an earlier call of compiled graph {self.entry.symbol}"
             checks.ask(base + self.entry.status, stream, self.entry.messages, where)
+
+    # -- measuring (runtime/profiler.py)
+
+    @property
+    def is_measured(self) -> bool:
+        return self._marks is not None
+
+    def start_measuring(self) -> None:
+        """Time the steps of every call from now on, by events in its stream."""
+        self._marks, self.calls = [], 0
+
+    def stop_measuring(self) -> list[float]:
+        """The seconds of each step, of all calls that were measured together. Waits for the device."""
+        calls, self._marks = self._marks or [], None
+        each = [marks.seconds() for marks in calls]
+        return [sum(step) for step in zip(*each)]
+
+    def copy_rate(self) -> float:
+        """Bytes a second, read and written, of a copy of large arrays on its device; 0: not known."""
+        with context.on(self.number):
+            return copy_rate(cuda.current())
 
     def _fail(self, code: int, gpu: GpuCall, dispatch: Dispatch | None) -> None:
         if code == FAILED and dispatch is not None:

@@ -3,10 +3,13 @@
 In: a `CudaExecutable`. Out: `Replaying`, an `Executable` that does the same with less time on the host.
 
 A graph holds addresses, so it serves calls whose inputs, outputs and arena lie where they lay when it was recorded.
-Nothing is copied to make them so: CuPy's pool hands the same blocks out to every step of a loop, parameters stay. A set
-of addresses is recorded when it comes for the second time; `MAX_GRAPHS` are kept, the latest used last. Values of the
-host are uploaded before the launch, into the same place. What cannot be recorded runs as without graphs, and says why
-once (`log.warn_once`): programs that call back into Python, calls with events, addresses that never come again.
+Parameters stay, and outputs that are given no place get memory that they had in an earlier call on this stream, once
+nobody refers to it any more (the pool would hand out blocks of one size in turns). So the memory of results and saved
+values is kept from one step to the next; when there is not enough, it is let go. What little lies elsewhere at every
+call all the same is copied (settling.py). A set of addresses is recorded when it comes for the second time;
+`MAX_GRAPHS` are kept, the latest used last. Values of the host are uploaded before the launch, into the same place.
+What cannot be recorded runs as without graphs, and says why once (`log.warn_once`): programs that call back into
+Python, calls with events, addresses that never come again.
 Recording happens on a stream of its own, for the default stream cannot be recorded; the current one is launched on.
 Source: CUDA Driver API, "Stream capture", "Graph management".
 """
@@ -18,6 +21,8 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
+from sys import getrefcount
 from typing import Any
 
 from compiler_core import cuda, log
@@ -25,12 +30,16 @@ from compiler_core.events import Events
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cuda import checks, context, driver
 from compiler_core.runtime.cuda.executable import CudaExecutable, Prepared
+from compiler_core.runtime.cuda.settling import Settling
 
 MAX_GRAPHS = 8
+KEPT = 2  # of each of a program's blocks, that are remembered: two calls may be under way before their backwards
+COMPARED = 4  # earlier calls that one is compared with, to find what lies elsewhere
 PATIENCE = 64  # calls in a row, each on addresses of its own, after which no more are remembered
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: what other threads do meanwhile does not matter
 
 Key = tuple[int, ...]  # thread, stream, the arena's address, whether tf32 is permitted, addresses
+HEAD = 4  # of a key: what comes before the addresses
 
 
 class Recorded:
@@ -46,11 +55,13 @@ class Replaying:
     """One program. replays, records: how often a graph was launched, and made."""
 
     def __init__(self, run: CudaExecutable) -> None:
-        self.run, self.entry = run, run.entry
+        self.run, self.entry, self.spends = run, run.entry, run.spends
         self.replays = self.records = 0
         self._graphs: OrderedDict[Key, Recorded] = OrderedDict()
         self._seen: OrderedDict[Key, None] = OrderedDict()
         self._lock = threading.Lock()
+        self.settling = Settling(run)
+        self._kept: dict[tuple[int, int], list[list[Any]]] = {}  # by thread and stream: of each block, pointers
         self._strangers = 0  # calls in a row on addresses that had not come before
         self._reason = "it calls back into Python" if run.entry.callbacks else ""
 
@@ -58,19 +69,54 @@ class Replaying:
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
     ) -> list[Array]:
         """As the program's own."""
+        if self.run.is_measured:
+            return self.run(inputs, outs, events)
         if self._reason or events is not None:
             self._say(self._reason or "its events are heard between its kernels")
             return self.run(inputs, outs, events)
         checks.look()
         with context.on(self.run.number):
-            try:
-                prepared = self.run.prepare(inputs, outs)
-            except MemoryError as error:
-                cuda.raise_out_of_memory(error, cuda.current())
+            prepared, fresh = self._prepare(inputs, outs)
             self._enqueue(prepared)
+            self.settling.bring_out(prepared, fresh, context.cupy().cuda.get_current_stream().ptr)
             for source, target in prepared.copies:
                 target[...] = source
-            return prepared.results
+            return self.run.results(prepared)
+
+    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
+        """As the program's own."""
+        self.run.hold_together(groups)
+
+    def _prepare(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None) -> tuple[Prepared, dict[int, Any]]:
+        """A call, and where blocks of its outputs are copied to after it."""
+        try:
+            pointers, fresh = self._pointers(outs)
+            return self.run.prepare(inputs, outs, pointers), fresh
+        except MemoryError:
+            with self._lock:
+                self._kept.clear()
+        try:
+            return self.run.prepare(inputs, outs), {}
+        except MemoryError as error:
+            cuda.raise_out_of_memory(error, cuda.current())
+
+    def _pointers(self, outs: Sequence[Array | None] | None) -> tuple[list[Any], dict[int, Any]]:
+        """Memory for the outputs that are given no place: that which they had, and that nobody refers to any more.
+
+        Of those that are copied: the memory that stays, and new memory.
+        """
+        xp = context.cupy()
+        stream, sizes, settling = xp.cuda.get_current_stream().ptr, self.run.blocks.sizes, self.settling
+        wanted = set(range(len(sizes))) if outs is None else self.run.blocks_for(outs)
+        fresh = {k: xp.cuda.alloc(sizes[k]) for k in settling.blocks & wanted}
+        with self._lock:
+            kept = self._kept.setdefault((threading.get_ident(), stream), [[] for _ in sizes])
+            pointers = [
+                _unused_of(kept[k], size) if k in wanted and k not in fresh else None for k, size in enumerate(sizes)
+            ]
+        for k in fresh:
+            pointers[k] = settling.place("block", k, sizes[k], stream)
+        return pointers, fresh
 
     def _say(self, reason: str) -> None:
         key = f"cuda graph {self.entry.symbol} {reason}"
@@ -82,11 +128,12 @@ class Replaying:
         arena = context.arena(self.entry.arena_nbytes, device, stream)
         base = int(arena.data.ptr)
         self.run.upload(prepared, base, stream)
+        self.settling.bring_in(prepared, stream)
         head = (threading.get_ident(), stream, base, int(context.tf32_is_permitted()))
         key = (*head, *prepared.addresses)
         with self._lock:
             recorded = self._find(key)
-        if recorded is None and self._comes_again(key):
+        if recorded is None and self._comes_again(key, prepared):
             recorded = self._record(prepared, arena, device)
             with self._lock:
                 self._keep(key, recorded)
@@ -108,7 +155,7 @@ class Replaying:
             self._strangers = 0
         return found
 
-    def _comes_again(self, key: Key) -> bool:
+    def _comes_again(self, key: Key, prepared: Prepared) -> bool:
         """Whether these addresses came before; notes that they came."""
         with self._lock:
             if key in self._seen:
@@ -116,6 +163,7 @@ class Replaying:
                 self._strangers = 0
                 return True
             self._strangers += 1
+            self._learn(key, prepared)
             if self._strangers > PATIENCE:
                 self._reason = "its arrays lie elsewhere at every call"
                 self._seen.clear()
@@ -124,6 +172,12 @@ class Replaying:
             if len(self._seen) > PATIENCE:
                 self._seen.popitem(last=False)
             return False
+
+    def _learn(self, key: Key, prepared: Prepared) -> None:
+        """Find out what lies elsewhere in this call than in others with the same head."""
+        others = [*reversed(self._graphs), *reversed(self._seen)]
+        earlier = [other[HEAD:] for other in others if other[:HEAD] == key[:HEAD]]
+        self.settling.learn(prepared, earlier[:COMPARED])
 
     def _keep(self, key: Key, recorded: Recorded) -> None:
         self._graphs[key] = recorded
@@ -147,6 +201,28 @@ class Replaying:
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, flags, where=self._where)
         driver.call("cuGraphDestroy", graph, where=self._where)
         return Recorded(executable.value or 0, arena)
+
+
+def _unused_of(kept: list[Any], nbytes: int) -> Any:
+    """A pointer to memory that nobody refers to: one of those kept, or a new one, which is kept from now on."""
+    xp = context.cupy()
+    for k in range(len(kept)):
+        if _references(kept, k) == _unused(xp):
+            return kept[k]
+    kept.append(xp.cuda.alloc(nbytes))
+    del kept[:-KEPT]
+    return kept[-1]
+
+
+def _references(kept: list[Any], k: int) -> tuple[int, int]:
+    """How many references there are to a pointer of a list, and to its memory: arrays refer to one or the other."""
+    return getrefcount(kept[k]), getrefcount(kept[k].mem)
+
+
+@cache
+def _unused(xp: Any) -> tuple[int, int]:
+    """The same of a pointer that only its list refers to."""
+    return _references([xp.cuda.alloc(1)], 0)
 
 
 class _Streams(threading.local):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from collectives.work import Mark, TimesOfWork, WorkTimes
 from compiler_core.config import config
@@ -25,13 +25,22 @@ RECORDED_STEPS = 32
 RECORDED_SPANS = 2048
 
 
+Time: TypeAlias = float | Mark  # seconds of perf_counter, or a point in a GPU's work
+
+
+def seconds_of(time: Time) -> float:
+    """Seconds of perf_counter; NaN if a GPU is not there yet."""
+    return time if isinstance(time, float) else time.time_s
+
+
 class FlightRecord(NamedTuple):
     """The raw times of one synchronised backward; lists are indexed by launch order.
 
     ready_s: bucket -> when it was complete. waits: when the main thread began and ended its wait for each bucket.
     marks: of a backward on a GPU, where it began and ended; the works' times are then to be read later.
     order: the bucket launched at each place; empty: as planned. spread: whether waits were apart (overlap="step").
-    graphs: bucket -> the compiled graph whose segment completed it; empty: not known.
+    graphs: bucket -> the compiled graph whose segment completed it; empty: not known. reached: on a GPU, where its
+    stream began to wait for each bucket; empty: for all at the end of the backward.
     """
 
     plan: BucketPlan
@@ -44,11 +53,12 @@ class FlightRecord(NamedTuple):
     spread: bool = False
     graphs: Sequence[str] = ()
     marks: tuple[Mark, Mark] | None = None
+    reached: Sequence[Mark | None] = ()
 
     def on_host_clock(self) -> FlightRecord | None:
         """The same, of a GPU's work as the GPU did it; None if that is not done yet.
 
-        The stream waits for the buckets in launch order, once the backward's own kernels are done.
+        The stream waits for the buckets in launch order, once the backward's own kernels are done, or where it did.
         """
         if self.marks is None:
             return self
@@ -56,8 +66,14 @@ class FlightRecord(NamedTuple):
         times = [WorkTimes(w.launched_s, w.started_s, w.ended_s, w.released_s) for w in self.works]
         if any(math.isnan(t) for t in (began_s, ended_s, *(w.ended_s for w in times))):
             return None
+        reached = [ended_s] * len(times)
+        if self.reached:  # nobody came for a bucket: it kept nobody waiting
+            reached = [w.ended_s if mark is None else mark.time_s for w, mark in zip(times, self.reached, strict=True)]
+        if any(map(math.isnan, reached)):
+            return None
         waits, now_s = [], ended_s
-        for work in times:
+        for work, reached_s in zip(times, reached, strict=True):
+            now_s = max(now_s, reached_s)
             waits.append((now_s, now_s := max(now_s, work.ended_s)))
         return self._replace(began_s=began_s, ended_s=ended_s, works=times, waits=waits)
 
@@ -69,12 +85,12 @@ class Recorder:
         self.rank, self.count = rank, 0
         self.is_on = config.record_times
         self._flights: deque[tuple[int, FlightRecord]] = deque(maxlen=RECORDED_STEPS)
-        self._spans: deque[tuple[Kind, int, float, float]] = deque(maxlen=RECORDED_SPANS)
+        self._spans: deque[tuple[Kind, int, Time, Time]] = deque(maxlen=RECORDED_SPANS)
 
-    def span(self, kind: Kind, number: int, began_s: float, ended_s: float) -> None:
-        """The main thread did something from `began_s` to `ended_s`."""
+    def span(self, kind: Kind, number: int, began: Time, ended: Time) -> None:
+        """The main thread, or a GPU's stream, did something from `began` to `ended`."""
         if self.is_on:
-            self._spans.append((kind, number, began_s, ended_s))
+            self._spans.append((kind, number, began, ended))
 
     def flight(self, record: FlightRecord) -> None:
         """The buckets of one backward are all there."""
@@ -84,8 +100,9 @@ class Recorder:
         self.count += 1
 
     def spans(self) -> list[Span]:
-        """The last spans, the oldest first."""
-        return [Span(*raw) for raw in list(self._spans)]
+        """The last spans, the oldest first; without those that a GPU has not come to the end of."""
+        timed = [Span(k, n, seconds_of(began), seconds_of(ended)) for k, n, began, ended in list(self._spans)]
+        return [span for span in timed if not math.isnan(span.began_s + span.ended_s)]
 
     def steps(self) -> list[StepTimes]:
         """The last steps that had the buckets of the last one, the oldest first."""
@@ -137,8 +154,8 @@ def optimizer_spans(parameters: Iterable[Tensor]) -> list[Span]:
     """The recent steps of optimizers that hold one of these parameters."""
     ours = {id(parameter) for parameter in parameters}
     spans = []
-    for reference, began_s, ended_s in list(RECENT_STEPS):
+    for reference, began, ended in list(RECENT_STEPS):
         optimizer = reference()
         if optimizer is not None and any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
-            spans.append(Span("optimizer", 0, began_s, ended_s))
-    return spans
+            spans.append(Span("optimizer", 0, seconds_of(began), seconds_of(ended)))
+    return [span for span in spans if not math.isnan(span.began_s + span.ended_s)]

@@ -14,6 +14,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_convolution import conv1d
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator
 from compiler_core.tensor.tensor import Tensor
@@ -80,10 +81,26 @@ def batch_norm(
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None and running_var is not None and input.dim() > 1:
         with no_grad():
+            if _is_moved_there(input, running_mean, running_var, momentum):
+                return result
             mean, variance = C.batch_statistics(input)
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
             running_var.copy_(running_var * (1 - momentum) + variance * momentum)
     return result
+
+
+def _is_moved_there(x: Tensor, mean: Tensor, variance: Tensor, momentum: float | Tensor) -> bool:
+    """Whether the running statistics were moved at once, by a kernel, on the CUDA device that all are on."""
+    if current_trace() is not None or not x.is_cuda or not isinstance(momentum, float):
+        return False
+    from compiler_core.eager.device_several import moved_statistics
+
+    moved = moved_statistics(x._read(), mean._read(), variance._read(), momentum)
+    if moved is None:
+        return False
+    for running, array in zip((mean, variance), moved):
+        running._assign(Tensor._wrap(array))
+    return True
 
 
 def instance_norm(

@@ -81,7 +81,7 @@ def margin_ranking_loss(
     if not input1.dim() == input2.dim() == target.dim():
         got = f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}"
         raise ShapeError("margin_ranking_loss : All input tensors should have same dimension", got=got)
-    return _reduced((margin - target * (input1 - input2)).clamp(min=0), reduction)
+    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
 @in_float32

@@ -7,5 +7,9 @@ from __future__ import annotations
 
 from distcompile.ddp import DistributedDataParallel
 from distcompile.nn.parallel.data_parallel import DataParallel, data_parallel
+from distcompile.nn.parallel.spreading import gather, parallel_apply, replicate, scatter, scatter_kwargs
 
-__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]
+__all__ = [
+    "DataParallel", "DistributedDataParallel", "data_parallel", "gather", "parallel_apply", "replicate", "scatter",
+    "scatter_kwargs",
+]  # fmt: skip

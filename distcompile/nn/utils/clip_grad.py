@@ -72,11 +72,24 @@ def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> T
         return Tensor._wrap(np.zeros((), np.float32))
     dtype, place = tensors[0].dtype, tensors[0].device
     with no_grad():
+        at_once = _norm_there(tensors) if p == 2.0 and not error_if_nonfinite else None
+        if at_once is not None:
+            return at_once.to(dtype)
         norms: Any = stack([_vector_norm(tensor.to(tensor.dtype.compute), p).to(place) for tensor in tensors])
         total: Tensor = _vector_norm(norms, p).to(dtype)
     if error_if_nonfinite and not total.isfinite():
         raise _nonfinite(p)
     return total
+
+
+def _norm_there(tensors: list[Tensor]) -> Tensor | None:
+    """The Euclidean norm of arrays of one CUDA device, by a kernel for each; None where there is none."""
+    if current_trace() is not None or not tensors[0].is_cuda:
+        return None
+    from compiler_core.eager.device_several import norm
+
+    total = norm([tensor._read() for tensor in tensors])
+    return None if total is None else Tensor._wrap(total)
 
 
 def _vector_norm(tensor: Any, p: float) -> Any:
@@ -130,7 +143,7 @@ def clip_grad_norm_(
     """
     tensors = _all(parameters)
     gradients = _gradients(tensors)
-    if any(fence_of(gradient._cell) is not None for gradient in gradients):
+    if any((fence := fence_of(gradient._cell)) is not None and not fence.is_brief for gradient in gradients):
         warn_once(
             "clip_grad_norm_: waits",
             "the total norm needs all gradients, so clip_grad_norm_ waits for them here: with it, communication is "
@@ -154,5 +167,6 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
 
 def _apply(grad: Tensor, pointwise: Callable[[Array, Array], Array]) -> None:
     """Give `grad` the value pointwise(its value), written over it if nobody else sees it."""
-    place = destination(grad._cell)
-    grad._cell.write(pointwise(grad._read(), place))
+    with grad.device.working():
+        place = destination(grad._cell)
+        grad._cell.write(pointwise(grad._read(), place))

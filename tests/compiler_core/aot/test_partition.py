@@ -231,3 +231,23 @@ def test_what_is_compared_with_its_maximum_is_not_computed_again() -> None:
     exp = next(call for call in graph.graph.calls if call.op.name == "exp")
     assert model.may_recompute(exp) == No("exp may differ in the last bit, and it is compared for equality")
     assert all(model.may_recompute(call) for call in graph.graph.calls if call.op.name == "neg")
+
+
+CONVOLUTIONS = """
+graph two(%x: f32[2, 4, 6, 6] input 'x', %w: f32[4, 4, 3, 3] parameter 'w', %v: f32[4, 4, 3, 3] parameter 'v')DEVICE {
+  %a: f32[2, 4, 6, 6] = convolution(%x, %w) dilation=(1, 1) groups=1 high=(1, 1) low=(1, 1) stride=(1, 1)
+  %s: f32[2, 4, 6, 6] = mul(%a, %a)
+  %r: f32[2, 4, 6, 6] = add(%s, %a)
+  %b: f32[2, 4, 6, 6] = convolution(%r, %v) dilation=(1, 1) groups=1 high=(1, 1) low=(1, 1) stride=(1, 1)
+  return %b
+}
+"""
+
+
+@pytest.mark.parametrize(("device", "again"), [("", 1), (" on cuda:0", 0)])
+def test_a_gpu_keeps_what_a_convolution_reads(device: str, again: int) -> None:
+    """Rather than write it again in the backward."""
+    parts = partition(joint_of(parse_graph(CONVOLUTIONS.replace("DEVICE", device))))
+    operands = {call.args[0].name for call in parts.backward.calls if call.op.name == "convolution_weight"}
+    made = {call.name for call in parts.backward.calls}
+    assert len(operands & made) == again

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.bytecode.frame import Frame
-from compiler_core.capture.recipe_constants import is_constant
+from compiler_core.capture.recipes.constants import is_constant
 from compiler_core.tensor.tensor import Tensor
 
 

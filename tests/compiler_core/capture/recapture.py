@@ -32,7 +32,7 @@ import pytest
 
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.entry import Entry
-from compiler_core.capture.guards import is_plain
+from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.points import Broke, Capture, Point, Returned
 from compiler_core.graph.ir import Graph

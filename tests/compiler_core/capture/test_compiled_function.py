@@ -15,7 +15,7 @@ import compiler_core.dtype as dtypes
 from compiler_core.backend import CallableBackend, find_backend
 from compiler_core.capture import CompiledFunction, compile
 from compiler_core.config import config
-from compiler_core.errors import AutogradError, BackendError, ConfigError, RecompileLimitError
+from compiler_core.errors import AutogradError, BackendError, RecompileLimitError
 from compiler_core.graph.interpret import interpret
 from compiler_core.log import DistCompileWarning
 from compiler_core.steps import compile_times
@@ -336,13 +336,27 @@ def test_a_backend_that_lies_is_found_out() -> None:
         compile(lambda x: x * 2, backend=lambda g, e: None)(ones(2))
 
 
-def test_unknown_backends_and_dynamic_shapes_are_refused() -> None:
+def test_unknown_backends_are_refused() -> None:
     with pytest.raises(BackendError, match="there is no backend 'fast'"):
         compile(lambda x: x, backend="fast")
     with pytest.raises(BackendError, match="is not a backend"):
         compile(lambda x: x, backend=3)
-    with pytest.raises(ConfigError, match="dynamic"):
-        compile(lambda x: x, dynamic=True)
+
+
+def test_dynamic_sizes_are_constant_ones_which_is_said_once(backend: str) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x * x).cumsum(0)
+
+    with pytest.warns(DistCompileWarning, match="dynamic=True.*sizes stay constant"):
+        compiled = compile(f, backend=backend, dynamic=True)
+    with warnings.catch_warnings(action="error"):
+        compile(f, backend=backend, dynamic=True)
+    for n in (1, 3, 2, 3):
+        np.testing.assert_array_equal(compiled(ones(n)).numpy(), np.arange(1, n + 1))
+    assert entries(compiled) == 3
+    whole = compile(lambda x: x + 1, backend=backend, dynamic=True, fullgraph=True)
+    with pytest.raises(RecompileLimitError):
+        [whole(ones(n)) for n in range(1, 20)]
 
 
 # -- looking at it

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.capture.guards import Guards, is_plain
-from compiler_core.capture.module_protocol import WatchedModule
+from compiler_core.capture.guards.guards import Guards, is_plain
+from compiler_core.capture.guards.module_protocol import WatchedModule
 from distcompile import nn
 
 NAN = float("nan")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import distcompile
-from compiler_core.capture import holders
+from compiler_core.capture.recipes import holders
 
 
 class Box:

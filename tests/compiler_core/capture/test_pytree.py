@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compiler_core.capture.pytree import flatten, paths, unflatten
+from compiler_core.capture.recipes.pytree import flatten, paths, unflatten
 
 Pair = namedtuple("Pair", "left right")
 

@@ -1,5 +1,6 @@
 """A guard that passes implies the same capture: programs are captured again at every call whose guards pass, and after
-changes of what they can reach. See `recapture.py` for how, `state_changes.py` for which changes.
+changes of what they can reach. See `recapture.py` for how, `state_changes.py` for which changes, `recaptured.py` for
+the process in which the collections run.
 
 Some programs of each collection in a plain run, all with --long.
 """
@@ -9,25 +10,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import distcompile as torch
-from compiler_core.capture.guards import Guards
+from compiler_core.capture.guards.guards import Guards
 from distcompile.library import custom_op
-from tests.compiler_core.capture import test_effects_replayed as effects
-from tests.compiler_core.capture.recapture import Oracle, watching
-from tests.compiler_core.capture.state_changes import changes
-from tests.fuzz import python_check
-from tests.fuzz.python_programs import write
-from tests.programs.harness import everything, run
+from tests.compiler_core.capture import recaptured
+from tests.compiler_core.capture.recapture import watching
+from tests.compiler_core.capture.recaptured import LONGEST_S, compiled
 
-PROGRAMS = everything()
-CHANGES = 6  # tried of each program
 EACH = 12  # one of so many programs in a plain run
 
 
@@ -38,55 +33,44 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Callable[..., str]]:
+    """ask(function of recaptured.py, argument): its result, in a small process."""
+    with recaptured.alone() as process:
+        yield lambda function, argument: process.submit(function, argument).result(LONGEST_S)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     step = 1 if metafunc.config.getoption("--long") else EACH
-    collections = {"program": list(PROGRAMS), "effects_of": list(effects.PROGRAMS), "seed": list(range(300))}
+    collections = {
+        "program": list(recaptured.PROGRAMS),
+        "effects_of": recaptured.EFFECTS,
+        "seed": list(range(300)),
+    }
     for name, items in collections.items():
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, items[::step] if name != "seed" else items[:: 10 * step])
 
 
-def compiled(fn: Any = None, **options: Any) -> Any:
-    if fn is None:
-        return lambda fn: compiled(fn, **options)
-    return torch.compile(fn, backend="eager", **options)
+def test_programs_are_captured_alike_at_every_call(program: str, ask: Callable[..., str]) -> None:
+    assert ask(recaptured.at_every_call, program) == ""
 
 
-def tried(oracle: Oracle, seed: int) -> str:
-    """What some changes of the state that the last call could reach show."""
-    if oracle.last is None:
-        return ""
-    point, args, kwargs = oracle.last
-    found = list(changes(point.function, args, kwargs))
-    chosen = random.Random(seed).sample(found, min(CHANGES, len(found)))
-    return next((f"{what}: {told}" for what, change in chosen if (told := oracle.after(change))), "")
+def test_programs_whose_state_is_changed_are_captured_alike(program: str, ask: Callable[..., str]) -> None:
+    assert ask(recaptured.after_changes, program) == ""
 
 
-def test_programs_are_captured_alike_at_every_call(program: str) -> None:
-    with watching() as oracle:
-        run(PROGRAMS[program], torch, compiled)
-    assert oracle.differences == []
+def test_effects_are_captured_alike(effects_of: str, ask: Callable[..., str]) -> None:
+    assert ask(recaptured.of_effects, effects_of) == ""
 
 
-def test_programs_whose_state_is_changed_are_captured_alike(program: str) -> None:
-    with watching(every_call=False) as oracle:
-        run(PROGRAMS[program], torch, compiled)
-        assert not tried(oracle, len(program))
+def test_random_programs_are_captured_alike(seed: int, ask: Callable[..., str]) -> None:
+    assert ask(recaptured.of_random, seed) == ""
 
 
-def test_effects_are_captured_alike(effects_of: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with watching() as oracle:
-        effects.run(effects_of, compiled, capsys)
-        assert not tried(oracle, len(effects_of))
-    assert oracle.differences == []
-
-
-def test_random_programs_are_captured_alike(seed: int) -> None:
-    program = write(seed, seed % 5 > 0)
-    with watching() as oracle:
-        python_check.trace(program, program.source(), compiled)
-        assert not tried(oracle, seed)
-    assert oracle.differences == []
+def test_the_small_process_tells_what_differs(ask: Callable[..., str]) -> None:
+    assert "graph differs" in ask(recaptured.of_effects_without_guards, "break_in_property")
+    assert ask(recaptured.of_effects, "break_in_property") == ""
 
 
 # -- the oracle itself

@@ -28,9 +28,9 @@ from compiler_core.bytecode.binding import make_frame
 from compiler_core.bytecode.frame import UNSET
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import MISSING, NativeSemantics
-from compiler_core.capture.recipe_kinds import EXACT
-from compiler_core.capture.recipe_plans import Part, Plan
-from compiler_core.capture.recipes import CannotRebuild, Recipe
+from compiler_core.capture.recipes.kinds import EXACT
+from compiler_core.capture.recipes.plans import Part, Plan
+from compiler_core.capture.recipes.recipes import CannotRebuild, Recipe
 from compiler_core.dtype import float32
 from compiler_core.tensor.creation import ones
 from distcompile import nn

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from compiler_core.capture import compile
-from compiler_core.capture.plain_numbers import plain_numbers
-from compiler_core.capture.recipes import Recipe
+from compiler_core.capture.recipes.plain_numbers import plain_numbers
+from compiler_core.capture.recipes.recipes import Recipe
+from compiler_core.capture.recipes.transplant import transplant
 from compiler_core.capture.trace import CaptureTrace
-from compiler_core.capture.transplant import transplant
 from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.creation import ones, tensor
 from compiler_core.tensor.grad_mode import no_grad

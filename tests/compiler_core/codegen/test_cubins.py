@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compiler_core.codegen.cuda import cubins
+from compiler_core.codegen.cuda import cubins, worker
 from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.config import config
@@ -36,6 +36,16 @@ def no_cache() -> Iterator[None]:
 def test_cubins_are_made_without_a_gpu(capability: int) -> None:
     run = compiled_for(capability)
     assert all(run._cubins[f.file].startswith(b"\x7fELF") for f in run.entry.functions)
+    assert {f.overlaps for f in run.entry.functions} == {capability >= 90}
+
+
+def test_a_kernel_waits_for_the_one_before_it_ere_it_does_anything() -> None:
+    entry = ".visible .entry k_0(\n\t.param .u64 k_0_param_0\n)\n.reqntid 128\n{\n"
+    body = "\t.reg .b64 \t%rd<9>;\n\tld.param.u64 %rd1, [k_0_param_0];\n\tret;\n}\n"
+    wait = "\tgriddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;\n"
+    assert worker.waiting(f"// head\n.func f()\n{{ ret; }}\n{entry}{body}") == (
+        f"// head\n.func f()\n{{ ret; }}\n{entry}{wait}{body}"
+    )
 
 
 def compiled_for(capability: int) -> CudaExecutable:
@@ -45,7 +55,7 @@ def compiled_for(capability: int) -> CudaExecutable:
 
 def test_a_function_that_triton_refuses_or_that_wants_memory_is_an_error() -> None:
     launch = Launch("f", 1, (), False, {"p0": "*fp32"})
-    good = {"name": "f", "threads": 128, "shared": 0, "extra": 2, "scratch": [0, 0], "seconds": 0.1}
+    good = {"name": "f", "threads": 128, "overlaps": True, "shared": 0, "extra": 2, "scratch": [0, 0], "seconds": 0.1}
 
     class Answers:
         def __init__(self, **changed: object) -> None:
@@ -59,7 +69,7 @@ def test_a_function_that_triton_refuses_or_that_wants_memory_is_an_error() -> No
             module, wanted = Module("", {"f": (launch,)}, ()), [cubins.Wanted(launch, (0,))]
             return cubins.compile_cubins(module, wanted, 90, Path(folder), Answers(**changed))[0]  # type: ignore[arg-type]
 
-    assert cubins.Cubin.from_json(made().to_json()) == cubins.Cubin("f.cubin", "f", 128, 0)
+    assert cubins.Cubin.from_json(made().to_json()) == cubins.Cubin("f.cubin", "f", 128, 0, True)
     with pytest.raises(BackendError, match=r"Triton does not compile f[\s\S]*no such type"):
         made(error="no such type")
     with pytest.raises(BackendError, match=r"not given[\s\S]*\[64, 0\]"):
@@ -95,3 +105,48 @@ def test_many_functions_are_compiled_side_by_side(tmp_path: Any) -> None:
     runs = CudaBackend(90).compile(graphs, "side_by_side")
     assert [len(run.entry.functions) for run in runs] == [1, 1, 1]
     assert len({data for run in runs for data in run._cubins.values()}) == 3
+
+
+def test_two_integers_in_one_register_are_added_one_by_one() -> None:
+    """ptxas 12.8 loses the 255 of this sum, whose other half is undefined."""
+    ptx = (
+        "\tmov.b32 %r1, {%rs9, %rs2};\n\tadd.s16x2 %r3, %r1, 16711680;\n"
+        "\t@%p4 max.u16x2 %r5, %r3, %r6;\n\tadd.s32 %r7, %r5, 1;\n"
+    )
+    changed = worker.unpacked(ptx)
+    assert "16x2" not in changed
+    assert changed.startswith("\tmov.b32 %r1, {%rs9, %rs2};\n\t{ .reg .b16 dc_a0")
+    assert "mov.b32 dc_a, %r1; mov.b32 dc_b, 16711680;" in changed
+    assert "add.s16 dc_a0, dc_a0, dc_b0; add.s16 dc_a1, dc_a1, dc_b1;\n\tmov.b32 %r3, {dc_a0, dc_a1}; }" in changed
+    assert "max.u16 dc_a1, dc_a1, dc_b1;\n\t@%p4 mov.b32 %r5, {dc_a0, dc_a1}; }" in changed
+    assert changed.endswith("\n\tadd.s32 %r7, %r5, 1;\n")
+
+
+def test_ptxas_takes_what_it_is_given_for_packed_sums(tmp_path: Path) -> None:
+    from triton import knobs
+
+    text = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry f(.param .u64 p) .reqntid 32
+{
+	.reg .b16 %rs<3>; .reg .b32 %r<5>; .reg .b64 %rd<2>; .reg .pred %p<2>;
+	ld.param.b64 %rd1, [p];
+	ld.global.b16 %rs2, [%rd1];
+	mov.b32 %r1, {%rs1, %rs2};
+	add.s16x2 %r2, %r1, 16711680;
+	setp.ne.b16 %p1, %rs2, 0;
+	@%p1 max.s16x2 %r2, %r2, %r1;
+	st.global.b32 [%rd1], %r2;
+	ret;
+}
+"""
+    source = tmp_path / "f.ptx"
+    source.write_text(worker.unpacked(text))
+    made = subprocess.run(
+        [knobs.nvidia.ptxas.path, "-arch=sm_90a", str(source), "-o", str(tmp_path / "f.cubin")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr

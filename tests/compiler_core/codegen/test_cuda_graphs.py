@@ -16,7 +16,7 @@ from compiler_core.dtype import float32, int64
 from compiler_core.errors import IndexError_
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.runtime.cuda import graphs
+from compiler_core.runtime.cuda import graphs, settling
 from compiler_core.runtime.cuda.graphs import Replaying
 from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.programs import SCALAR, compiled, on_device, on_host, vector
@@ -58,7 +58,8 @@ def test_a_graph_serves_its_own_addresses_alone(fake_cuda: FakeCuda) -> None:
     assert (run.records, run.replays) == (3, 9)
 
 
-def test_what_cannot_be_a_graph_runs_without_and_says_why(fake_cuda: FakeCuda) -> None:
+def test_what_cannot_be_a_graph_runs_without_and_says_why(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "MOST_NBYTES", 31)  # `x` is too large to be copied at every call
     run = Replaying(compiled(lambda x: prims.argsort(x, 0, False), vector(5)))
     x = on_device(np.zeros(5, np.float32))
     with pytest.warns(UserWarning, match="without a CUDA graph: it calls back into Python"):
@@ -91,3 +92,75 @@ def test_the_mode_and_the_backend_that_ask_for_graphs() -> None:
     x = distcompile.tensor([1.0, 2.0])
     for asked in ({"mode": "reduce-overhead"}, {"backend": "cudagraphs"}):
         assert distcompile.compile(lambda v: v * 2, **asked)(x).tolist() == [2.0, 4.0]  # the CPU's: as "codegen"
+
+
+def test_outputs_lie_where_they_lay_once_nobody_has_them(fake_cuda: FakeCuda) -> None:
+    """The pool gives out blocks of one size in turns: this one never the same block twice."""
+    run = Replaying(compiled(lambda x: (prims.neg(x), prims.exp(x)), vector(8)))
+    x, blocked = on_device(np.arange(8, dtype=np.float32)), []
+    for _ in range(5):
+        blocked.append(on_device(np.zeros(8, np.float32)))
+        first, second = run([x])
+        assert on_host(first).tolist() == [-k for k in range(8)]
+        del first, second
+    assert (run.records, run.replays) == (1, 4)
+    first, second = run([x])
+    address, view = first.data.ptr, first[2:5]
+    del first
+    x[...] = on_device(np.ones(8, np.float32))
+    other, _ = run([x])
+    assert other.data.ptr != address  # a view of it is held
+    assert on_host(view).tolist() == [-2, -3, -4]
+    assert on_host(other).tolist() == [-1] * 8
+    np.testing.assert_allclose(on_host(second), np.exp(np.arange(8)), rtol=1e-6)
+
+
+def test_what_little_lies_elsewhere_at_every_call_is_copied(fake_cuda: FakeCuda) -> None:
+    """A batch comes in memory of its own, and the program keeps every result: one graph serves them all."""
+    run = Replaying(compiled(lambda w, x: (prims.mul(w, x), prims.neg(x)), vector(8), vector(8)))
+    weight, kept, batches = on_device(np.full(8, 2, np.float32)), [], []
+    for call in range(6):
+        batches.append(on_device(np.full(8, call, np.float32)))
+        product, negative = run([weight, batches[-1]])
+        kept.append(product)
+        assert on_host(negative).tolist() == [-call] * 8
+    assert [on_host(product).tolist() for product in kept] == [[2 * call] * 8 for call in range(6)]
+    assert len({product.data.ptr for product in kept}) == 6
+    assert (run.records, run.replays) == (1, 3)
+    assert len(run.settling.inputs) == 1
+    assert on_host(batches[0]).tolist() == [0] * 8
+
+
+def test_places_that_are_given_and_what_is_much_are_not_copied(fake_cuda: FakeCuda) -> None:
+    run = Replaying(compiled(lambda *xs: [prims.neg(x) for x in xs], *[vector(8)] * (settling.MOST + 1)))
+    many = [[on_device(np.full(8, k, np.float32)) for k in range(settling.MOST + 1)] for _ in range(2)]
+    for call in range(6):  # in two places in turns
+        assert [on_host(x).tolist() for x in run(many[call % 2])] == [[-k] * 8 for k in range(settling.MOST + 1)]
+    assert (run.records, run.replays, run.settling.inputs) == (2, 4, set())
+    one = Replaying(compiled(prims.neg, vector(8)))
+    x, outs = on_device(np.ones(8, np.float32)), [on_device(np.zeros(8, np.float32)) for _ in range(3)]
+    for out in outs:
+        assert one([x], [out])[0] is out
+        assert on_host(out).tolist() == [-1] * 8
+    assert not one.settling.blocks
+
+
+def test_memory_that_is_kept_is_let_go_when_there_is_not_enough(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Replaying(compiled(prims.neg, vector(8)))
+    x = on_device(np.ones(8, np.float32))
+    run([x])
+    assert run._kept
+    prepare, failures = run.run.prepare, [MemoryError()]
+
+    def short(*given: Any) -> Any:
+        if failures:
+            assert run._kept
+            raise failures.pop()
+        assert not run._kept
+        return prepare(*given)
+
+    monkeypatch.setattr(run.run, "prepare", short)
+    (out,) = run([x])
+    assert on_host(out).tolist() == [-1] * 8

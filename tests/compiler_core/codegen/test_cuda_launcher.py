@@ -50,12 +50,29 @@ def test_a_kernel_is_launched_on_its_grid_with_the_addresses_of_its_arrays(fake_
     x = on_device(rng.standard_normal(5000).astype(np.float32))
     (out,) = run([x])
     (launch,) = fake_cuda.named("cuLaunchKernel")
-    printed, _ = fake_cuda.functions[launch["kernel"]]
+    ((printed, _),) = fake_cuda.functions.values()
+    assert launch["kernel"] == printed.function
     assert launch["grid"] == (printed.programs, 1, 1)
     assert (launch["threads"], launch["shared"]) == (128, 64)  # what the fake compiler said
     assert launch["addresses"] == [x.data.ptr, out.data.ptr, 0, 0]  # the last two: scratch that Triton did not want
     assert launch["extra"] is None
     np.testing.assert_allclose(on_host(out), np.exp(on_host(x)), rtol=1e-6)
+
+
+def test_a_kernel_that_waits_itself_is_launched_while_the_one_before_it_ends(fake_cuda: FakeCuda, rng: Any) -> None:
+    fake_cuda.overlaps = True
+    run = compiled(prims.exp, vector(5000))
+    x = on_device(rng.standard_normal(5000).astype(np.float32))
+    (out,) = run([x])
+    assert not fake_cuda.named("cuLaunchKernel")
+    (launch,) = fake_cuda.named("cuLaunchKernelEx")
+    ((printed, _),) = fake_cuda.functions.values()
+    assert (launch["count"], launch["attributes"]) == (1, [(6, 1)])  # programmatic stream serialisation: allowed
+    assert (launch["grid"], launch["threads"], launch["shared"]) == ((printed.programs, 1, 1), 128, 64)
+    np.testing.assert_allclose(on_host(out), np.exp(on_host(x)), rtol=1e-6)
+    fake_cuda.fails["cuLaunchKernelEx"] = 700
+    with pytest.raises(DeviceError, match="cuLaunchKernelEx failed"):
+        run([x])
 
 
 def test_kernels_are_loaded_once_and_by_name(fake_cuda: FakeCuda) -> None:
@@ -65,7 +82,8 @@ def test_kernels_are_loaded_once_and_by_name(fake_cuda: FakeCuda) -> None:
     run([x])
     (name,) = fake_cuda.named("cuModuleGetFunction")
     assert [f.name for f in run.entry.functions] == [name]
-    assert fake_cuda.named("cuModuleLoadData") == ["not a cubin for 90"]
+    (image,) = fake_cuda.named("cuModuleLoadData")
+    assert image.startswith("not a cubin for 90")
     assert len(fake_cuda.named("cuLaunchKernel")) == 2
 
 

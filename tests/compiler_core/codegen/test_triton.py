@@ -92,7 +92,7 @@ def test_a_loop_longer_than_a_block_runs_in_strips_over_scratch_memory(rng) -> N
 def test_independent_lanes_become_the_grid(rng) -> None:
     kernel = pointwise([float32], 5000, Call("exp", (Load("p0", I0, float32),), float32))
     (launch,) = print_module([kernel]).launches["k"]
-    assert launch.programs == 5
+    assert launch.programs == 10
     expected, got = run_both(kernel, [rng.standard_normal(5000).astype(np.float32), np.zeros(5000, np.float32)])
     assert_close(got[-1], expected[-1])
 
@@ -130,13 +130,14 @@ def gradients(backend: str | TritonBackend | None) -> tuple[float, list[np.ndarr
 
 
 class Keeping(TritonBackend):
-    """Backend "triton" that keeps what it compiled."""
+    """Backend "triton" that keeps what it compiled: the last module, and all."""
 
     module: Module
 
     def compile(self, graphs, name):
         executables = super().compile(graphs, name)
         self.module = executables[0].run_kernel.module
+        self.modules = [*getattr(self, "modules", []), self.module]
         return executables
 
 
@@ -190,3 +191,39 @@ def test_without_triton_the_error_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(BackendError, match="distcompile\\[triton\\]"):
         TritonBackend().compile([], "none")
+
+
+def clipped_surrogate(logits, actions, before, advantages):
+    """PPO's: a gather, checked, in rows beside a mean and a deviation over columns."""
+    ratio = (F.log_softmax(logits, 1).gather(1, actions[:, None])[:, 0] - before).exp()
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    return distcompile.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2)).mean(), ratio.mean()
+
+
+def attention_of_groups(x, weight):
+    """A group norm of few channels whose gradient comes back transposed."""
+    y = F.group_norm(x, 4, weight).flatten(2)
+    return distcompile.einsum("bci,bcj->bij", y, y).softmax(-1).square().sum(), y.mean()
+
+
+@pytest.mark.parametrize("fn", [clipped_surrogate, attention_of_groups])
+def test_loops_of_one_axis_and_of_two_kinds_are_kept_apart(fn) -> None:
+    """Rows, columns and numbers of one axis: what was loaded of the one is not taken for the other's."""
+    if fn is clipped_surrogate:
+        logits = distcompile.linspace(-2, 1, 32).sin().reshape(8, 4)
+        actions = distcompile.tensor([0, 3, 1, 2, 2, 0, 1, 3])
+        given = [logits, actions, distcompile.linspace(-2, -1, 8), distcompile.linspace(1, 4, 8).cos()]
+    else:
+        given = [distcompile.linspace(-3, 3, 1024).sin().reshape(2, 8, 8, 8), distcompile.linspace(0.5, 2, 8)]
+    found = []
+    for run in (fn, distcompile.compile(fn, backend=(backend := Keeping()))):
+        leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in given]
+        value, other = run(*leaves)
+        (value + other).backward()
+        found.append([value.detach(), *(x.grad for x in leaves if x.requires_grad)])
+    for expected, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=2e-4, atol=2e-6)
+    for module in backend.modules:
+        functions = load(module, interpret=False)
+        for launch in (launch for group in module.launches.values() for launch in group):
+            assert ".target sm_90" in compile_ptx(functions[launch.function], launch)

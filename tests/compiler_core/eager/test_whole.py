@@ -54,6 +54,8 @@ CASES = (
     Case("linear", ((4, 3), (5, 3), (5,)), {}),
     Case("linear", ((2, 4, 3), (5, 3), None), {}),
     Case("linear", ((3,), (5, 3), (5,)), {}),
+    *(Case("linear", (shape, (5, shape[-1]), (5,)), {}) for shape in ((4, 0), (2, 4, 0), (0, 3), (2, 0, 3))),
+    Case("linear", ((2, 4, 3), (0, 3), (0,)), {}),
     Case("layer_norm", ((2, 3, 7), (7,), (7,)), {"dims": 1, "eps": 1e-5}),
     Case("layer_norm", ((2, 3, 7), (3, 7), None), {"dims": 2, "eps": 1e-3}),
     Case("layer_norm", ((3, 5000), None, None), {"dims": 1, "eps": 1e-5}),
@@ -74,6 +76,7 @@ CASES = (
     Case("dropout", ((40, 9), KEY), {"p": 0.3, "stream": 4}),
     Case("softmax", ((2, 3, 5),), {"dim": 2}),
     Case("softmax", ((2, 3, 5),), {"dim": 0}),
+    *(Case("causal_softmax", ((2, 3, *sizes),), {"scale": 0.5}) for sizes in ((4, 4), (2, 5), (5, 2))),
     Case("log_softmax", ((4, 6),), {"dim": 1}),
     Case("log_softmax", ((4, 6),), {"dim": 0}),
     *(Case(name, ((3, 11),), {}) for name in ("gelu", "gelu_tanh", "silu", "relu")),
@@ -120,7 +123,7 @@ def leaves(operands: list[Tensor | None]) -> list[Tensor]:
 
 def weighted(out: Tensor) -> Tensor:
     """A sum of `out` with weights that differ."""
-    weights = np.cos(np.arange(max(out.numel(), 1))).reshape(tuple(out.shape))
+    weights = np.cos(np.arange(out.numel())).reshape(tuple(out.shape))
     return F.sum(out * tensor(weights.astype(out.dtype.numpy)))
 
 
@@ -320,6 +323,17 @@ def test_gradients_of_running_statistics_are_the_compositions() -> None:
         grad(weighted(expected), [x, mean, variance]),
     ):
         close(a, b, dt.float64)
+
+
+def test_with_given_statistics_an_infinite_gradient_stays_where_it_is() -> None:
+    x = tensor(np.ones((4, 3)), dtype=dt.float64).requires_grad_()
+    case = Case("batch_norm", ((4, 3), SHIFTS, SPREADS, None, None), {"eps": 0.0})
+    out = whole(case, [x, tensor(SHIFTS), tensor(SPREADS), None, None])
+    slope = np.ones((4, 3))
+    slope[1, 1] = np.inf
+    out.backward(tensor(slope))
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), slope / np.sqrt(SPREADS))
 
 
 def test_only_declared_composites_are_defined() -> None:

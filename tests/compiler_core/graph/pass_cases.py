@@ -209,6 +209,31 @@ graph g(%x: f32[8] input 'x', %z: f32[4] input 'z') {
 }
 """,
     ),
+    "cat_of_the_parts_of_one_array": (
+        GRADIENT,
+        """
+graph g(%x: f32[2, 5, 18] input 'x') {
+  %r: f32[2, 5, 6, 3] = reshape(%x) shape=(2, 5, 6, 3)
+  %a: f32[2, 5, 2, 3] = slice(%r) starts=(0, 0, 0, 0) steps=(1, 1, 1, 1) stops=(2, 5, 2, 3)
+  %b: f32[2, 5, 2, 3] = slice(%r) starts=(0, 0, 2, 0) steps=(1, 1, 1, 1) stops=(2, 5, 4, 3)
+  %c: f32[2, 5, 2, 3] = slice(%r) starts=(0, 0, 4, 0) steps=(1, 1, 1, 1) stops=(2, 5, 6, 3)
+  %pa: f32[2, 2, 5, 3] = permute(%a) dims=(0, 2, 1, 3)
+  %pb: f32[2, 2, 5, 3] = permute(%b) dims=(0, 2, 1, 3)
+  %pc: f32[2, 2, 5, 3] = permute(%c) dims=(0, 2, 1, 3)
+  %ra: f32[1, 2, 2, 5, 3] = reshape(%pa) shape=(1, 2, 2, 5, 3)
+  %rb: f32[1, 2, 2, 5, 3] = reshape(%pb) shape=(1, 2, 2, 5, 3)
+  %rc: f32[1, 2, 2, 5, 3] = reshape(%pc) shape=(1, 2, 2, 5, 3)
+  %in_order: f32[3, 2, 2, 5, 3] = cat(%ra, %rb, %rc) dim=0
+  %back: f32[2, 5, 3, 2, 3] = permute(%in_order) dims=(1, 3, 0, 2, 4)
+  %same: f32[2, 5, 18] = reshape(%back) shape=(2, 5, 18)
+  %other_order: f32[3, 2, 2, 5, 3] = cat(%rc, %rb, %ra) dim=0
+  %some: f32[2, 2, 2, 5, 3] = cat(%ra, %rb) dim=0
+  %twice: f32[3, 2, 2, 5, 3] = cat(%ra, %ra, %rb) dim=0
+  %wide: f32[2, 2, 10, 3] = cat(%pa, %pb) dim=2
+  return %same, %in_order, %other_order, %some, %twice, %wide
+}
+""",
+    ),
     "gradient_of_a_split_is_a_cat": (
         CANONICAL,
         """

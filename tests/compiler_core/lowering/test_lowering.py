@@ -337,6 +337,49 @@ def test_a_scaled_product_stays_where_its_operands_are_fresh() -> None:
     assert [len(gemm.operands) == 3 for gemm in gemms(program)] == [True, False, True]
 
 
+# ---- concatenations of one array's parts
+
+
+def test_parts_of_one_array_put_together_again_are_no_copy() -> None:
+    """The gradient of a permuted projection to queries, keys and values, which one routine wrote heads beside heads."""
+
+    def f(x: Node, w: Node) -> Node:
+        packed = prims.reshape(F.matmul(x, w), (2, 3, 12, 4))  # (B, T, 3 heads, D)
+        parts = [prims.permute(F.narrow(packed, 2, 4 * k, 4), (0, 2, 1, 3)) for k in range(3)]
+        whole = F.cat([prims.reshape(part, (1, 2, 4, 3, 4)) for part in parts], 0)
+        rows = prims.reshape(prims.permute(whole, (1, 3, 0, 2, 4)), (6, 48))
+        return F.matmul(prims.permute(rows, (1, 0)), x)
+
+    program = check(build(f, (6, 5), (5, 48)), *random_arrays((6, 5), (5, 48)))
+    assert len(gemms(program)) == 2
+    assert not kernel_calls(program)
+
+
+def _rows(x: Node, *spans: tuple[int, int]) -> list[Node]:
+    return [F.narrow(x, 0, start, length) for start, length in spans]
+
+
+@pytest.mark.parametrize(
+    ("parts", "copies"),
+    [
+        (lambda x, y: _rows(x, (1, 2), (3, 3)), 0),  # neighbours of unequal sizes
+        (lambda x, y: _rows(x, (1, 1), (3, 1), (5, 1)), 0),  # every other row
+        (lambda x, y: _rows(x, (5, 1), (3, 1), (1, 1)), 1),  # upside down: no library reads that
+        (lambda x, y: _rows(x, (0, 1), (2, 1), (5, 1)), 1),  # not on one line
+        (lambda x, y: _rows(x, (0, 2), (3, 2)), 1),  # with a gap
+        (lambda x, y: _rows(x, (2, 2), (0, 2)), 1),  # the other way round
+        (lambda x, y: [*_rows(x, (0, 2)), *_rows(y, (2, 2))], 1),  # of two arrays
+        (lambda x, y: [prims.reshape(F.narrow(x, 1, 0, 6), (6, 6)), x], 1),  # one twice
+    ],
+)
+def test_parts_that_are_not_the_array_are_copied(parts: Callable[..., list[Node]], copies: int) -> None:
+    def f(x: Node, y: Node) -> Node:
+        return F.matmul(F.cat(parts(x, y), 0), y)
+
+    program = check(build(f, (6, 6), (6, 6)), *random_arrays((6, 6), (6, 6)))
+    assert len(kernel_calls(program)) == copies
+
+
 # ---- concatenations of many
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import distcompile as torch
 from compiler_core import dtype as dt
+from compiler_core.config import config
 from compiler_core.errors import ShapeError
+from compiler_core.ops import draws, prims
 from compiler_core.ops import functional as F
-from compiler_core.ops import prims
 from compiler_core.ops.random import philox_words
 
 # Random123 1.14, tests/kat_vectors, philox4x32 10: counter (4 words), key (2 words), result (4 words)
@@ -91,3 +93,44 @@ def test_dropout_at_its_ends() -> None:
         F.dropout(x, 1.5)
     with pytest.raises(ShapeError):
         F.dropout(x, 0.5)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("fill", ["native", "numpy"])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64])
+def test_large_draws_have_the_bits_of_the_composition(
+    monkeypatch: pytest.MonkeyPatch, dtype: dt.DType, fill: str, threads: int
+) -> None:
+    """They are made block by block, by several threads; here over five blocks, the last of them short."""
+    if fill == "numpy":
+        monkeypatch.setattr(draws, "_steps", lambda: draws.NUMPY)
+    shape = (3, (3 << 15) - 3)
+    for draw in (
+        lambda k: F.rand(k, shape, stream=2, dtype=dtype),
+        lambda k: F.rand(k, shape, low=-0.1, high=0.3, dtype=dtype),
+        lambda k: F.randn(k, shape, stream=2, dtype=dtype),
+        lambda k: F.randn(k, shape, mean=1.0, std=0.02, dtype=dtype),
+    ):
+        for given in (key(1), key(2**64 - 5, 2**64 - 2, 7)):
+            with config.patch(num_threads=threads):
+                whole = draw(given)
+            with monkeypatch.context() as patch:
+                patch.setattr(draws, "LARGE", 1 << 60)
+                composed = draw(given)
+            assert whole.dtype == composed.dtype
+            np.testing.assert_array_equal(whole.view(np.uint8), composed.view(np.uint8))
+
+
+def test_weights_drawn_in_one_pass_have_the_bits_of_draw_and_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn() -> list[bytes]:
+        torch.manual_seed(3)
+        parameter = torch.nn.Parameter(torch.empty(300, 300))
+        found = []
+        for fill in (torch.nn.init.normal_, torch.nn.init.xavier_uniform_):
+            found.append(fill(parameter).detach().numpy().tobytes())
+        torch.nn.init.normal_(parameter, 0.5, 0.02)
+        return [*found, parameter.detach().numpy().tobytes()]
+
+    whole = drawn()
+    monkeypatch.setattr(draws, "LARGE", 1 << 60)
+    assert whole == drawn()

@@ -203,10 +203,10 @@ def test_a_call_with_sixty_arguments_is_cheap(library) -> None:
     native = NativeExecutable(EntryPoint("many", metas, (ONE,), 0), library)
     arrays = [np.full((3, 4), k, np.float32) for k in range(60)]
     assert native(arrays)[0] == 59
-    start = time.perf_counter()
+    start = time.thread_time()
     for _ in range(1000):
         native(arrays)
-    assert (time.perf_counter() - start) / 1000 < 50e-6  # measured: 2 us; asking each array for its address: 60 us
+    assert (time.thread_time() - start) / 1000 < 50e-6  # measured: 2 us; asking each array for its address: 60 us
 
 
 def test_a_file_that_is_no_library(tmp_path) -> None:

@@ -31,6 +31,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, use_trace
 from compiler_core.runtime.profiler import profiling
+from compiler_core.schedule.target import CPU, GPU, Target
 
 
 @pytest.fixture
@@ -298,3 +299,28 @@ def test_calls_made_by_events_have_an_arena_of_their_own(rng) -> None:
     outs = [np.zeros((4, 6), np.float32) for _ in expected]
     for got, value in zip(run(inputs, outs, Nested()), expected):
         np.testing.assert_allclose(got, value, rtol=2e-6, atol=1e-6)
+
+
+def mlp_backward() -> Graph:
+    """What an activation is computed again for: its layer's product, announced first, and the gradient before it."""
+    builder = GraphBuilder("mlp")
+    z = builder.placeholder("z", TensorMeta((256, 128), float32))
+    g = builder.placeholder("g", TensorMeta((256, 64), float32))
+    w = builder.placeholder("w", TensorMeta((64, 128), float32), role="parameter")
+    with use_trace(builder):
+        t = prims.tanh(z)
+        dw = F.matmul(F.transpose(g, 0, 1), t)
+        dz = prims.mul(F.matmul(g, w), prims.mul(t, prims.sub(t, prims.mul(t, t))))
+        bias = F.sum(dz, 0)
+    return builder.build([dw, bias, dz])
+
+
+@pytest.mark.parametrize(("target", "is_one"), [(CPU, False), (GPU, True)], ids=["cpu", "gpu"])
+def test_on_a_gpu_a_bucket_waits_a_little_rather_than_have_memory_read_twice(target: Target, is_one: bool) -> None:
+    plain = mlp_backward()
+    (alone,) = lower_and_schedule([plain], "g", target)
+    (told,) = lower_and_schedule([replace(plain, signals=((0,), (1,)))], "g", target)
+    verify_program(told)
+    kernels = [[step.kernel for step in made.steps if isinstance(step, ir.KernelCall)] for made in (alone, told)]
+    assert (kernels[0] == kernels[1]) is is_one
+    assert sorted(step.event for step in told.steps if isinstance(step, ir.Signal)) == [0, 1]

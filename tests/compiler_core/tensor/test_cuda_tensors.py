@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import pickle
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,11 @@ import distcompile as dc
 from compiler_core import cuda
 from compiler_core.device import check_device, cpu
 from compiler_core.errors import CudaMemoryError, DeviceError, DeviceTypeError
+from compiler_core.ops import adding, composite_creation, prims, random
+from compiler_core.ops.random import philox_there, uniform_there
+from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.cell import DeviceCell
+from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device
 
 
@@ -169,6 +177,18 @@ def test_views_and_writes() -> None:
     assert x.unique().tolist() == [-1, 0, 1, 3, 4, 5, 6, 7, 8]
 
 
+def test_what_repeats_on_the_cpu_is_memory_on_the_device() -> None:
+    """Programs would otherwise copy it at every call: the weights and biases of a normalisation are ones and zeros."""
+    norm = dc.nn.LayerNorm(8)
+    assert norm.weight._cell.value.strides == (0,)
+    norm.cuda()
+    for parameter in norm.parameters():
+        assert parameter._cell.value.flags.c_contiguous
+    spread = dc.arange(3.0).expand(2, 3).cuda()
+    assert spread._read().flags.c_contiguous
+    np.testing.assert_array_equal(spread.cpu().numpy(), [[0, 1, 2], [0, 1, 2]])
+
+
 def test_copies_pickles_and_text() -> None:
     x = dc.arange(3.0, device="cuda:1").requires_grad_()
     for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x)), copy.copy(x), x.clone().detach()):
@@ -212,8 +232,163 @@ def test_out_of_memory_says_what_is_held_and_by_whom(device: Any) -> None:
 
 
 def test_nothing_is_loaded_by_a_program_on_the_cpu() -> None:
-    import subprocess
     import sys
 
     text = "import sys, distcompile as t; t.ones(2).sum().item(); t.nn.Linear(2, 2); assert 'cupy' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], check=True, timeout=120)
+
+
+def test_selection_by_data_stays_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, numbers = dc.tensor([[0, 1, 2], [3, 0, 0]]), dc.tensor([3, 1, 3, 0, 1, 1])
+    weights = dc.tensor([[0.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
+    expected = [mask.nonzero(), *mask.nonzero(as_tuple=True), *dc.unique(numbers, return_inverse=True,
+                return_counts=True), numbers.unique(), dc.bincount(numbers, minlength=6)]  # fmt: skip
+    dc.manual_seed(1)
+    drawn = [dc.multinomial(weights, 4, replacement=True), dc.multinomial(weights[0], 2)]
+    there = [x.cuda() for x in (mask, numbers, weights)]
+    fetch, fetched = cuda.fetch, []
+    monkeypatch.setattr(cuda, "fetch", lambda array: fetched.append(array.size) or fetch(array))
+    mask, numbers, weights = there
+    found = [mask.nonzero(), *mask.nonzero(as_tuple=True), *dc.unique(numbers, return_inverse=True,
+             return_counts=True), numbers.unique(), dc.bincount(numbers, minlength=6)]  # fmt: skip
+    dc.manual_seed(1)
+    found += [dc.multinomial(weights, 4, replacement=True), dc.multinomial(weights[0], 2)]
+    assert all(n <= 2 for n in fetched)  # multinomial's check alone
+    monkeypatch.undo()
+    for a, b in zip(found, [*expected, *drawn], strict=True):
+        assert (a.is_cuda, a.dtype, a.tolist()) == (True, b.dtype, b.tolist())
+    with pytest.raises(RuntimeError, match="finite weights"):
+        dc.multinomial(-weights, 1)
+    with pytest.raises(RuntimeError, match="more samples"):
+        dc.multinomial(weights, 2)
+    assert dc.tensor(3, device="cuda").nonzero().shape == (1, 0)
+    assert dc.tensor([1.5, 0.5, 1.5], device="cuda", dtype=dc.bfloat16).unique().tolist() == [0.5, 1.5]
+
+
+def test_a_copy_to_another_device_has_the_streams_wait_and_not_the_host(device: Any) -> None:
+    streams = []
+    for number in range(2):
+        with device.cuda.Device(number):
+            streams.append(device.cuda.Stream().use())
+    there, here = streams
+    dc.testing.assert_close(dc.ones(3, device="cuda:0").to("cuda:1").cpu(), dc.ones(3))
+    (_, written), (_, read) = there.log
+    assert there.log == [("record", written), ("wait", read)]
+    assert here.log[:2] == [("wait", written), ("record", read)]
+
+
+def _draws(place: str) -> list[Any]:
+    dc.manual_seed(7)
+    own = dc.Generator(place).manual_seed(3)
+    x = dc.ones(5, 7, device=place, requires_grad=True)
+    kept = dc.nn.functional.dropout(x, 0.3)
+    kept.sum().backward()
+    flat = x.detach().clone()
+    return [
+        kept.detach(), x.grad, dc.rand(3, 4, device=place), dc.rand(3, device=place, dtype=dc.float64),
+        dc.rand(3, device=place, dtype=dc.bfloat16), dc.randint(-3, 90, (6,), device=place),
+        dc.randperm(20, device=place), dc.rand(3, device=place, generator=own),
+        dc.rand(2, device=place, dtype=dc.complex64),
+        dc.randn(4, device=place), flat.clone().uniform_(-2, 3), flat.clone().bernoulli_(0.5), flat.clone().random_(9),
+        dc.rand(300, 400, device=place), dc.rand_like(flat), dc.randint_like(flat, 4), dc.rand((), device=place),
+        dc.rand(0, device=place), dc.bernoulli(flat * 0.5),
+        dc.nn.functional.dropout2d(dc.ones(2, 3, 2, 2, device=place)),
+    ]  # fmt: skip
+
+
+def test_a_devices_draws_are_the_cpus() -> None:
+    for here, there in zip(_draws("cpu"), _draws("cuda"), strict=True):
+        assert (there.is_cuda, there.dtype) == (True, here.dtype)
+        assert there.tolist() == here.tolist()
+
+
+def test_exact_draws_are_made_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    for module, made in ((prims, philox_there), (composite_creation, uniform_there)):
+        monkeypatch.setattr(module, made.__name__, lambda *args, made=made: asked.append(args[1:]) or made(*args))
+    x = dc.ones(4, 2, device="cuda:1")
+    asked.clear()
+    COMPOSITES["dropout"].compose(x, np.array((5, 2, 1), np.uint64), p=0.5, stream=0)
+    dc.rand(3, device="cuda")
+    dc.bernoulli(x)
+    dc.randn(3, device="cuda")  # logarithms and cosines: the CPU's
+    assert asked == [((4, 2), 0, 1), ((3,), 0, 0), ((4, 2), 0, 1)]
+    key = np.array((5, 2, 1), np.uint64)
+    with on_fake_device():
+        assert cuda.fetch(philox_there(key, (3, 5), 4, 0)).tolist() == prims.philox(key, (3, 5), 4).tolist()
+
+
+def test_the_kernels_of_draws_give_the_ops_bits(tmp_path: Path) -> None:
+    """Their C text, compiled for the host."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    arguments = "unsigned long long seed, unsigned long long stream, unsigned long long first, long n"
+    text = "#define __umulhi(a, b) (unsigned)(((unsigned long long)(a) * (b)) >> 32)\n"
+    for name, kind in (("philox", "unsigned"), ("uniform", "float")):
+        body = random.PHILOX_TEXT + random.LAST[name][1]
+        loop = f"for (long i = 0; i < n; ++i) {{ {kind} out; {body} all[i] = out; }}"
+        text += f"void {name}({arguments}, {kind} *all) {{ {loop} }}\n"
+    (tmp_path / "draws.c").write_text(text)
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", "draws.so", "draws.c"], cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "draws.so"))
+    for key in ((5, 2, 1), (2**63 + 12345678901, 2**40 + 3, 0), (2**64 - 1, 2**64 - 1, 7)):
+        seed, offset, shard = key
+        first = shard * 300 % 2**64
+        for name, dtype in (("philox", np.uint32), ("uniform", np.float32)):
+            out = np.empty(300, dtype)
+            numbers = [ctypes.c_uint64(n % 2**64) for n in (seed, offset + 4, first)]
+            getattr(library, name)(*numbers, ctypes.c_long(300), ctypes.c_void_p(out.ctypes.data))
+            expected = random._on_host(name, np.array(key, np.uint64), (300,), 4)
+            np.testing.assert_array_equal(out, expected)
+
+
+def test_what_is_of_another_device_than_the_current_one_is_computed_there() -> None:
+    """CuPy would compute them on the current device, out of the other's memory, without waiting for what makes it."""
+    a, b = dc.ones(3, device="cuda:1"), dc.ones(3, device="cuda:1")
+    assert [str(x.device) for x in (a + b, a * 2, a / b - a, a[a > 0])] == ["cuda:1"] * 4
+    with pytest.raises(DeviceError, match="at least two devices"):
+        a + b.to("cuda:0")
+
+
+def test_the_gradient_of_a_number_of_the_cpu_is_on_the_cpu() -> None:
+    for devices in (1, 2):
+        with on_fake_device(devices):
+            x, weights = dc.ones(3, device="cuda"), dc.zeros(4, requires_grad=True)
+            share = dc.softmax(weights, 0)[1]  # computed whole, by kernels of the host
+            (x.mean() * share).backward()
+            assert weights.grad is not None
+            assert weights.grad.tolist() == pytest.approx([-1 / 16, 3 / 16, -1 / 16, -1 / 16])
+
+
+def test_deterministic_sums_into_repeated_places_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy adds by atomics, floats in any order: where deterministic algorithms are asked for it adds whole numbers."""
+    weight, at = dc.zeros(4, 2, device="cuda:1", requires_grad=True), dc.tensor([1, 3, 1], device="cuda:1")
+    ones, asked = dc.ones(3, device="cuda:1"), []
+    plain = cuda.module().add.at
+    monkeypatch.setattr(cuda.module().add, "at", lambda out, *rest: (asked.append(out.dtype), plain(out, *rest)))
+    monkeypatch.setitem(adding.mode, "on", False)  # and so again after the test
+    for mode in (False, True):
+        dc.use_deterministic_algorithms(mode)
+        asked.clear()
+        weight.grad = None
+        F.embedding(at, weight).sum().backward()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1]]
+        empty = dc.zeros(4, device="cuda:1")
+        sums = empty.index_add(0, at, ones), empty.scatter_add(0, at, ones), empty.index_put((at,), ones, True)
+        assert [x.tolist() for x in sums] == [[0, 2, 0, 1]] * 3
+        assert {str(x.device) for x in (*sums, weight.grad)} == {"cuda:1"}
+        assert bool(asked) is not mode
+    assert empty.long().index_add(0, at, at).tolist() == [0, 2, 0, 3]
+    assert asked == [np.int64]
+
+
+def test_constant_results_are_on_their_operands_device() -> None:
+    whole, number = dc.tensor([1, 2], device="cuda:1"), dc.tensor(3.0, device="cuda:1")
+    mask = whole.isnan() | whole.isinf() | ~whole.isfinite()
+    assert (mask.tolist(), str(mask.device)) == ([False, False], "cuda:1")
+    assert (dc.isclose(whole, whole).tolist(), str(number.max(0).indices.device)) == ([True, True], "cuda:1")
+    for one in (whole**0, (number * np.nan) ** 0, whole.double().requires_grad_() ** 0.0):
+        assert (set(np.ravel(one.tolist())), str(one.device)) == ({1}, "cuda:1")
+    assert str((dc.tensor(2.0) * number).device) == str((number - dc.tensor(2.0)).device) == "cuda:1"

@@ -203,11 +203,13 @@ def test_hooks_run_in_order_and_as_context_managers() -> None:
     assert x.grad.item() == 30.0
 
 
-def test_a_hook_must_keep_the_shape() -> None:
+@pytest.mark.parametrize("change", [lambda g: g.sum(), lambda g: g.to(dt.float32)])
+def test_a_hook_must_keep_shape_and_dtype(change: Any) -> None:
     x = leaf(1.0, 2.0)
-    x.register_hook(lambda g: g.sum())
-    with pytest.raises(AutogradError, match="hook changed the shape"):
-        (x * 2.0).sum().backward()
+    h = x * 2.0
+    for tensor in (x, h, F.gelu(h)):
+        with tensor.register_hook(change), pytest.raises(AutogradError, match="hook changed the shape or the dtype"):
+            (tensor * 2.0).sum().backward(retain_graph=True)
 
 
 def test_hooks_need_a_gradient_to_wait_for() -> None:

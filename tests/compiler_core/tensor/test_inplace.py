@@ -267,3 +267,11 @@ def test_in_place_method_equals_torch_s(name: str) -> None:
 
     for a, b in zip(run(torch.tensor), run(creation.tensor), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-15)
+
+
+def test_shifts_in_place() -> None:
+    x = creation.tensor([0, 1, 2, 3])
+    y = x
+    y <<= 3
+    y >>= 1
+    assert x.tolist() == [0, 4, 8, 12]

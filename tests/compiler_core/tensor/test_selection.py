@@ -77,3 +77,12 @@ def test_where_of_a_condition_alone_gives_its_places() -> None:
     assert (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
     with pytest.raises(DTypeError, match="a condition and two values"):
         dc.where(dc.ones(2) > 0, dc.ones(2))
+
+
+def test_nans_are_distinct() -> None:
+    """As in torch: NaN is not equal to NaN."""
+    x = creation.tensor([1.0, float("nan"), 0.0, float("nan"), -0.0])
+    values, inverse, counts = x.unique(return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(np.asarray(values), [0.0, 1.0, np.nan, np.nan])
+    assert sorted(inverse.tolist()) == [0, 0, 1, 2, 3]
+    assert counts.tolist() == [2, 1, 1, 1]

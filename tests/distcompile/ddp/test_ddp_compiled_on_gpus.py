@@ -36,22 +36,80 @@ class Net(nn.Module):
         return self.c(self.b(self.a(x).tanh()).tanh())
 
 
-def train(c: Communicator, device: str) -> dict[str, Any]:
-    """Gradients of the second step, and what the parameters are then."""
+def train(
+    c: Communicator,
+    device: str,
+    backwards: int = 1,
+    *,
+    hooked: bool = False,
+    overlap: str = "backward",
+    backend: str = "codegen",
+) -> dict[str, Any]:
+    """Gradients of the second step, and what the parameters are then. hooked: one leaf's gradient goes to the tape."""
     with use_communicator(c):
-        model = DDP(Net().to(device), bucket_cap_mb=100 / 2**20)
+        model = DDP(Net().to(device), bucket_cap_mb=100 / 2**20, overlap=overlap)
         optimizer = dc.optim.SGD(model.parameters(), lr=0.3)
-        call = dc.compile(model, backend="codegen")
-        for step in range(2):
+        call = dc.compile(model, backend=backend)
+        if hooked:
+            model.module.b.weight.register_hook(lambda g: 2 * g)
+        for step in range(2 if backend == "codegen" else 5):
             optimizer.zero_grad()
-            call(dc.full((4, 5), 0.1 * (c.rank + step)).to(device)).square().mean().backward()
+            for k in range(backwards):
+                call(dc.full((4, 5), 0.1 * (c.rank + step + k)).to(device)).square().mean().backward()
             optimizer.step()
         assert len(model.bucket_plan.buckets) == 3
-        assert model._strategy.boundary == "notification"
+        assert model._strategy.boundary == ("notification" if backend == "codegen" else "cut")
         named = dict(model.module.named_parameters())
         return {n: p.detach().cpu().numpy() for n, p in named.items()} | {
             f"{n}.grad": p.grad.cpu().numpy() for n, p in named.items() if p.grad is not None
         }
+
+
+@pytest.mark.parametrize(
+    ("backwards", "hooked", "overlap"),
+    [(2, False, "backward"), (1, True, "backward"), (1, False, "step")],
+    ids=["accumulated", "hooked", "across the step"],
+)
+def test_gradients_are_those_of_ranks_on_cpus(
+    backwards: int, hooked: bool, overlap: str, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without a place of their own, and where the next forward's program waits for each bucket's update."""
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    one_at_a_time, kernel = threading.Lock(), FakeCuda._cuLaunchKernel
+
+    def alone(self: FakeCuda, *arguments: Any) -> Any:
+        with one_at_a_time:
+            return kernel(self, *arguments)
+
+    monkeypatch.setattr(FakeCuda, "_cuLaunchKernel", alone)
+    with config.patch(use_cache=False):
+        expected = run_ranks(2, lambda c: train(c, "cpu", backwards, hooked=hooked, overlap=overlap))
+        found = nccl_ranks(2, lambda c: train(c, "cuda", backwards, hooked=hooked, overlap=overlap), timeout_s=60)
+    for mine, theirs in zip(found, expected, strict=True):
+        for name in theirs:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_backward_of_cuda_graphs_is_cut_where_buckets_leave(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    one_at_a_time, run = threading.Lock(), FakeCuda._do
+
+    def alone(self: FakeCuda, effect: Any) -> None:
+        def locked() -> None:
+            with one_at_a_time:
+                effect()
+
+        run(self, locked)
+
+    monkeypatch.setattr(FakeCuda, "_do", alone)
+    with config.patch(use_cache=False):
+        expected = run_ranks(2, lambda c: train(c, "cpu", backend="cudagraphs"))
+        found = nccl_ranks(2, lambda c: train(c, "cuda", backend="cudagraphs"), timeout_s=60)
+    for mine, theirs in zip(found, expected, strict=True):
+        for name in theirs:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_buckets_leave_in_the_middle_of_a_program(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 import distcompile as dc
 from collectives import Communicator, run_ranks
 from collectives.nccl.communicator import NcclCommunicator
+from compiler_core.tensor.fence import fence_of
 from distcompile import distributed as dist
 from distcompile import nn, parity
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
@@ -24,10 +25,11 @@ from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allr
 from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from distcompile.distributed.algorithms.model_averaging.averagers import average_parameters
 from distcompile.distributed.optim import ZeroRedundancyOptimizer
-from distcompile.errors import ArgumentError, NotSupportedError
+from distcompile.errors import ArgumentError
 from distcompile.nn.parallel import DistributedDataParallel as DDP
-from distcompile.tuning.errors import TuningError
-from distcompile.tuning.tune import tune
+from distcompile.optim.optimizer import RECENT_STEPS
+from distcompile.tuning import auto, measure_gpu
+from distcompile.tuning.tune import TuneOptions, tune
 from tests.fake_cupy import on_fake_device
 from tests.fake_nccl import Fabric, nccl_ranks
 
@@ -144,7 +146,7 @@ def hooked(c: Communicator, device: str, hook: Any) -> dict[str, Any]:
 
 
 def power_sgd(c: Communicator, device: str) -> dict[str, Any]:
-    """Computed on the host, whatever the device."""
+    """Low-rank factors, computed where the gradients are."""
     model = DDP(Net().to(device), bucket_cap_mb=SMALL_MB)
     state = PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=0.1)
     model.register_comm_hook(state, powerSGD_hook)
@@ -245,7 +247,7 @@ SCENES: dict[str, Scene] = {
 }
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_ranks_on_gpus_get_what_ranks_on_cpus_get(scene: Scene, world: int) -> None:
     expected = on_cpus(world, lambda c: scene(c, "cpu"))
@@ -287,6 +289,7 @@ def test_the_host_waits_for_no_gpu_in_a_step(monkeypatch: pytest.MonkeyPatch) ->
         model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB)
         optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
         inputs = [batch(c, step, "cuda") for step in range(2)]
+        model(inputs[0]).square().mean().backward()  # kernels of composites are compared once, when they are first used
         c.barrier()
         with monkeypatch.context() as patched:
             patched.setattr(ndarray, "get", lambda *a, **k: (waits.append("get"), fetch(*a, **k))[1])
@@ -307,10 +310,6 @@ def test_what_cannot_be_is_refused_with_a_name() -> None:
         mixed.last.to("cuda")
         with pytest.raises(ArgumentError, match=r"(?s)trained parameters are on one device.*cpu.*cuda:0"):
             DDP(mixed)
-        with pytest.raises(NotSupportedError, match="measures MPI, not the GPUs"):
-            DDP(Net().to("cuda"), bucket_plan="auto")
-        with pytest.raises(TuningError, match="measures MPI, not the GPUs"):
-            tune(Net().to("cuda"), (batch(c, 0, "cuda"),), None)
         with pytest.raises(UnusedParameterError):
             DDP(Net().to("cuda"))(batch(c, 0, "cuda"), use_extra=False).sum().backward()
 
@@ -340,6 +339,122 @@ def test_inputs_go_to_the_device_that_is_named_and_a_module_may_move_later() -> 
     first, second = on_gpus(2, scene)
     assert first[2:] == second[2:]
     np.testing.assert_allclose(first[0::2], first[1::2])
+
+
+def test_a_hook_of_a_module_that_moved_after_it_was_wrapped_divides_once() -> None:
+    def scene(c: Communicator) -> dict[str, Any]:
+        model = DDP(Net(), bucket_cap_mb=SMALL_MB)
+        model.register_comm_hook(None, bf16_compress_hook)
+        model.cuda()
+        model(batch(c, 0, "cuda")).square().mean().backward()
+        return seen(model)
+
+    expected = on_gpus(2, lambda c: native_hook(c, "cuda"))
+    for mine, theirs in zip(on_gpus(2, scene), expected, strict=True):
+        for name in theirs:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-2, atol=1e-4, err_msg=name)
+
+
+def test_the_last_bucket_is_waited_for_by_who_needs_it_first() -> None:
+    """Also with overlap="backward": by the optimizer after its other updates, by any reader, by another stream."""
+
+    def scene(c: Communicator) -> list[list[str]]:
+        model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB)
+        named = dict(model.module.named_parameters())
+        optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
+
+        def waiting() -> list[str]:
+            cells = [(name, cell) for name, p in named.items() for cell in (p._cell, p.grad._cell)]
+            return sorted({name for name, cell in cells if fence_of(cell) is not None})
+
+        found = []
+        for act in (optimizer.step, lambda: named["first.weight"].grad.sum(), dc.cuda.Event().record):
+            optimizer.zero_grad()
+            model(batch(c, 0, "cuda")).square().mean().backward()
+            found.append(waiting())
+            c.barrier()  # ranks are threads of one process here: an event settles what waits in all of it
+            act()
+            assert waiting() == []
+            c.barrier()
+        assert found[0] == sorted(model.bucket_plan.buckets[-1].names)
+        return found
+
+    (first, *_), _ = on_gpus(2, scene)
+    assert "first.weight" in first
+
+
+def test_a_job_on_gpus_tunes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_gpu, "MATRIX", 8)  # a stand-in multiplies slowly
+    monkeypatch.setattr(measure_gpu, "MOST_CALLS", 8)
+    monkeypatch.setattr(auto, "BUDGET_S", 0.05)
+
+    def scene(c: Communicator) -> tuple[list[str], dict[str, Any]]:
+        model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB, bucket_plan="auto")
+        optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
+        for step in range(26):
+            optimizer.zero_grad()
+            model(batch(c, step, "cuda")).square().mean().backward()
+            optimizer.step()
+        return [tuning.verdict for tuning in model.tuning], seen(model)
+
+    (first, state), (second, other) = on_gpus(2, scene)
+    assert first == second
+    assert first
+    expected, _ = on_cpus(2, lambda c: train(c, "cpu", steps=0))
+    assert state.keys() >= expected.keys()
+    for name in state:
+        if "norm.running" not in name:
+            np.testing.assert_array_equal(state[name], other[name], err_msg=name)
+
+
+def test_plans_are_measured_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_gpu, "MATRIX", 8)
+    monkeypatch.setattr(measure_gpu, "MOST_CALLS", 8)
+
+    def scene(c: Communicator) -> Any:
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).cuda()
+        options = TuneOptions(budget_s=0.5, caps_mb=(SMALL_MB,), backend="aot_eager")
+        report = tune(model, (batch(c, 0, "cuda"),), None, options)
+        return [row.candidate.name for row in report.rows], report.place.transport
+
+    for names, transport in on_gpus(2, scene):
+        assert names[0] == "default"
+        assert len(names) > 1
+        assert transport == "nccl"
+
+
+def test_forward_and_optimizer_are_timed_by_the_gpu() -> None:
+    def scene(c: Communicator) -> list[str]:
+        model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB)
+        optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
+        marks = []
+        for step in range(2):
+            optimizer.zero_grad()
+            model(batch(c, step, "cuda")).square().mean().backward()
+            optimizer.step()
+        for kind, _, began, _ in model._books.recorder._spans:
+            if not isinstance(began, float):
+                marks.append(kind)
+        marks += ["optimizer" for o, began, _ in RECENT_STEPS if o() is optimizer and not isinstance(began, float)]
+        report = model.overlap_report(all_ranks=True)
+        kinds = {span.kind for span in report.ranks[c.rank].spans}
+        assert {"forward", "optimizer"} <= kinds
+        return marks
+
+    for marks in on_gpus(2, scene):
+        assert marks.count("forward") == 2
+        assert marks.count("optimizer") == 2
+
+
+def test_gradients_that_nobody_reads_keep_no_memory() -> None:
+    def scene(c: Communicator) -> list[int]:
+        model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB)
+        for step in range(5):
+            model(batch(c, step, "cuda")).square().mean().backward()
+            model.zero_grad(set_to_none=True)
+        return [len(pool.buffers) for pool in model._books.layout.pools]
+
+    assert on_gpus(2, scene) == [[1, 1], [1, 1]]
 
 
 def test_buckets_are_larger_on_gpus() -> None:

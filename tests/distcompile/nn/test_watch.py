@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import distcompile as dc
-from compiler_core.capture.module_protocol import WatchedModule, watch_modules
+from compiler_core.capture.guards.module_protocol import WatchedModule, watch_modules
 from compiler_core.watch import Watch
 from distcompile import nn
 from distcompile.nn import hooks

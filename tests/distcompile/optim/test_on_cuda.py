@@ -17,6 +17,32 @@ KINDS = {
 }
 
 
+def test_a_device_whose_parameters_have_no_gradient_at_a_later_step(fake_cuda: FakeCuda) -> None:
+    """Its group's numbers are then no inputs of the other's program."""
+    with config.patch(use_cache=False):
+        first, second = (dc.ones(3, device=f"cuda:{k}").requires_grad_() for k in range(2))
+        optimizer = optim.SGD([{"params": [first], "lr": 0.5}, {"params": [second], "lr": 0.25}])
+        for others in (True, False, True):
+            first.grad = dc.ones(3, device="cuda:0")
+            second.grad = dc.ones(3, device="cuda:1") if others else None
+            optimizer.step()
+        assert (first[0].item(), second[0].item()) == (-0.5, 0.5)
+
+
+def test_memory_that_a_strided_view_shows_is_not_written_over(fake_cuda: FakeCuda) -> None:
+    """The tape keeps the windows of a parameter for another's gradient; CuPy's refer to the memory alone."""
+    with config.patch(use_cache=False):
+        weight, x = dc.arange(6.0, device="cuda").requires_grad_(), dc.ones(2, 3, device="cuda").requires_grad_()
+        optimizer = optim.SGD([weight], lr=1.0)
+        for _ in range(2):
+            weight.grad = dc.ones(6, device="cuda")
+            loss = (weight.as_strided((2, 3), (3, 1)) * x).sum()
+            shown = weight.detach().cpu().reshape(2, 3).clone()
+            kept = loss.grad_fn.edges[0].saved[0].current()  # the product's first operand
+            optimizer.step()
+            dc.testing.assert_close(dc.tensor(kept.get()), shown)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_is_one_program_for_each_device(kind: str, fake_cuda: FakeCuda) -> None:
     places = ("cuda:0", "cuda:1", "cpu", "cuda:0")

@@ -12,6 +12,7 @@ import pytest
 
 from collectives import Communicator
 from collectives.threaded import run_ranks
+from compiler_core.device import cpu
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import Graph
 from distcompile.ddp.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
@@ -32,7 +33,7 @@ class Played:
 
     def __init__(self, communicator: Communicator, problem: Problem, noise: float, lie: float = 1.0) -> None:
         self.communicator, self.problem, self.noise, self.lie = communicator, problem, noise, lie
-        self.rng = random.Random(communicator.rank)
+        self.rng, self.device = random.Random(communicator.rank), cpu
         self.parameters = [ReadyParameter(g.name, (NUMEL,), float32, i) for i, g in enumerate(problem.gradients)]
         self.plan = self.first = make_plan(self.parameters, Caps.from_mb(25), order="default")
         self.synchronised = 0

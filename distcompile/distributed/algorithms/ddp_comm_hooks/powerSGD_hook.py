@@ -6,6 +6,7 @@ M[n, m] with the residual added, becomes P = MQ, summed over ranks and orthogona
 result is P Q^T, the new residual M minus that. Vectors, and matrices too small to gain, are averaged whole.
 Q starts random, alike on all ranks, and with warm_start as the last step's.
 Residuals and Qs belong to parameters: when the bucket plan changes, they are carried over to the new one.
+All is computed where the gradients are. The first Qs are drawn on the CPU, so that they are the same anywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives import Communicator, Work
+from compiler_core.device import array_module, device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import Bucket
@@ -85,7 +87,7 @@ class PowerSGDState:
         return (before / after if after else 0.0), before, after
 
     def random_qs(self, shapes: Sequence[tuple[int, int]], dtype: np.dtype[np.generic]) -> list[Array]:
-        """Normal numbers, the same on all ranks, other ones each time."""
+        """Normal numbers in the host's memory, the same on all ranks, other ones each time."""
         generator = np.random.default_rng(self.rng.randint(1_000_000_000))
         return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
 
@@ -119,12 +121,17 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
         state.maybe_increase_iter(bucket)
         return average_future(state.process_group, bucket.buffer())
     flat = _writable(bucket)
+    with device_of(flat).working():
+        return _compress(state, bucket, flat)
+
+
+def _compress(state: PowerSGDState, bucket: GradBucket, flat: Array) -> Future[Tensor]:
     layout = bucket.plan.buckets[bucket.index()]
     kept = _add_residuals(state, layout, flat)
     matrices, others = _sorted_out(state, layout, flat)
     travelling = sum(math.prod(shape) for matrix in matrices for shape in matrix.shapes())
     state.note(bucket, sum(slot.numel for slot in layout.slots), travelling + sum(other.size for other in others))
-    finish = _Compression(state, matrices, others).finish
+    finish = _Compression(state, flat, matrices, others).finish
     return _future(state, bucket, layout, flat, kept, finish)
 
 
@@ -134,15 +141,20 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Te
         state.maybe_increase_iter(bucket)
         return average_future(state.process_group, bucket.buffer())
     flat = _writable(bucket)
+    with device_of(flat).working():
+        return _compress_whole(state, bucket, flat)
+
+
+def _compress_whole(state: PowerSGDState, bucket: GradBucket, flat: Array) -> Future[Tensor]:
     layout = bucket.plan.buckets[bucket.index()]
     kept = _add_residuals(state, layout, flat)
     side = math.ceil(math.sqrt(flat.size))
-    square = np.zeros((side, side), flat.dtype)
+    square = array_module(flat).zeros((side, side), flat.dtype)
     square.reshape(-1)[: flat.size] = flat
     key, rank = f"bucket {bucket.plan.hash} {bucket.index()}", min(side, state.matrix_approximation_rank)
     (matrix,) = _with_qs(state, [(key, square)], [(side, rank)])
     state.note(bucket, flat.size, 2 * side * rank)
-    compression = _Compression(state, [matrix], [])
+    compression = _Compression(state, flat, [matrix], [])
 
     def finish() -> None:
         compression.finish()
@@ -154,17 +166,16 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Te
 class _Compression:
     """The two rounds of one bucket: P and what is not compressed leave at once, Q when P is back."""
 
-    def __init__(self, state: PowerSGDState, matrices: list[Matrix], others: list[Array]) -> None:
-        self.state, self.matrices, self.others = state, matrices, others
+    def __init__(self, state: PowerSGDState, flat: Array, matrices: list[Matrix], others: list[Array]) -> None:
+        self.state, self.matrices, self.others, xp = state, matrices, others, array_module(flat)
         self.group: Communicator = group_or_default(state.process_group)
-        dtype = matrices[0].value.dtype if matrices else others[0].dtype if others else np.dtype(np.float32)
-        self.ps = _joined([m.shapes()[0] for m in matrices], dtype)
-        self.qs = _joined([m.shapes()[1] for m in matrices], dtype)
-        self.whole = np.concatenate([other.reshape(-1) for other in others]) if others else np.empty(0, dtype)
+        self.ps = _joined([m.shapes()[0] for m in matrices], flat)
+        self.qs = _joined([m.shapes()[1] for m in matrices], flat)
+        self.whole = xp.concatenate([other.reshape(-1) for other in others]) if others else xp.empty(0, flat.dtype)
         self.whole /= self.whole.dtype.type(self.group.world_size)
         for matrix, p in zip(matrices, self.ps[1]):
             orthogonalise(matrix.q, state.orthogonalization_epsilon)
-            np.matmul(matrix.value, matrix.q, out=p)
+            multiply(matrix.value, matrix.q, out=p)
         self.works = [
             self._sum(array, what) for array, what in ((self.whole, "whole"), (self.ps[0], "P")) if array.size
         ]
@@ -178,12 +189,12 @@ class _Compression:
             work.wait()
         for matrix, p, q in zip(self.matrices, self.ps[1], self.qs[1]):
             orthogonalise(p, self.state.orthogonalization_epsilon)
-            np.matmul(matrix.value.T, p, out=q)
+            multiply(matrix.value.T, p, out=q)
         if self.qs[0].size:
             self._sum(self.qs[0], "Q").wait()
         self.qs[0][...] /= self.qs[0].dtype.type(self.group.world_size)
         for matrix, p, q in zip(self.matrices, self.ps[1], self.qs[1]):
-            np.matmul(p, q.T, out=matrix.value)
+            multiply(p, q.T, out=matrix.value)
             if self.state.warm_start:
                 self.state.q_memory_dict[matrix.key] = q.copy()
         start = 0
@@ -192,21 +203,31 @@ class _Compression:
             start += other.size
 
 
+def multiply(a: Array, b: Array, out: Array) -> None:
+    """out = a b. On a device 16-bit floats are multiplied as f32."""
+    xp = array_module(out)
+    if xp is np or out.dtype.itemsize > 2:
+        xp.matmul(a, b, out=out)
+    else:
+        out[...] = xp.matmul(a.astype(np.float32), b.astype(np.float32))
+
+
 def orthogonalise(matrix: Array, epsilon: float = 0) -> None:
     """Make the columns of `matrix`, f[n, r], orthonormal in place: Gram-Schmidt (zeros stay zero), above rank 2 QR."""
+    xp = array_module(matrix)
     if matrix.shape[1] > 2 and matrix.dtype.name in ("float32", "float64"):
-        matrix[...] = np.linalg.qr(matrix)[0]
+        matrix[...] = xp.linalg.qr(matrix)[0]
         return
     for i in range(matrix.shape[1]):
         column, rest = matrix[:, i : i + 1], matrix[:, i + 1 :]
-        norm = np.sqrt(np.square(column, dtype=np.float64).sum()) + epsilon
-        column *= column.dtype.type(1 / norm if norm > 0 else 0)
+        norm = xp.sqrt(xp.square(column.astype(np.float64)).sum()) + epsilon
+        column *= xp.where(norm > 0, 1 / xp.where(norm > 0, norm, 1), 0).astype(column.dtype)
         rest -= (column * rest).sum(axis=0, keepdims=True) * column
 
 
 def _writable(bucket: GradBucket) -> Array:
     """The bucket's flat gradients, to be worked on in place; a wrapper may have put others into their place."""
-    array: Array = bucket.buffer()._array("PowerSGD")
+    array: Array = bucket.buffer()._own_array("PowerSGD")
     return array if array is bucket.array else array.reshape(-1).copy()
 
 
@@ -230,11 +251,12 @@ def _future(
     finish: Callable[[], None],
 ) -> Future[Tensor]:
     def produce() -> Tensor:
-        finish()
-        if kept is not None:
-            lost = kept - flat
-            for slot in layout.slots:
-                state.error_dict[slot.name] = lost[slot.offset : slot.offset + slot.numel]
+        with device_of(flat).working():
+            finish()
+            if kept is not None:
+                lost = kept - flat
+                for slot in layout.slots:
+                    state.error_dict[slot.name] = lost[slot.offset : slot.offset + slot.numel]
         return Tensor._wrap(flat)
 
     state.maybe_increase_iter(bucket)
@@ -265,15 +287,16 @@ def _with_qs(state: PowerSGDState, found: list[tuple[str, Array]], shapes: list[
     missing = [key for key, _ in found if key not in remembered]
     if not missing:
         return [Matrix(key, value, remembered[key].copy()) for key, value in found]
-    drawn = state.random_qs(shapes, found[0][1].dtype)
+    device = device_of(found[0][1])
+    drawn = [device.put(q) for q in state.random_qs(shapes, found[0][1].dtype)]
     return [
         Matrix(key, value, remembered[key].copy() if key in remembered else q) for (key, value), q in zip(found, drawn)
     ]
 
 
-def _joined(shapes: Sequence[tuple[int, int]], dtype: np.dtype[np.generic]) -> tuple[Array, list[Array]]:
-    """One flat array, and views of these shapes one after the other in it."""
+def _joined(shapes: Sequence[tuple[int, int]], like: Array) -> tuple[Array, list[Array]]:
+    """One flat array, where and of the dtype that `like` is, and views of these shapes one after the other in it."""
     sizes = [math.prod(shape) for shape in shapes]
-    flat = np.empty(sum(sizes), dtype)
+    flat = array_module(like).empty(sum(sizes), like.dtype)
     ends = np.cumsum(sizes, dtype=np.int64).tolist()
     return flat, [flat[end - size : end].reshape(shape) for shape, size, end in zip(shapes, sizes, ends)]

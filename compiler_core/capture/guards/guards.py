@@ -1,0 +1,211 @@
+"""Guards: what must still hold for a traced graph to be the right one, as one generated Python function.
+
+In: conditions on the arguments and on the world (`Guards.require`), as Python expressions over `args`, `kwargs`, bound
+objects and locals (`let`). Out: `check(args, kwargs)`, which gives (the graph's input values, what is asked for beside
+them: `outside`) if all hold, else the index of the first that does not; `describe(index)` says it in words.
+Invariant: a condition is evaluated only after all before it hold, so later ones may rely on earlier ones (a length
+before an index). One that cannot be evaluated (an attribute is gone) does not hold. Generated code, because a call of a
+compiled function must not cost more than a few microseconds.
+Modules and tensors that are the same at every call are watched (`compiler_core/watch.py`): however many they are, one
+comparison tells that none has changed, and only after a change are they compared one by one.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from compiler_core.capture.guards.module_protocol import WatchedModule, watch_modules
+from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.rebinding import TensorWatch, lags
+from compiler_core.tensor.tensor import Tensor
+from compiler_core.watch import Watch
+
+PLAIN = (bool, int, float, complex, str, bytes, slice, range)
+Found: TypeAlias = tuple[list[Any], tuple[Any, ...]] | int  # (inputs, outside), or the guard that failed
+LOST = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # what a source that is gone raises
+Check: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCode:
+    """Where a Tensor comes from: code, the variable of the check function that holds it, and what the user calls it."""
+
+    code: str
+    local: str
+    text: str
+
+
+class Guards:
+    """Collects conditions and input expressions, in order."""
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {}
+        self.lines: list[str] = []
+        self.texts: list[str] = []
+        self.inputs: list[str] = []
+        self.outside: list[str] = []
+        self.modules: list[Any] = []  # modules whose version is required
+        self.covered: set[int] = set()  # ids of Tensors that are sure to be the same ones while the guards hold
+        self.tensors: dict[int, TensorCode] = {}  # ids of Tensors that come with every call
+        self._bound: dict[int, str] = {}
+        self._locals: dict[Hashable, str] = {}
+        self._failures: dict[int, int] = {}  # line -> what the check gives if it raises there
+        self._absent: list[str] = []  # what the locals hold
+        self._watches: dict[int, Watch] = {}  # number of a guard -> who knows what exactly fails
+        self._codes: list[CodeType] = []  # of functions that are the same at every call
+        self._coded: dict[str, str] = {}  # code for each of them -> what the user calls the function
+        self._line_of_codes = 0
+
+    def bind(self, thing: Any, stem: str) -> str:
+        """A name by which generated code refers to `thing`; one name an object."""
+        if id(thing) not in self._bound:
+            name = f"{stem}_{len(self.namespace)}"
+            self.namespace[name] = thing
+            self._bound[id(thing)] = name
+        return self._bound[id(thing)]
+
+    def let(self, stem: str, code: str, key: Hashable = None, text: str = "") -> str:
+        """A local variable holding `code`, evaluated here. No bound object has its name: a local would hide it.
+
+        key: what it stands for; asked for again, the same variable is given, and nothing is evaluated. text: what the
+        user calls it.
+        """
+        name = self._locals.get(key) if key is not None else None
+        if name is None:
+            name = f"{stem}_at_{len(self.lines)}"
+            self._absent.append(f"there is {text or code}")
+            self._failures[len(self.lines)] = -len(self._absent)
+            self.lines.append(f"{name} = {code}")
+            if key is not None:
+                self._locals[key] = name
+        return name
+
+    def require(self, code: str, text: str) -> None:
+        """Go on only if `code` is true. text: the condition in the user's words."""
+        self._failures[len(self.lines)] = len(self.texts)
+        self.lines.append(f"if not ({code}): return {len(self.texts)}")
+        self.texts.append(text)
+
+    def require_plain(self, code: str, value: Any, text: str) -> None:
+        """`code` must equal `value` in type and content: NaN equals NaN, 0.0 is not -0.0, 1 is not True."""
+        if value is None or isinstance(value, bool):
+            condition = f"{code} is {value!r}"
+        elif type(value) in (int, str, bytes):
+            condition = f"type({code}) is {type(value).__name__} and {code} == {value!r}"
+        else:
+            kind = self.bind(type(value), "type")
+            condition = f"type({code}) is {kind} and repr({code}) == {repr(value)!r}"
+        self.require(condition, f"{text} == {value!r}")
+
+    def keep_code(self, function: FunctionType, text: str) -> None:
+        """A function that is the same at every call has the code that it has now. One guard for all of these."""
+        current = f"{self.bind(function, 'function')}.__code__"
+        if current in self._coded:
+            return
+        if not self._codes:
+            self._line_of_codes = len(self.lines)
+            self.require("", "")
+        self._codes.append(function.__code__)
+        self._coded[current] = text
+        number = self._failures[self._line_of_codes]
+        condition = f"[{', '.join(self._coded)}] == {self.bind(self._codes, 'codes')}"
+        self.lines[self._line_of_codes] = f"if not ({condition}): return {number}"
+        self.texts[number] = f"{', '.join(self._coded.values())}: the same code"
+
+    def require_same(self, code: str, thing: Any, text: str) -> None:
+        """`code` must be the very object `thing`."""
+        self.covered.add(id(thing))
+        self.require(f"{code} is {self.bind(thing, 'object')}", f"{text} is the same {type(thing).__name__}")
+
+    def watch_modules(self, modules: Iterable[WatchedModule]) -> None:
+        """These modules (not what is below them) must be as they are, and so must the hooks on all modules."""
+        given = list(modules)
+        if given:
+            what = "(parameters, buffers, children, attributes, hooks, training flag)"
+            text = f"{', '.join(one.text for one in given)}: unchanged {what}"
+            self._require_unchanged(watch_modules(given), "modules", text)
+
+    def fix_tensors(self, tensors: Iterable[tuple[Tensor, str]]) -> None:
+        """These handles, each with what the user calls it, must stand for the cells they stand for, and require a
+        gradient as they do."""
+        given = list(tensors)
+        if given:
+            text = f"{', '.join(text for _, text in given)}: stored where they were, requires_grad as it was"
+            self._require_unchanged(TensorWatch(given), "tensors", text)
+        for tensor, text in given:
+            if lags(tensor):
+                condition = f"{self.bind(tensor, 'tensor')}.requires_grad is {tensor.requires_grad}"
+                self.require(condition, f"{text}.requires_grad is {tensor.requires_grad}")
+
+    def value_of(self, cell: Cell) -> str:
+        """Code for the value of a cell that is the same at every call; what it waits for, the entry settles."""
+        return f"{self.bind(cell, 'cell')}.{'current()' if isinstance(cell, ViewCell) else 'raw'}"
+
+    def _require_unchanged(self, watch: Watch, stem: str, text: str) -> None:
+        name = self.bind(watch, stem)
+        self._watches[len(self.texts)] = watch
+        self.require(f"{name}.told is {name}.seen or {name}.still_same()", text)
+
+    def build(self, name: str) -> Check:
+        """The check function. Its source is kept for tracebacks and for `explain`."""
+        outside = "".join(f"{code}, " for code in self.outside)
+        first = ["def check(args, kwargs):", "    try:"]
+        self.namespace["LOST"] = LOST
+        failures = self.bind(self._failures_from(len(first) + 1), "failures")
+        last = [
+            "    except LOST as error:",
+            f"        return {failures}[error.__traceback__.tb_lineno]",
+            f"    return [{', '.join(self.inputs)}], ({outside})",
+        ]
+        body = [f"        {line}" for line in self.lines or ["pass"]]
+        self.source = "\n".join([*first, *body, *last]) + "\n"
+        filename = f"<frozen distcompile guards of {name}>"
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
+        exec(compile(self.source, filename, "exec"), self.namespace)
+        check: Check = self.namespace["check"]
+        return check
+
+    def changed(self, among: Collection[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+        """Which of the conditions `among` do not hold, up to the first other one that does not, or an error."""
+        body = []
+        for place, line in enumerate(self.lines):
+            number = self._failures.get(place, -1)
+            gives = f"changed.append({number})" if number in among else "return changed"
+            body.append(f"        {line.removesuffix(f'return {number}')}{gives}" if number >= 0 else f"        {line}")
+        first = ["def check_numbers(args, kwargs):", "    changed = []", "    try:"]
+        last = ["        pass", "    except LOST:", "        pass", "    return changed"]
+        exec("\n".join([*first, *body, *last]), self.namespace)
+        found: list[int] = self.namespace.pop("check_numbers")(args, kwargs)
+        return found
+
+    def _failures_from(self, first: int) -> dict[int, int]:
+        """What the check gives if it raises, by line of a source in which the conditions begin at line `first`."""
+        return {line + first: failure for line, failure in self._failures.items()}
+
+    def culprits(self, index: int) -> list[Any]:
+        """The modules and tensors because of which condition `index` failed, and which may do so at every call.
+
+        Captured again, they are better guarded one by one.
+        """
+        watch = self._watches.get(index)
+        return [] if watch is None else watch.culprits()
+
+    def describe(self, index: int) -> str:
+        """The condition that failed in the last check. Of what is watched, the very one."""
+        if index < 0:
+            return self._absent[-index - 1]
+        watch = self._watches.get(index)
+        return (watch.difference if watch is not None else "") or self.texts[index]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether `value` is immutable data that its `repr` spells in full."""
+    if type(value) in (tuple, frozenset):
+        return all(map(is_plain, value))
+    return value is None or type(value) in PLAIN or issubclass(type(value), np.generic)

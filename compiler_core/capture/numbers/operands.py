@@ -1,0 +1,102 @@
+"""Numbers that change, as arguments of functions of tensors: which may be 0-d tensors, so that the graph takes them.
+
+In: a function's name and its arguments, some of them symbols. Out: arguments with 0-d tensors or constants instead.
+A parameter is in the table if a 0-d tensor there means what the number would: it is computed in the dtype that the
+number would be computed in, beside the tensor that comes first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler_core import dtype as dtypes
+from compiler_core.capture.numbers.selections import elements
+from compiler_core.capture.numbers.symbols import SymbolFloat, SymbolText, beside_tensor, is_symbol, lifted, specialised
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.segment import Segment
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+_OTHER = ("input", "other")
+_ARITHMETIC = ("add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "less", "less_equal", "greater", "greater_equal", "not_equal")
+_POWERS = ("pow", "float_power")
+_PARAMETERS: dict[str, tuple[str, ...]] = {  # in order
+    **dict.fromkeys(_ARITHMETIC, _OTHER),
+    **dict.fromkeys(_COMPARISONS, _OTHER),
+    **dict.fromkeys(_POWERS, ("input", "exponent")),
+    **dict.fromkeys(("clamp", "clip"), ("input", "min", "max")),
+    "masked_fill": ("input", "mask", "value"),
+    "_filled": ("input", "value"),  # fill_
+    "lerp": ("input", "end", "weight"),
+    "where": ("condition", "input", "other"),
+    **dict.fromkeys(("addcmul", "addcdiv"), ("input", "tensor1", "tensor2")),
+}
+# parameters that are numbers in torch, and factors of a tensor
+_FACTORS = {"add": "alpha", "sub": "alpha", "subtract": "alpha", "addcmul": "value", "addcdiv": "value"}
+_NOT_LIFTED = frozenset({"condition", "mask", "tensor1", "tensor2", "end"})
+MADE = frozenset({"tensor", "as_tensor", "scalar_tensor"})
+
+
+def operands(segment: Segment, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
+    """The arguments of a function of tensors: numbers that change are 0-d tensors where they may be, else constants."""
+    plain = name if name in _PARAMETERS else name.removesuffix("_")
+    names = _PARAMETERS.get(plain, ()) if any(map(is_symbol, (*args, *kwargs.values()))) else ()
+    beside = _beside(plain, args)
+    if not names or beside is None or "rounding_mode" in kwargs:
+        return [specialised(segment, arg) for arg in args], _constants(segment, kwargs)
+    lifts = {*names, _FACTORS.get(plain, "")} - _NOT_LIFTED
+
+    def given(parameter: str, value: Any) -> Any:
+        if not is_symbol(value) or parameter not in lifts:
+            return specialised(segment, value)
+        if parameter == _FACTORS.get(plain) and not _is_factor(value, args):
+            return specialised(segment, value)
+        return beside_tensor(segment, value, beside)
+
+    longer = (*names, *("",) * (len(args) - len(names)))
+    return [given(*pair) for pair in zip(longer, args)], {key: given(key, value) for key, value in kwargs.items()}
+
+
+def _beside(name: str, args: Args) -> Tensor | None:
+    """The tensor that says in what dtype a number is computed; None where none does."""
+    tensors = [elements(arg) for arg in args if isinstance(arg, Tensor)]
+    if name == "where":  # its condition is its first or its second argument
+        tensors = [tensor for tensor in tensors if tensor.dtype is not dtypes.bool_]
+    if name in _POWERS and any(not tensor.dtype.is_floating_point for tensor in tensors):
+        return None  # whole numbers to a negative power are an error
+    return tensors[0] if tensors else None
+
+
+def _is_factor(value: Any, args: Args) -> bool:
+    """Whether a number scales tensors of one floating dtype: it is computed in that."""
+    kinds = {elements(arg).dtype for arg in args if isinstance(arg, Tensor)}
+    return len(kinds) == 1 and next(iter(kinds)).is_floating_point and all(isinstance(arg, Tensor) for arg in args)
+
+
+def _constants(segment: Segment, kwargs: Kwargs) -> Kwargs:
+    return {key: specialised(segment, value) for key, value in kwargs.items()}
+
+
+def made_of(segment: Segment, name: str, args: Args, kwargs: Kwargs) -> Tensor | None:
+    """The 0-d tensor, or for `full` one of ones' size, that a function makes of a number; None of any other call."""
+    place = 1 if name == "full" else 0
+    if (name not in MADE and name != "full") or len(args) != place + 1 or not kwargs.keys() <= {"dtype"}:
+        return None
+    value, dtype = args[place], kwargs.get("dtype")
+    if not is_symbol(value) or isinstance(value, SymbolText):
+        return None
+    if dtype is None:
+        dtype = dtypes.get_default_dtype() if isinstance(value, SymbolFloat) else dtypes.int64
+    if dtype not in (dtypes.float32, dtypes.float64, dtypes.int64) or (
+        isinstance(value, SymbolFloat) and dtype is dtypes.int64
+    ):
+        return None
+    return lifted(segment, value, dtype)
+
+
+def filling(value: Tensor, size: Any = ()) -> Tensor:
+    """A tensor of memory of its own, of this 0-d one's value everywhere."""
+    return value.expand(size).clone()

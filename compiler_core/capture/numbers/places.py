@@ -1,0 +1,178 @@
+"""`x[i]` with an `i` that changes from call to call: read and written in one graph, whatever the number.
+
+In: a tensor, an index in which some numbers are symbols. Out: what stands at that place, a view as ever, or the write.
+The value is gathered by 0-d indices that are inputs of the graph; how many elements there are is guarded, and the sign
+of a negative number. Everything that wants to know where the view lies (its offset, other views of that memory, a
+result that is to be a view of an argument) asks its cell for `op` or `attrs`: then the number is a constant after all.
+Slices: the length is guarded, where it begins may change; one in an index that has no other symbol.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core import dtype as dtypes
+from compiler_core.capture.numbers.symbols import (
+    SymbolInt,
+    arithmetic,
+    code_of,
+    is_symbol,
+    lifted,
+    plain_parts,
+    shown_number,
+)
+from compiler_core.ops import functional as F
+from compiler_core.ops.registry import Attrs, Op, Value
+from compiler_core.tensor import views
+from compiler_core.tensor.cell import Cell, ViewCell, read
+from compiler_core.tensor.journal import note_change
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.segment import Segment
+
+
+class SettlingCell(ViewCell):
+    """The view `of`, which makes the place where it lies a constant (`settle`) as soon as somebody asks for that."""
+
+    __slots__ = ("_attrs", "_op", "settle")
+
+    def __init__(self, of: ViewCell, settle: Callable[[], Any]) -> None:
+        self.raw, self.seen, self.is_dense = of.raw, -1, False
+        self.base, self._root, self._op, self._attrs, self.settle = of.base, of.root, of.op, of.attrs, settle
+
+    @property
+    def op(self) -> Op:  # type: ignore[override]
+        self.settle()
+        return self._op
+
+    @property
+    def attrs(self) -> Attrs:  # type: ignore[override]
+        self.settle()
+        return self._attrs
+
+    def strides(self) -> views.Strides:
+        """Those of the view, which are the same at every place."""
+        return views.view_strides(self._op, self._attrs, self.base.raw.shape, self.base.strides(), self.raw.shape)
+
+
+class PlaceCell(SettlingCell):
+    """A view of `owner`, of which `index` says in the graph where it is."""
+
+    __slots__ = ("index", "owner")
+
+    def __init__(self, of: ViewCell, owner: Cell, index: tuple[Any, ...], settle: Callable[[], Any]) -> None:
+        super().__init__(of, settle)
+        self.owner, self.index = owner, index
+
+    def current(self) -> Value:
+        version = self._root.version
+        if self.seen != version:
+            note_change(self, "raw", "seen")
+            self.raw, self.seen = F.getitem(read(self.owner), self.index), version
+        return self.raw
+
+    def write(self, value: Value) -> None:
+        note_change(self, "raw", "seen")
+        self.owner.write(F.setitem(read(self.owner), self.index, value))
+        self.raw, self.seen = value, self._root.version
+
+
+def read_place(segment: Segment, owner: Tensor, key: Any) -> Tensor | None:
+    """`owner[key]`, whose numbers stay inputs; None where they cannot. To be called under the trace."""
+    index = _lifted_index(segment, owner, key)
+    if index is None:
+        return None
+    body = segment.trace.body
+    recorded = len(body)
+    view = owner[plain_parts(key)]
+    if type(view._cell) is not ViewCell or view.numel() == 0:
+        return None
+    del body[recorded:]  # nobody will ask for the values at this very place
+    _settle_later(view, owner, settle := functools.partial(segment.specialised, key))
+    nodes = tuple(part._read() if isinstance(part, Tensor) else part for part in index)
+    place = view._cell = PlaceCell(view._cell, owner._cell, nodes, settle)
+    place.raw, place.seen = owner[index]._read(), place.version
+    return view
+
+
+def _settle_later(view: Tensor, owner: Tensor, settle: Callable[[], Any]) -> None:
+    """What lies between a view and its owner, a view of its own, has no value that was recorded."""
+    link = view._view
+    while link is not None and link.base is not owner:
+        between = link.base
+        assert isinstance(between._cell, ViewCell)
+        view._cell.base = between._cell = SettlingCell(between._cell, settle)  # type: ignore[attr-defined]
+        view, link = between, between._view
+
+
+def written_place(segment: Segment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
+    """The index by which `owner[key] = ...` is written in the graph; None where its numbers must be constants."""
+    return _lifted_index(segment, owner, key)
+
+
+def _lifted_index(segment: Segment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
+    """The index with 0-d tensors in the place of numbers that change."""
+    entries = key if type(key) is tuple else (key,)
+    if not any(map(_changes, entries)) or not all(map(_is_basic, entries)) or not hasattr(owner._cell.raw, "shape"):
+        return None
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if used > owner.ndim or sum(entry is Ellipsis for entry in entries) > 1:
+        return None
+    slices = sum(type(entry) is slice and _changes(entry) for entry in entries)
+    if slices and sum(map(_changes, entries)) > 1:
+        return None
+    index, dim = [], 0
+    for entry in entries:
+        made = _entry(segment, entry, owner.shape[dim] if dim < owner.ndim else 0) if _changes(entry) else entry
+        if made is None and entry is not None:
+            return None
+        index.append(made)
+        dim += owner.ndim - used if entry is Ellipsis else entry is not None
+    return tuple(index)
+
+
+def _entry(segment: Segment, entry: Any, size: int) -> Tensor | None:
+    """A number, or the places of a slice, as a tensor; None if it is not within the dim's size."""
+    if type(entry) is slice:
+        start = 0 if entry.start is None else entry.start
+        stop = size if entry.stop is None else entry.stop
+        if entry.step not in (None, 1) or not 0 <= start < stop <= size:
+            return None
+        low, high = _code(segment, start), _code(segment, stop)
+        segment.require_once(
+            f"0 <= {low} and {high} <= {size} and {high} - {low} == {stop - start}",
+            f"{shown_number(start)}:{shown_number(stop)} are {int(stop - start)} places of {size}",
+        )
+        if not is_symbol(start):
+            return None
+        steps = segment.trace.constant(np.arange(int(stop - start)))
+        return Tensor._from_cell(Cell(F.add(steps, lifted(segment, start, dtypes.int64)._read())))
+    if not -size <= entry < size:
+        return None
+    sign = "0 <= {} < " + str(size) if entry >= 0 else f"-{size} <= {{}} < 0"
+    segment.require_once(sign.format(code_of(segment, entry)), f"{sign.format(shown_number(entry))}")
+    place = entry if entry >= 0 else arithmetic(segment, "+", lambda a, b: a + b, entry, size)
+    return lifted(segment, place, dtypes.int64)
+
+
+def _code(segment: Segment, bound: Any) -> str:
+    return code_of(segment, bound) if is_symbol(bound) else repr(bound)
+
+
+def _changes(entry: Any) -> bool:
+    """Whether an index's entry holds a number that changes."""
+    if type(entry) is slice:
+        return any(type(bound) is SymbolInt for bound in (entry.start, entry.stop))
+    return type(entry) is SymbolInt and not entry.formula.is_time
+
+
+def _is_basic(entry: Any) -> bool:
+    """Whether an integer, a slice, None or Ellipsis."""
+    if type(entry) is slice:
+        return all(bound is None or type(bound) in (int, SymbolInt) for bound in (entry.start, entry.stop, entry.step))
+    return entry is None or entry is Ellipsis or type(entry) in (int, SymbolInt)

@@ -1,0 +1,98 @@
+"""What the definitions on a CUDA device share: how one is registered, which operands it takes, where its arrays are.
+
+In: functions of kernels and arrays, as device_rules.py has them. Out: definitions as ops/whole.py wants them, which run
+on the device of their operands, once they are proved, and turn its being full into our error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.eager.device_kernels import Kernels, dense, is_known, kernels
+from compiler_core.eager.device_proof import is_proved
+from compiler_core.errors import DeviceError
+from compiler_core.ops.registry import Array
+from compiler_core.ops.whole import Made, define
+
+Grads: TypeAlias = Sequence[Array | None]
+
+
+def define_there(
+    name: str,
+    forward: Callable[..., Made],
+    backward: Callable[..., Any],
+    *,
+    reads: Iterable[int] | None = None,
+    reads_out: bool = False,
+) -> None:
+    """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument."""
+
+    def forwards(*arrays: Any, **attrs: Any) -> Made:
+        number = _device_of(arrays)
+        dtype = arrays[0].dtype
+        if number is None or not is_known(dtype):
+            return None
+        if cuda.current() != number:
+            with cuda.on(number):
+                return forwards(*arrays, **attrs)
+        found = kernels(dtype)
+        if found is None or not is_proved(name, found, forward, backward):
+            return None
+        try:
+            return forward(found, *arrays, **attrs)
+        except MemoryError as error:
+            if isinstance(error, DeviceError):
+                raise
+            cuda.raise_out_of_memory(error, number)
+
+    def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
+        number: int = arrays[0].data.device_id
+        if cuda.current() != number:
+            with cuda.on(number):
+                return backwards(needs, g, out, kept, *arrays, **attrs)
+        if not cuda.is_on(g, number):  # a constant
+            g = cuda.put(g, number)
+        found = kernels(arrays[0].dtype)
+        try:
+            return backward(found, needs, dense(g), out, kept, *arrays, **attrs)
+        except MemoryError as error:
+            if isinstance(error, DeviceError):
+                raise
+            cuda.raise_out_of_memory(error, number)
+
+    numbers = None if reads is None else frozenset(reads)
+    define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
+
+
+def _device_of(arrays: Sequence[Any]) -> int | None:
+    """The device that all are on but keys of draws; None where that is not one."""
+    found: int | None = None
+    for array in arrays:
+        if array is None:
+            continue
+        if not cuda.is_array(array):
+            if type(array) is np.ndarray and array.dtype == np.uint64 and found is not None:
+                continue
+            return None
+        number: int = array.data.device_id
+        if found is not None and number != found:
+            return None
+        found = number
+    return found
+
+
+def alike(k: Kernels, *arrays: Array | None) -> bool:
+    """Whether all are of the kernels' dtype."""
+    return all(a is None or a.dtype == k.dtype for a in arrays)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Array:
+    return cuda.module().empty(shape, dtype)  # type: ignore[no-any-return]
+
+
+def dense_or_none(x: Array | None) -> Array | None:
+    return None if x is None else dense(x)

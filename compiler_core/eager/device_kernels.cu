@@ -1,0 +1,514 @@
+// Kernels of eager composites on a CUDA device: rows normalised, activations, losses, dropout; and their gradients.
+//
+// In: dense arrays; numbers; before this text what an element is stored as, T (KIND: 0 f32, 1 f64, 2 f16, 3 bf16), and
+// what is computed in, C (float, or double for f64). Out: the arrays that are written; null where one is not wanted.
+// Rows: a block each, of a power of two of threads, at most MOST, which stride along it. Sums are of each thread's
+// elements, then of neighbours in a tree: the same bits at every call. Method: as kernels.h, the CPU's.
+// What is meant is tested on the host, block by block (tests/fake_cupy/raw.py); nothing here but plain CUDA C.
+
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned char u8;
+
+#define MOST 256  // threads of a block
+#define KERNEL extern "C" __global__ void
+
+#if KIND == 2
+#ifdef DC_EMULATED
+__device__ inline C in(T x) { return half_to_float(x); }
+__device__ inline T as_stored(C x) { return float_to_half(x); }
+#else
+__device__ inline C in(T x) { C r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
+__device__ inline T as_stored(C x) { T r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+#endif
+#elif KIND == 3
+union Bits { float number; unsigned word; };
+__device__ inline C in(T x) { Bits b; b.word = (unsigned)x << 16; return b.number; }
+__device__ inline T as_stored(C x) {  // to the nearest, ties to even; NaN stays NaN
+  Bits b;
+  b.number = x;
+  if (x != x) return (T)(b.word >> 16 | 64);
+  return (T)((b.word + 0x7FFF + (b.word >> 16 & 1)) >> 16);
+}
+#else
+__device__ inline C in(T x) { return x; }
+__device__ inline T as_stored(C x) { return x; }
+#endif
+
+__device__ inline float exp_of(float x) { return expf(x); }
+__device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return log(x); }
+__device__ inline float tanh_of(float x) { return tanhf(x); }
+__device__ inline double tanh_of(double x) { return tanh(x); }
+__device__ inline float erf_of(float x) { return erff(x); }
+__device__ inline double erf_of(double x) { return erf(x); }
+__device__ inline float root_of(float x) { return sqrtf(x); }
+__device__ inline double root_of(double x) { return sqrt(x); }
+
+// Whichever is larger; NaN where either is.
+__device__ inline C larger(C a, C b) { return a != a || a > b ? a : b; }
+__device__ inline C infinity() { return -log_of((C)0); }
+
+// The sum, or the largest, over the block, for each of its threads. room: MOST elements.
+template <bool sums> __device__ inline C over_block(C value, C* room) {
+  room[threadIdx.x] = value;
+  __syncthreads();
+  for (unsigned width = blockDim.x / 2; width; width /= 2) {
+    if (threadIdx.x < width) {
+      const C other = room[threadIdx.x + width];
+      room[threadIdx.x] = sums ? room[threadIdx.x] + other : larger(room[threadIdx.x], other);
+    }
+    __syncthreads();
+  }
+  const C result = room[0];
+  __syncthreads();  // before the room is used again
+  return result;
+}
+#define SUM(value) over_block<true>(value, room)
+#define LARGEST(value) over_block<false>(value, room)
+#define ALONG(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)
+#define ALL(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+
+// ---- layer norm, and RMS norm, which has no mean. A block a row of n.
+
+KERNEL row_norm(const T* x, const T* w, const T* b, T* out, C* means, C* scales, i64 n, double eps) {
+  __shared__ C room[MOST];
+  const i64 r = blockIdx.x;
+  x += r * n;
+  out += r * n;
+  C mean = 0, total = 0;
+  if (means) {
+    ALONG(i, n) total += in(x[i]);
+    mean = SUM(total) / (C)n;
+  }
+  C squares = 0;
+  ALONG(i, n) {
+    const C d = in(x[i]) - mean;
+    squares += d * d;
+  }
+  const C scale = 1 / root_of(SUM(squares) / (C)n + (C)eps);
+  if (threadIdx.x == 0) {
+    if (means) means[r] = mean;
+    scales[r] = scale;
+  }
+  ALONG(i, n) {
+    const C y = (in(x[i]) - mean) * scale * (w ? in(w[i]) : (C)1);
+    out[i] = as_stored(b ? y + in(b[i]) : y);
+  }
+}
+
+KERNEL row_norm_backward(const T* g, const T* x, const T* w, const C* means, const C* scales, T* dx, i64 n) {
+  __shared__ C room[MOST];
+  const i64 r = blockIdx.x;
+  g += r * n;
+  x += r * n;
+  dx += r * n;
+  const C mean = means ? means[r] : (C)0, scale = scales[r];
+  C total = 0, products = 0;
+  ALONG(i, n) {
+    const C slope = in(g[i]) * (w ? in(w[i]) : (C)1);
+    total += slope;
+    products += slope * ((in(x[i]) - mean) * scale);
+  }
+  const C along = SUM(products) / (C)n, level = means ? SUM(total) / (C)n : (C)0;
+  ALONG(i, n) {
+    const C slope = in(g[i]) * (w ? in(w[i]) : (C)1);
+    dx[i] = as_stored(scale * (slope - level - (in(x[i]) - mean) * scale * along));
+  }
+}
+
+// dw, db: [parts, n], sums over `chunk` rows each. A block: 32 columns by blockDim.x / 32 rows at a time.
+KERNEL row_norm_columns(const T* g, const T* x, const C* means, const C* scales, C* dw, C* db, i64 rows, i64 n,
+                        i64 chunk) {
+  __shared__ C of_weight[MOST];
+  __shared__ C of_bias[MOST];
+  const i64 column = (i64)blockIdx.x * 32 + threadIdx.x % 32, first = (i64)blockIdx.y * chunk;
+  const i64 last = first + chunk < rows ? first + chunk : rows;
+  C weight = 0, bias = 0;
+  if (column < n)
+    for (i64 r = first + threadIdx.x / 32; r < last; r += blockDim.x / 32) {
+      const C slope = in(g[r * n + column]);
+      weight += slope * ((in(x[r * n + column]) - (means ? means[r] : (C)0)) * scales[r]);
+      bias += slope;
+    }
+  of_weight[threadIdx.x] = weight;
+  of_bias[threadIdx.x] = bias;
+  __syncthreads();
+  if (threadIdx.x < 32 && column < n) {
+    for (unsigned t = threadIdx.x + 32; t < blockDim.x; t += 32) {
+      weight += of_weight[t];
+      bias += of_bias[t];
+    }
+    if (dw) dw[(i64)blockIdx.y * n + column] = weight;
+    if (db) db[(i64)blockIdx.y * n + column] = bias;
+  }
+}
+
+// ---- batch norm: x[batch, channels, length]. A block a channel, then all elements.
+
+#define PLACE(i) (((i64)((i) / length) * channels + c) * length + (i) % length)
+
+KERNEL channel_statistics(const T* x, C* means, C* scales, int batch, int channels, int length, double eps) {
+  __shared__ C room[MOST];
+  const int c = blockIdx.x;
+  const unsigned n = (unsigned)batch * length;
+  C total = 0, squares = 0;
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) total += in(x[PLACE(i)]);
+  const C mean = SUM(total) / (C)n;
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
+    const C d = in(x[PLACE(i)]) - mean;
+    squares += d * d;
+  }
+  const C variance = SUM(squares) / (C)n;
+  if (threadIdx.x == 0) {
+    means[c] = mean;
+    scales[c] = 1 / root_of(variance + (C)eps);
+  }
+}
+
+// The same of channels with many elements: `parts` blocks for each, of `chunk` elements. What each adds up, [channels,
+// parts]; then each one's squares of the distance to the mean; then, a thread a channel, the results.
+
+#define PART(i) for (unsigned i = blockIdx.y * chunk + threadIdx.x; i < last; i += blockDim.x)
+#define LAST (blockIdx.y * chunk + chunk < n ? blockIdx.y * chunk + chunk : n)
+
+__device__ inline C mean_of(const C* totals, int c, int parts, C n) {
+  C total = 0;
+  for (int p = 0; p < parts; ++p) total += totals[(i64)c * parts + p];
+  return total / n;
+}
+
+KERNEL channel_totals(const T* x, C* totals, int batch, int channels, int length, unsigned chunk) {
+  __shared__ C room[MOST];
+  const int c = blockIdx.x;
+  const unsigned n = (unsigned)batch * length, last = LAST;
+  C total = 0;
+  PART(i) total += in(x[PLACE(i)]);
+  total = SUM(total);
+  if (threadIdx.x == 0) totals[(i64)c * gridDim.y + blockIdx.y] = total;
+}
+
+KERNEL channel_squares(const T* x, const C* totals, C* squares, int batch, int channels, int length, unsigned chunk) {
+  __shared__ C room[MOST];
+  const int c = blockIdx.x;
+  const unsigned n = (unsigned)batch * length, last = LAST;
+  const C mean = mean_of(totals, c, gridDim.y, (C)n);
+  C total = 0;
+  PART(i) {
+    const C d = in(x[PLACE(i)]) - mean;
+    total += d * d;
+  }
+  total = SUM(total);
+  if (threadIdx.x == 0) squares[(i64)c * gridDim.y + blockIdx.y] = total;
+}
+
+KERNEL channel_finish(const C* totals, const C* squares, C* means, C* scales, i64 channels, int parts, double count,
+                      double eps) {
+  ALL(c, channels) {
+    means[c] = mean_of(totals, c, parts, (C)count);
+    scales[c] = 1 / root_of(mean_of(squares, c, parts, (C)count) + (C)eps);
+  }
+}
+
+KERNEL channel_move(const C* totals, const C* squares, const C* mean, const C* variance, C* new_mean, C* new_variance,
+                    i64 channels, int parts, double count, double share) {
+  ALL(c, channels) {
+    new_mean[c] = mean[c] * (C)(1 - share) + mean_of(totals, c, parts, (C)count) * (C)share;
+    new_variance[c] = variance[c] * (C)(1 - share) + mean_of(squares, c, parts, (C)(count - 1)) * (C)share;
+  }
+}
+
+// What running statistics become: `share` of the way to the mean of each channel, and to its unbiased variance.
+KERNEL channel_moved(const T* x, const C* mean, const C* variance, C* new_mean, C* new_variance, int batch,
+                     int channels, int length, double share) {
+  __shared__ C room[MOST];
+  const int c = blockIdx.x;
+  const unsigned n = (unsigned)batch * length;
+  C total = 0, squares = 0;
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) total += in(x[PLACE(i)]);
+  const C middle = SUM(total) / (C)n;
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
+    const C d = in(x[PLACE(i)]) - middle;
+    squares += d * d;
+  }
+  const C spread = SUM(squares) / (C)(n > 1 ? n - 1 : 1);
+  if (threadIdx.x == 0) {
+    new_mean[c] = mean[c] * (C)(1 - share) + middle * (C)share;
+    new_variance[c] = variance[c] * (C)(1 - share) + spread * (C)share;
+  }
+}
+
+KERNEL channel_norm(const T* x, const C* means, const C* scales, const T* w, const T* b, T* out, i64 n, int channels,
+                    int length) {
+  ALL(i, n) {
+    const int c = i / length % channels;
+    const C y = (in(x[i]) - means[c]) * scales[c] * (w ? in(w[c]) : (C)1);
+    out[i] = as_stored(b ? y + in(b[c]) : y);
+  }
+}
+
+// along, level: [channels, parts]
+KERNEL channel_sums(const T* g, const T* x, const C* means, const C* scales, C* along, C* level, int batch,
+                    int channels, int length, unsigned chunk) {
+  __shared__ C room[MOST];
+  const int c = blockIdx.x;
+  const unsigned n = (unsigned)batch * length, last = LAST;
+  const C mean = means[c], scale = scales[c];
+  C total = 0, products = 0;
+  PART(i) {
+    const i64 at = PLACE(i);
+    total += in(g[at]);
+    products += in(g[at]) * ((in(x[at]) - mean) * scale);
+  }
+  const C sum = SUM(total), product = SUM(products);
+  if (threadIdx.x == 0) {
+    along[(i64)c * gridDim.y + blockIdx.y] = product;
+    level[(i64)c * gridDim.y + blockIdx.y] = sum;
+  }
+}
+
+// count: elements of a channel; 0 where the statistics are not x's.
+KERNEL channel_backward(const T* g, const T* x, const C* means, const C* scales, const T* w, const C* along,
+                        const C* level, T* dx, i64 n, int channels, int length, double count) {
+  ALL(i, n) {
+    const int c = i / length % channels;
+    C inner = in(g[i]);
+    if (count) inner = inner - level[c] / (C)count - (in(x[i]) - means[c]) * scales[c] * (along[c] / (C)count);
+    dx[i] = as_stored(inner * scales[c] * (w ? in(w[c]) : (C)1));
+  }
+}
+
+// ---- softmax. A block a row of n.
+
+// softmax of factor * x; out may be x. causal: row i of a matrix of `length` rows sees columns 0..i. zero: a row of
+// nothing but -inf gives 0, not NaN.
+KERNEL softmax(const T* x, T* out, i64 n, i64 length, double factor, int causal, int zero) {
+  __shared__ C room[MOST];
+  const i64 r = blockIdx.x, row = r % length;
+  const i64 seen = causal && row + 1 < n ? row + 1 : n;
+  x += r * n;
+  out += r * n;
+  const C scale = (C)factor;
+  C peak = -infinity(), total = 0;
+  ALONG(i, seen) peak = larger(peak, in(x[i]) * scale);
+  peak = LARGEST(peak);
+  if (zero && peak == -infinity()) peak = 0;
+  ALONG(i, seen) total += exp_of(in(x[i]) * scale - peak);
+  total = SUM(total);
+  ALONG(i, n) out[i] = as_stored(i >= seen || (zero && total == 0) ? (C)0 : exp_of(in(x[i]) * scale - peak) / total);
+}
+
+// dx may be g: the gradient of x where p = softmax(factor * x)
+KERNEL softmax_backward(const T* g, const T* p, T* dx, i64 n, double factor) {
+  __shared__ C room[MOST];
+  const i64 r = blockIdx.x;
+  g += r * n;
+  p += r * n;
+  dx += r * n;
+  C products = 0;
+  ALONG(i, n) products += in(g[i]) * in(p[i]);
+  const C along = SUM(products);
+  ALONG(i, n) dx[i] = as_stored((C)factor * (in(p[i]) * (in(g[i]) - along)));
+}
+
+KERNEL log_softmax(const T* x, T* out, i64 n) {
+  __shared__ C room[MOST];
+  x += blockIdx.x * n;
+  out += blockIdx.x * n;
+  C peak = -infinity(), total = 0;
+  ALONG(i, n) peak = larger(peak, in(x[i]));
+  peak = LARGEST(peak);
+  ALONG(i, n) total += exp_of(in(x[i]) - peak);
+  const C logarithm = log_of(SUM(total));
+  ALONG(i, n) out[i] = as_stored(in(x[i]) - peak - logarithm);
+}
+
+KERNEL log_softmax_backward(const T* g, const T* out, T* dx, i64 n) {
+  __shared__ C room[MOST];
+  g += blockIdx.x * n;
+  out += blockIdx.x * n;
+  dx += blockIdx.x * n;
+  C total = 0;
+  ALONG(i, n) total += in(g[i]);
+  const C sum = SUM(total);
+  ALONG(i, n) dx[i] = as_stored(in(g[i]) - exp_of(in(out[i])) * sum);
+}
+
+// ---- activations
+
+#define ROOT_HALF ((C)0.70710678118654752440)
+#define INVERSE_ROOT_2PI ((C)0.39894228040143267794)
+#define ROOT_2_OVER_PI ((C)0.79788456080286535588)
+
+__device__ inline C gelu_of(C x) { return x * ((erf_of(x * ROOT_HALF) + 1) * (C)0.5); }
+__device__ inline C gelu_slope(C x) {
+  return (erf_of(x * ROOT_HALF) + 1) * (C)0.5 + x * (exp_of(x * x * (C)-0.5) * INVERSE_ROOT_2PI);
+}
+__device__ inline C gelu_tanh_of(C x) {
+  return x * ((tanh_of((x * x * (C)0.044715 * x + x) * ROOT_2_OVER_PI) + 1) * (C)0.5);
+}
+__device__ inline C gelu_tanh_slope(C x) {
+  const C t = tanh_of((x * x * (C)0.044715 * x + x) * ROOT_2_OVER_PI);
+  return (t + 1) * (C)0.5 + x * (C)0.5 * ((1 - t * t) * (ROOT_2_OVER_PI * (x * x * (C)0.134145 + 1)));
+}
+__device__ inline C sigmoid_of(C x) { return x < 0 ? exp_of(x) / (1 + exp_of(x)) : 1 / (1 + exp_of(-x)); }
+__device__ inline C silu_of(C x) { return x * sigmoid_of(x); }
+__device__ inline C silu_slope(C x) {
+  const C s = sigmoid_of(x);
+  return s * (1 + x * (1 - s));
+}
+
+#define ACTIVATION(name)                                                                              \
+  KERNEL name(const T* x, T* out, i64 n) { ALL(i, n) out[i] = as_stored(name##_of(in(x[i]))); }        \
+  KERNEL name##_backward(const T* g, const T* x, T* dx, i64 n) {                                      \
+    ALL(i, n) dx[i] = as_stored(in(g[i]) * name##_slope(in(x[i])));                                   \
+  }
+ACTIVATION(gelu)
+ACTIVATION(gelu_tanh)
+ACTIVATION(silu)
+
+KERNEL relu(const T* x, T* out, i64 n) { ALL(i, n) out[i] = in(x[i]) <= 0 ? as_stored(0) : x[i]; }
+KERNEL relu_backward(const T* g, const T* out, T* dx, i64 n) { ALL(i, n) dx[i] = in(out[i]) <= 0 ? as_stored(0) : g[i]; }
+
+// ---- dropout: what is kept is drawn as ops/random.py has it, element number by element number
+
+__device__ inline unsigned drawn(u64 element, u64 seed, u64 stream) {
+  unsigned c0 = (unsigned)element, c1 = (unsigned)(element >> 32), c2 = (unsigned)stream, c3 = (unsigned)(stream >> 32);
+  unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
+  for (int turn = 0; turn < 10; ++turn) {
+    const unsigned high0 = __umulhi(c0, 0xD2511F53u), low0 = c0 * 0xD2511F53u;
+    const unsigned high1 = __umulhi(c2, 0xCD9E8D57u), low1 = c2 * 0xCD9E8D57u;
+    c0 = high1 ^ c1 ^ k0;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ k1;
+    c3 = low0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c0;
+}
+
+KERNEL dropout(const T* x, T* out, u8* kept, i64 n, double factor, unsigned least, u64 seed, u64 stream, u64 first) {
+  ALL(i, n) {
+    const bool stays = drawn(first + (u64)i, seed, stream) >= least;
+    kept[i] = stays;
+    out[i] = as_stored(stays ? in(x[i]) * (C)factor : (C)0);
+  }
+}
+
+KERNEL dropout_backward(const T* g, const u8* kept, T* dx, i64 n, double factor) {
+  ALL(i, n) dx[i] = as_stored(kept[i] ? in(g[i]) * (C)factor : (C)0);
+}
+
+// ---- cross entropy with class indices. A block a row of n classes.
+
+// A target outside of the classes counts as one ignored here: check_index tells of it.
+#define COUNTS(t) ((t) != ignored && (t) >= 0 && (t) < n)
+
+KERNEL cross_entropy(const T* x, const i64* target, C* losses, C* logs, i64 n, i64 ignored) {
+  __shared__ C room[MOST];
+  const i64 r = blockIdx.x;
+  x += r * n;
+  C peak = -infinity(), total = 0;
+  ALONG(i, n) peak = larger(peak, in(x[i]));
+  peak = LARGEST(peak);
+  ALONG(i, n) total += exp_of(in(x[i]) - peak);
+  const C logarithm = log_of(SUM(total));
+  if (threadIdx.x == 0) {
+    logs[r] = peak + logarithm;
+    losses[r] = COUNTS(target[r]) ? logarithm - (in(x[target[r]]) - peak) : (C)0;
+  }
+}
+
+// One block. total: the sum, or the mean, of the losses; count: how many count.
+KERNEL cross_entropy_total(const C* losses, const i64* target, T* total, C* count, i64 rows, i64 n, i64 ignored,
+                           int is_mean) {
+  __shared__ C room[MOST];
+  C sum = 0, number = 0;
+  ALONG(r, rows) {
+    sum += losses[r];
+    number += COUNTS(target[r]) ? 1 : 0;
+  }
+  sum = SUM(sum);
+  number = SUM(number);
+  if (threadIdx.x == 0) {
+    *count = number;
+    *total = as_stored(is_mean ? sum / number : sum);
+  }
+}
+
+// g: of each row (each), or of the total, which `count` divides if it is there
+KERNEL cross_entropy_backward(const T* x, const i64* target, const C* logs, const T* g, const C* count, T* dx, i64 n,
+                              i64 ignored, int each) {
+  const i64 r = blockIdx.x, chosen = target[r];
+  const C factor = !COUNTS(chosen) ? (C)0 : in(g[each ? r : 0]) / (count ? *count : (C)1);
+  x += r * n;
+  dx += r * n;
+  ALONG(i, n) dx[i] = as_stored(COUNTS(chosen) ? (exp_of(in(x[i]) - logs[r]) - (i == chosen ? 1 : 0)) * factor : (C)0);
+}
+
+// ---- the norm of many arrays as one vector
+
+KERNEL squares(const T* x, C* parts, i64 n) {  // parts: the sum of each block's
+  __shared__ C room[MOST];
+  C total = 0;
+  ALL(i, n) total += in(x[i]) * in(x[i]);
+  total = SUM(total);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+KERNEL root_of_sum(const C* parts, C* root, i64 n) {  // one block
+  __shared__ C room[MOST];
+  C total = 0;
+  ALONG(i, n) total += parts[i];
+  total = SUM(total);
+  if (threadIdx.x == 0) *root = root_of(total);
+}
+
+// ---- indices: right where they lie in [0, size) or are `ignored`
+
+// The least of the threads' places that are not negative; -1 if all are. For thread 0.
+__device__ inline i64 first_over_block(i64 place, i64* room) {
+  room[threadIdx.x] = place;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (unsigned t = 1; t < blockDim.x; ++t)
+      if (room[t] >= 0 && (place < 0 || room[t] < place)) place = room[t];
+  return place;
+}
+
+// places: of each block, where its first wrong index is; -1: nowhere.
+KERNEL find_wrong(const i64* index, i64 n, i64 size, i64 ignored, i64* places) {
+  __shared__ i64 room[MOST];
+  i64 place = -1;
+  ALL(i, n) if (place < 0 && index[i] != ignored && (index[i] < 0 || index[i] >= size)) place = i;
+  place = first_over_block(place, room);
+  if (threadIdx.x == 0) places[blockIdx.x] = place;
+}
+
+// One block. word: 1 where all are right, else 2, with the first that is not behind.
+KERNEL tell_wrong(const i64* index, const i64* places, i64 parts, i64* word) {
+  __shared__ i64 room[MOST];
+  i64 place = -1;
+  ALONG(i, parts) if (places[i] >= 0 && (place < 0 || places[i] < place)) place = places[i];
+  place = first_over_block(place, room);
+  if (threadIdx.x == 0) {
+    if (place >= 0) word[1] = index[place];
+    __threadfence_system();
+    word[0] = place < 0 ? 1 : 2;
+  }
+}
+
+// Both at once, by one block: for a few indices.
+KERNEL check_index(const i64* index, i64 n, i64 size, i64 ignored, i64* word) {
+  __shared__ i64 room[MOST];
+  i64 place = -1;
+  ALONG(i, n) if (place < 0 && index[i] != ignored && (index[i] < 0 || index[i] >= size)) place = i;
+  place = first_over_block(place, room);
+  if (threadIdx.x == 0) {
+    if (place >= 0) word[1] = index[place];
+    __threadfence_system();
+    word[0] = place < 0 ? 1 : 2;
+  }
+}

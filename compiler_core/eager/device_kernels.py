@@ -1,0 +1,102 @@
+"""The kernels of device_kernels.cu on CUDA devices: compiled by CuPy when first wanted, one module for each dtype.
+
+In: arrays of the current device, and numbers. Out: `Kernels`, whose methods launch; `kernels(dtype)`, or None where
+they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it compiled in its
+folder on disk. A launch costs the host a few microseconds and waits for nothing.
+CuPy hands arrays over by their address, and numbers in the type that NumPy gives them: so numbers are NumPy's here, in
+the parameters' types (`I64` ...), and arrays must be dense.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from compiler_core import cuda, log
+from compiler_core.ops.registry import Array
+
+I64, I32, U32, U64, F64 = np.int64, np.int32, np.uint32, np.uint64, np.float64
+MOST = 256  # threads of a block
+MOST_ROWS = 1 << 31  # blocks of a launch, fewer than which there are: CuPy would launch as many as 32 bits hold
+BLOCKS = 1 << 13  # of kernels whose threads stride over all elements, at most
+_TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, what is computed in
+    np.dtype(np.float32): (0, "float", "float"),
+    np.dtype(np.float64): (1, "double", "double"),
+    np.dtype(np.float16): (2, "unsigned short", "float"),
+    np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
+}
+_modules: dict[tuple[int, Any], Kernels | None] = {}
+
+
+class Kernels:
+    """The kernels of one dtype. wide: the dtype that they compute in."""
+
+    def __init__(self, module: Any, dtype: Any) -> None:
+        self.dtype, self.wide = dtype, np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        self._module = module
+        self._named: dict[str, Any] = {}
+
+    def _function(self, name: str) -> Any:
+        found = self._named.get(name)
+        if found is None:
+            found = self._named[name] = self._module.get_function(name)
+        return found
+
+    def rows(self, name: str, rows: int, n: int, *args: Any, columns: int = 1) -> None:
+        """Kernel `name`, a block for each of `rows` rows of n elements."""
+        self._function(name)((rows, columns), (threads(n),), args)
+
+    def all(self, name: str, n: int, *args: Any, blocks: int = BLOCKS) -> None:
+        """Kernel `name`, over all of n elements, in at most so many blocks."""
+        self._function(name)((min(-(-n // MOST), blocks),), (MOST,), args)
+
+    def block(self, name: str, *args: Any, grid: tuple[int, ...] = (1,)) -> None:
+        """Kernel `name` in blocks of MOST threads."""
+        self._function(name)(grid, (MOST,), args)
+
+
+def threads(n: int) -> int:
+    """Threads of a block that strides along n elements: a power of two, a few elements each."""
+    return min(MOST, max(32, 1 << (max(n // 4, 1) - 1).bit_length()))
+
+
+def is_known(dtype: Any) -> bool:
+    """Whether there are kernels of this dtype."""
+    return dtype in _TYPES
+
+
+def kernels(dtype: Any) -> Kernels | None:
+    """Those of `dtype`; None where CuPy cannot compile them."""
+    key = (id(cuda.module()), dtype)
+    if key not in _modules:
+        _modules[key] = _compiled(dtype)
+    return _modules[key]
+
+
+def _compiled(dtype: Any) -> Kernels | None:
+    try:
+        made = Kernels(cuda.module().RawModule(code=source(dtype)), dtype)
+        made._function("relu")
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        log.warn_once(
+            "eager kernels", f"composites run op by op on CUDA devices: their kernels do not compile: {error}"
+        )
+        return None
+    return made
+
+
+def source(dtype: Any) -> str:
+    """The kernels of one dtype as CUDA C."""
+    kind, stored, computed = _TYPES[dtype]
+    text = (Path(__file__).parent / "device_kernels.cu").read_text()
+    return f"#define KIND {kind}\n#define T {stored}\n#define C {computed}\n{text}"
+
+
+def dense(x: Array) -> Array:
+    """x in row-major order without gaps."""
+    return x if x.flags.c_contiguous else cuda.module().ascontiguousarray(x)

@@ -1,0 +1,278 @@
+"""Eager definitions of composites on a CUDA device: rules.py's, with the kernels of device_kernels.cu.
+
+In: CuPy's arrays of one device, of f32, f64, f16 or bf16, all operands alike. Out: see ops/whole.py. Each declines
+(None) anything else, empty arrays, and operands that the composition refuses, which then says why. 16-bit floats are
+computed in f32 and rounded at the end, as the composition has it. Products are CuPy's, so cuBLAS's.
+The kernels are always used, from the first call on, so that the same call gives the same bits throughout a run. Before
+that each composite and dtype has to give the composition's numbers, of the CPU, once (device_proof.py); where it does
+not, a warning says so, and the composition it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.eager.device_checks import ask
+from compiler_core.eager.device_define import Grads, alike, define_there, empty
+from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, Kernels, dense, kernels
+from compiler_core.eager.device_norms import define_norms
+from compiler_core.ops import composite_convolution, functional  # noqa: F401  declares the composites
+from compiler_core.ops.adding import add_at
+from compiler_core.ops.registry import OPS, Array
+from compiler_core.ops.whole import Made
+
+_BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
+
+
+# ---- softmax
+
+
+def _softmaxes() -> None:
+    def softmax(k: Kernels, x: Array, *, dim: int) -> Made:
+        if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
+            return None
+        given = dense(x.swapaxes(dim, -1))
+        out, n = empty(given.shape, x.dtype), given.shape[-1]
+        k.rows("softmax", x.size // n, n, given, out, I64(n), I64(1), F64(1.0), I32(0), I32(0))
+        return dense(out.swapaxes(dim, -1)), ()
+
+    def log_softmax(k: Kernels, x: Array, *, dim: int) -> Made:
+        if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
+            return None
+        given = dense(x.swapaxes(dim, -1))
+        out, n = empty(given.shape, x.dtype), given.shape[-1]
+        k.rows("log_softmax", x.size // n, n, given, out, I64(n))
+        return dense(out.swapaxes(dim, -1)), ()
+
+    def slope(name: str, *more: Any) -> Callable[..., Grads]:
+        def backward(
+            k: Kernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int
+        ) -> Grads:
+            given, made = dense(g.swapaxes(dim, -1)), dense(out.swapaxes(dim, -1))
+            dx, n = empty(given.shape, x.dtype), given.shape[-1]
+            k.rows(name, x.size // n, n, given, made, dx, I64(n), *more)
+            return (dense(dx.swapaxes(dim, -1)),)
+
+        return backward
+
+    def causal_softmax(k: Kernels, x: Array, *, scale: float) -> Made:
+        if not x.size or x.size // x.shape[-1] >= MOST_ROWS:
+            return None
+        out, (length, n) = empty(x.shape, x.dtype), x.shape[-2:]
+        k.rows("softmax", x.size // n, n, dense(x), out, I64(n), I64(length), F64(scale), I32(1), I32(0))
+        return out, ()
+
+    def causal_softmax_backward(k: Kernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
+        dx, n = empty(g.shape, x.dtype), x.shape[-1]
+        k.rows("softmax_backward", x.size // n, n, g, dense(out), dx, I64(n), F64(scale))
+        return (dx,)
+
+    define_there("causal_softmax", causal_softmax, causal_softmax_backward, reads=(), reads_out=True)
+    define_there("softmax", softmax, slope("softmax_backward", F64(1.0)), reads=(), reads_out=True)
+    define_there("log_softmax", log_softmax, slope("log_softmax_backward"), reads=(), reads_out=True)
+
+
+# ---- activations, dropout
+
+
+def _activation(name: str) -> None:
+    """Define one; relu's gradient reads the result, so that its operand may be overwritten by it."""
+    from_out = name == "relu"
+
+    def activated(k: Kernels, x: Array) -> Made:
+        if not x.size:
+            return None
+        out = empty(x.shape, x.dtype)
+        k.all(name, x.size, dense(x), out, I64(x.size))
+        return out, ()
+
+    def activated_backward(k: Kernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:
+        dx = empty(x.shape, x.dtype)
+        k.all(f"{name}_backward", x.size, g, dense(out if from_out else x), dx, I64(x.size))
+        return (dx,)
+
+    define_there(name, activated, activated_backward, reads=() if from_out else (0,), reads_out=from_out)
+
+
+def _dropout(k: Kernels, x: Array, key: Array | None, *, p: float, stream: int) -> Made:
+    if key is None or type(key) is not np.ndarray or not x.size:
+        return None
+    seed, offset, shard = map(int, key)
+    out, kept = empty(x.shape, x.dtype), empty(x.shape, np.uint8)
+    least, first = min(round(p * 2**32), 2**32 - 1), shard * x.size % 2**64
+    k.all("dropout", x.size, dense(x), out, kept, I64(x.size), _factor(k, p), U32(least), U64(seed),
+          U64((offset + stream) % 2**64), U64(first))  # fmt: skip
+    return out, (kept,)
+
+
+def _dropout_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, key: Any, *, p: float, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+    dx = empty(g.shape, g.dtype)
+    k.all("dropout_backward", g.size, g, kept[0], dx, I64(g.size), _factor(k, p))
+    return dx, None
+
+
+def _factor(k: Kernels, p: float) -> Any:
+    """What is kept is multiplied by this: a number of the operand's dtype."""
+    return F64(np.float64(1.0 / (1.0 - p)).astype(k.dtype))
+
+
+# ---- products: linear, attention
+
+
+def _linear(k: Kernels, x: Array, weight: Array, bias: Array | None) -> Made:
+    if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]) or k.dtype.itemsize == 2:
+        return None
+    if not (x.size and weight.size):
+        return None
+    out = cuda.module().matmul(x.reshape(-1, x.shape[-1]), weight.T)
+    if bias is not None:
+        out += bias
+    return out.reshape(*x.shape[:-1], weight.shape[0]), ()
+
+
+def _linear_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads:  # fmt: skip  # noqa: E501
+    cupy, rows = cuda.module(), g.reshape(-1, g.shape[-1])
+    dx = cupy.matmul(rows, weight).reshape(x.shape) if needs[0] else None
+    dw = cupy.matmul(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
+    return dx, dw, rows.sum(axis=0) if needs[2] else None
+
+
+_MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
+
+
+def _attention(
+    k: Kernels, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float
+) -> Made:
+    lead = q.shape[:-2]
+    if not alike(k, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
+        return None
+    if key.shape[:-2] != lead or value.shape[:-1] != key.shape[:-1] or q.shape[-1] != key.shape[-1]:
+        return None
+    scores = (*lead, q.shape[-2], key.shape[-2])
+    if mask is not None and (mask.dtype not in (_BOOL, k.dtype) or not _spreads(mask.shape, scores)):
+        return None
+    if math.prod(scores) > _MAX_SCORES:
+        return None  # the op `attention` takes them in blocks
+    wide = _wide(k)
+    if wide is None:
+        return None
+    q, key, value = (x.astype(k.wide, copy=False) for x in (q, key, value))
+    weights = dense(cuda.module().matmul(q, key.swapaxes(-1, -2)))
+    factor = scale
+    if mask is not None:
+        weights *= k.wide.type(scale)
+        factor = 1.0
+        if mask.dtype == _BOOL:
+            weights = cuda.module().where(mask, weights, k.wide.type(-math.inf))
+        else:
+            weights += mask.astype(k.wide, copy=False)
+    n, length = scores[-1], scores[-2]
+    wide.rows("softmax", weights.size // n, n, weights, weights, I64(n), I64(length), F64(factor), I32(causal), I32(1))
+    out = dense(cuda.module().matmul(weights, value)).astype(k.dtype, copy=False)
+    return out, (weights,)
+
+
+def _wide(k: Kernels) -> Kernels | None:
+    """The kernels of the dtype that these compute in."""
+    return k if k.wide == k.dtype else kernels(k.wide)
+
+
+def _attention_backward(
+    k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, q: Array, key: Array, value: Array,
+    mask: Array | None, *, causal: bool, scale: float,
+) -> Grads | None:  # fmt: skip
+    matmul, wide, (weights,) = cuda.module().matmul, _wide(k), kept
+    if wide is None:
+        return None
+    g, q, key, value = (x.astype(k.wide, copy=False) for x in (g, q, key, value))
+    dv = matmul(weights.swapaxes(-1, -2), g) if needs[2] else None
+    dq = dk = dm = None
+    if needs[0] or needs[1] or needs[3]:
+        slopes, n = dense(matmul(g, value.swapaxes(-1, -2))), weights.shape[-1]
+        factor = 1.0 if needs[3] else scale
+        wide.rows("softmax_backward", weights.size // n, n, slopes, weights, slopes, I64(n), F64(factor))
+        if needs[3] and mask is not None:
+            dm = _gathered(slopes, mask.shape)
+            slopes = slopes * k.wide.type(scale)
+        dq = matmul(slopes, key) if needs[0] else None
+        dk = matmul(slopes.swapaxes(-1, -2), q) if needs[1] else None
+    return [None if d is None else dense(d).astype(k.dtype, copy=False) for d in (dq, dk, dv, dm)]
+
+
+def _spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Whether `shape` broadcasts to `wide`."""
+    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wide)))
+
+
+def _gathered(g: Array, shape: tuple[int, ...]) -> Array:
+    """g summed over what was broadcast from `shape`."""
+    lead = g.ndim - len(shape)
+    dims = (*range(lead), *(lead + d for d, n in enumerate(shape) if n == 1))
+    return g.sum(axis=dims).reshape(shape) if dims else g
+
+
+# ---- classes
+
+
+def _cross_entropy(k: Kernels, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Any:
+    if not x.size or x.ndim not in (1, 2) or target.dtype != _INT64 or target.shape != x.shape[:-1]:
+        return None
+    if reduction not in ("none", "mean", "sum") or target.size >= MOST_ROWS:
+        return None
+    rows, n = target.size, x.shape[-1]
+    given, chosen = dense(x), dense(target)
+    if not ask("cross_entropy", chosen, n, ignore_index):
+        checked = OPS["where"].eager(cuda.module(), chosen != ignore_index, chosen, np.int64(0))
+        OPS["check_index"].eager(cuda.module(), checked, n)
+    losses, logs = empty(target.shape, k.wide), empty(target.shape, k.wide)
+    k.rows("cross_entropy", rows, n, given, chosen, losses, logs, I64(n), I64(ignore_index))
+    if reduction == "none":
+        return losses.astype(x.dtype), (logs, None, given)
+    total, count, is_mean = empty((), x.dtype), empty((), k.wide), reduction == "mean"
+    k.block("cross_entropy_total", losses, chosen, total, count, I64(rows), I64(n), I64(ignore_index), I32(is_mean))
+    return total, (logs, count if is_mean else None, given)
+
+
+def _cross_entropy_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
+    logs, count, given = kept  # the logits as they were: torch keeps probabilities, and lets users write into them
+    dx, n = empty(x.shape, x.dtype), x.shape[-1]
+    each = I32(reduction == "none")
+    k.rows("cross_entropy_backward", target.size, n, given, dense(target), logs, g, count, dx, I64(n),
+           I64(ignore_index), each)  # fmt: skip
+    return dx, None
+
+
+def _embedding(k: Kernels, weight: Array, index: Array, *, padding_idx: int | None) -> Made:
+    if weight.ndim != 2 or index.dtype != _INT64 or not (index.size and weight.size):
+        return None
+    if not ask("embedding", index, weight.shape[0]):
+        OPS["check_index"].eager(cuda.module(), index, weight.shape[0])
+    return cuda.module().take(weight, index, axis=0), ()
+
+
+def _embedding_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501
+    cupy = cuda.module()
+    dw = add_at(cupy, cupy.zeros(weight.shape, k.wide), index, g.astype(k.wide, copy=False))
+    if padding_idx is not None:
+        dw[padding_idx] = 0
+    return dw.astype(k.dtype, copy=False), None
+
+
+def _define_all() -> None:
+    define_norms()
+    _softmaxes()
+    for name in ("gelu", "gelu_tanh", "silu", "relu"):
+        _activation(name)
+    define_there("dropout", _dropout, _dropout_backward, reads=())
+    define_there("linear", _linear, _linear_backward, reads=(0, 1))
+    define_there("attention", _attention, _attention_backward)
+    define_there("embedding", _embedding, _embedding_backward, reads=(1,))
+    define_there("cross_entropy", _cross_entropy, _cross_entropy_backward, reads=(1,))
+
+
+_define_all()

@@ -1,0 +1,113 @@
+"""What a training step computes beside its graph on a CUDA device, in a kernel or two: running statistics, norms.
+
+In: CuPy's arrays. Out: new arrays, without gradients; None where the caller is to compute them op by op: arrays of
+several devices or dtypes, kernels that do not compile, or that once gave other numbers than NumPy (as device_proof.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.eager.device_kernels import F64, I32, I64, MOST, Kernels, dense, is_known, kernels
+from compiler_core.eager.device_norms import parts_of, sums_of_parts
+from compiler_core.eager.device_proof import is_right_once
+from compiler_core.ops.registry import Array
+
+_OTHER = "other numbers"
+_PARTS = 256  # blocks that sum the squares of one array, at most
+
+
+def moved_statistics(x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array] | None:
+    """The running mean and variance [C] of batch norm, moved towards those of x [N, C, ...] by `momentum`."""
+    k = _kernels((x, mean, variance), "running statistics", _other_statistics)
+    if k is None or not x.size or x.ndim < 2 or mean.dtype != k.wide or variance.dtype != k.wide:
+        return None
+    if mean.shape != x.shape[1:2] or variance.shape != mean.shape or x.size // x.shape[1] >= 1 << 31:
+        return None
+    with cuda.on(x.data.device_id), cuda.allocating(x.data.device_id):  # type: ignore[attr-defined]
+        return _moved(k, x, mean, variance, momentum)
+
+
+def _moved(k: Kernels, x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array]:
+    moved = [cuda.module().empty((x.shape[1],), k.wide) for _ in range(2)]
+    batch, channels, length = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    sizes, parts = (I32(batch), I32(channels), I32(length)), parts_of(channels, batch * length)
+    if parts > 1:
+        sums = sums_of_parts(k, dense(x), sizes, parts)
+        k.all("channel_move", channels, *sums, dense(mean), dense(variance), *moved, I64(channels), I32(parts),
+              F64(batch * length), F64(momentum))  # fmt: skip
+        return moved[0], moved[1]
+    k.rows("channel_moved", channels, batch * length, dense(x), dense(mean), dense(variance), *moved,
+           *sizes, F64(momentum))  # fmt: skip
+    return moved[0], moved[1]
+
+
+def norm(arrays: Sequence[Array]) -> Array | None:
+    """The Euclidean norm [] of all as one vector, in the dtype that theirs compute in, which is to be one."""
+    used: list[Kernels] = []
+    for array in arrays:
+        k = _kernels((array, arrays[0]), "norms", _other_norm)
+        if k is None or not array.size or (used and k.wide != used[0].wide):
+            return None
+        used.append(k)
+    if not used:
+        return None
+    with cuda.on(arrays[0].data.device_id), cuda.allocating(arrays[0].data.device_id):  # type: ignore[attr-defined]
+        return _norm(used, arrays)
+
+
+def _norm(used: Sequence[Kernels], arrays: Sequence[Array]) -> Array:
+    counts = [min(-(-array.size // MOST), _PARTS) for array in arrays]
+    parts = cuda.module().empty((sum(counts),), used[0].wide)
+    start = 0
+    for k, array, count in zip(used, arrays, counts):
+        k.all("squares", array.size, dense(array), parts[start : start + count], I64(array.size), blocks=_PARTS)
+        start += count
+    root: Array = cuda.module().empty((), used[0].wide)
+    kernels_of_parts = used[0] if used[0].dtype == used[0].wide else kernels(used[0].wide)
+    (kernels_of_parts or used[0]).block("root_of_sum", parts, root, I64(parts.size))
+    return root
+
+
+# ---- proofs
+
+
+def _kernels(arrays: Sequence[Any], name: str, difference: Callable[[Kernels], str]) -> Kernels | None:
+    """Those of the first array's dtype, if all are on its device and `difference` finds none."""
+    first = arrays[0]
+    if not cuda.is_array(first) or not is_known(first.dtype):
+        return None
+    number: int = first.data.device_id
+    if not all(cuda.is_on(a, number) for a in arrays):
+        return None
+    with cuda.on(number):
+        k = kernels(first.dtype)
+        return k if k is not None and is_right_once(name, k, partial(difference, k)) else None
+
+
+def _drawn(k: Kernels, *shape: int) -> tuple[Array, Array]:
+    """Numbers on the host, in f64, and as an array of the device."""
+    given = np.random.default_rng(5).normal(size=shape).astype(k.dtype)
+    return given.astype(np.float64), cuda.put(given, cuda.current())
+
+
+def _other_statistics(k: Kernels) -> str:
+    pairs: list[tuple[Array, Array]] = []
+    old = cuda.module().full((3,), 2.0, k.wide)
+    for shape in ((4, 3, 50), (16, 3, 1100)):  # by one block a channel, and by several
+        here, there = _drawn(k, *shape)
+        right = [1.5 + 0.25 * here.mean((0, 2)), 1.5 + 0.25 * here.var((0, 2), ddof=1)]
+        pairs += zip(map(cuda.fetch, _moved(k, there, old, old, 0.25)), right)
+    return "" if all(np.abs(a - b).max() < 1e-3 for a, b in pairs) else _OTHER
+
+
+def _other_norm(k: Kernels) -> str:
+    here, there = _drawn(k, 7, 111)
+    norm_there = float(cuda.fetch(_norm([k, k], [there, there])))
+    return "" if abs(norm_there - math.sqrt(2 * (here**2).sum())) < 1e-2 else _OTHER

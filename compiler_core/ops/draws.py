@@ -1,0 +1,166 @@
+"""Large draws of random floats outside of a trace: `rand` and `randn` computed block by block, by several threads.
+
+In: key u64[3], the draw's number and shape, as of the functions of composite_creation.py, which come here from `LARGE`
+elements on. Out: f32 or f64 arrays, with the very bits of the composition: the same steps in the same order, on blocks
+that stay in a core's cache. Logarithm and cosine are NumPy's; Philox and plain arithmetic are native code
+(compiler_core/eager/draws.py, a later stage, so imported by name at the first such draw), or NumPy's where there is no
+compiler. Which thread computes a block changes nothing in it. NumPy and native code let go of the GIL meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from compiler_core.config import config
+from compiler_core.dtype import DType, float32, float64
+from compiler_core.ops.quiet import quietly
+from compiler_core.ops.random import philox_words
+from compiler_core.ops.registry import Array, Value, current_trace
+
+LARGE = 1 << 16  # elements from which on threads pay
+_BLOCK = 1 << 16  # elements: two blocks of f32 stay in a core's second cache
+_THREADS = 16  # at most: each takes the GIL some times a block
+_NOTHING = -0.0  # added to any number, it is that number
+_DEFINITION = "compiler_core.eager.draws"
+
+
+class Steps(Protocol):
+    """What native code does of a draw, of f32[n]."""
+
+    def uniform(self, seed: int, stream: int, first: int, out: Array, scale: float, shift: float) -> None:
+        """out[i] = the unit number of element first + i, of 24 bits in [0, 1), times scale, plus shift."""
+
+    def polar(self, out: Array, angle: Array, scale: float, shift: float) -> None:
+        """out = sqrt(-2 out) * angle * scale + shift."""
+
+
+class NumpySteps:
+    """See Steps; `polar` also of f64."""
+
+    def uniform(self, seed: int, stream: int, first: int, out: Array, scale: float, shift: float) -> None:
+        for start in range(0, len(out), 8192):
+            part = out[start : start + 8192]
+            elements = np.arange(len(part), dtype=np.uint64)
+            elements += np.uint64((first + start) % 2**64)
+            np.right_shift(philox_words(np, seed, stream, elements)[0], np.uint64(8), out=elements)
+            np.multiply(elements, 2.0**-24, out=part, casting="unsafe")
+        _scale(out, scale, shift)
+
+    def polar(self, out: Array, angle: Array, scale: float, shift: float) -> None:
+        np.multiply(out, -2.0, out)
+        np.sqrt(out, out)
+        np.multiply(out, angle, out)
+        _scale(out, scale, shift)
+
+
+NUMPY = NumpySteps()
+
+
+def is_large(key: Value, shape: tuple[int, ...], dtype: DType) -> bool:
+    """Whether `uniform` and `normal` are to make this draw, whose steps are computed in `dtype`."""
+    is_eager = isinstance(key, np.ndarray) and current_trace() is None
+    return is_eager and dtype in (float32, float64) and math.prod(shape) >= LARGE
+
+
+@cache
+def _steps() -> Steps:
+    return import_module(_DEFINITION).native_steps() or NUMPY
+
+
+def _in_blocks(n: int, compute: Callable[[int, int], None]) -> None:
+    """compute(start, end) for blocks of 0..n. The threads end with the draw: none is missed in a forked child."""
+    starts = range(0, n, _BLOCK)
+    threads = min(config.num_threads, _THREADS, len(starts) // 2)
+    numbers = itertools.count()  # of the next block: taken under the GIL
+
+    def serve(_: int) -> None:
+        while (number := next(numbers)) < len(starts):
+            compute(starts[number], min(starts[number] + _BLOCK, n))
+
+    quiet = quietly(serve)
+    if threads < 2:
+        return quiet(0)
+    with ThreadPoolExecutor(threads, thread_name_prefix="draws") as pool:
+        for _ in pool.map(quiet, range(threads)):
+            pass
+
+
+Put = Callable[[int, Array, float, float], None]  # (first element of the draw, out, scale, shift)
+
+
+def _source(key: Array, elements: int, stream: int, dtype: np.dtype[Any]) -> Put:
+    """The draw's elements as uniform numbers of `dtype`."""
+    seed, offset, shard = (int(k) for k in key)
+    number, begin, steps = (offset + stream) % 2**64, shard * elements, _steps()
+
+    def put(first: int, out: Array, scale: float = 1.0, shift: float = _NOTHING) -> None:
+        if dtype == np.float32:
+            return steps.uniform(seed, number, (begin + first) % 2**64, out, scale, shift)
+        words = np.empty(len(out), np.float32)
+        steps.uniform(seed, number, (begin + first) % 2**64, words, 1.0, _NOTHING)
+        out[:] = words
+        _scale(out, scale, shift)
+
+    return put
+
+
+def uniform(
+    key: Array, shape: tuple[int, ...], stream: int, dtype: DType, scale: float | None = None, shift: float = 0.0
+) -> Array:
+    """Uniform in [0, 1), f64 of 48 bits; times scale plus shift unless scale is None."""
+    n, factor, added = math.prod(shape), *_applied(scale, shift)
+    out = np.empty(n, dtype.numpy)
+    pair = dtype is float64
+    put = _source(key, n * (1 + pair), stream, out.dtype)
+
+    def compute(start: int, end: int) -> None:
+        block = out[start:end]
+        if not pair:
+            return put(start, block, factor, added)
+        fine = np.empty_like(block)
+        put(start, block, 1.0, _NOTHING)
+        put(n + start, fine, 2.0**-24, _NOTHING)
+        np.add(block, fine, block)
+        _scale(block, factor, added)
+
+    _in_blocks(n, compute)
+    return out.reshape(shape)
+
+
+def normal(
+    key: Array, shape: tuple[int, ...], stream: int, dtype: DType, scale: float | None = None, shift: float = 0.0
+) -> Array:
+    """Standard normal, by Box and Muller's transform; times scale plus shift unless scale is None."""
+    n, factor, added = math.prod(shape), *_applied(scale, shift)
+    out = np.empty(n, dtype.numpy)
+    put = _source(key, n * 2, stream, out.dtype)
+    steps = _steps() if dtype is float32 else NUMPY
+
+    def compute(start: int, end: int) -> None:
+        radius, angle = out[start:end], np.empty(end - start, out.dtype)
+        put(start, radius, 1.0, 2.0**-25)  # (0, 1)
+        put(n + start, angle, 2.0 * math.pi, _NOTHING)
+        np.log(radius, radius)
+        np.cos(angle, angle)
+        steps.polar(radius, angle, factor, added)
+
+    _in_blocks(n, compute)
+    return out.reshape(shape)
+
+
+def _applied(scale: float | None, shift: float) -> tuple[float, float]:
+    """Scale and shift of a draw; where none is wanted, such as leave every bit."""
+    return (1.0, _NOTHING) if scale is None else (scale, shift)
+
+
+def _scale(block: Array, scale: float, shift: float) -> None:
+    np.multiply(block, scale, block)
+    np.add(block, shift, block)

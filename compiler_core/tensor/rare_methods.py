@@ -1,0 +1,167 @@
+"""Tensor methods that few programs use: other names of in-place ones, further draws, questions with one answer here.
+
+In: Tensors. Out: the table `RareMethods`, a base of Tensor. Nothing here is quantized, sparse, shared between
+processes, or on a device other than the CPU, CUDA's and meta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core.device import cpu
+from compiler_core.errors import DeviceTypeError, DTypeError, ShapeError
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from compiler_core.tensor.inplace import InPlaceMethods, in_place
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.random import Generator
+    from compiler_core.tensor.tensor import Tensor
+
+
+def _uniform(self: Tensor, generator: Generator | None) -> Tensor:
+    from compiler_core.tensor.random_creation import rand
+
+    return rand(self.shape, dtype=self.dtype, generator=generator, device=self.device)
+
+
+def _cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Cauchy: median + sigma * tan(pi * (u - 1/2))."""
+    return F.add(F.mul(F.tan(F.mul(F.sub(_uniform(self, generator), 0.5), np.pi)), sigma), median)
+
+
+def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Value:
+    """exp of a normal number with this mean and standard deviation."""
+    from compiler_core.tensor.random_creation import randn
+
+    drawn = randn(self.shape, dtype=self.dtype, generator=generator, device=self.device)
+    return F.exp(F.add(F.mul(drawn, std), mean))
+
+
+def _geometric(self: Tensor, p: float, *, generator: Generator | None = None) -> Value:
+    """The number of trials until one of probability p succeeds: 1, 2, ..."""
+    from compiler_core.tensor.random_creation import rand
+
+    if not 0 < p < 1:
+        raise ShapeError("geometric_ expects p to be in (0, 1)", got=f"p={p}")
+    drawn = rand(self.shape, generator=generator, device=self.device)
+    trials = F.floor(F.true_divide(F.log1p(F.neg(drawn)), float(np.log1p(-p))))
+    return prims.cast(F.add(trials, 1.0), self.dtype)
+
+
+def _float_power(self: Tensor, exponent: Any) -> Value:
+    if self.dtype.name not in ("float64", "complex128"):
+        what = f"the base given to float_power_ has dtype {self.dtype.name}"
+        raise DTypeError(f"{what} but the operation's result requires dtype double")
+    return F.pow(self, exponent)
+
+
+def _apply(self: Tensor, function: Callable[[Any], Any]) -> Tensor:
+    """function of each element, in place; of a tensor of the CPU."""
+    return _mapped(self, "apply_", function, self)
+
+
+def _map(self: Tensor, tensor: Tensor, function: Callable[[Any, Any], Any]) -> Tensor:
+    """function(element, the element of `tensor` there), in place; of tensors of the CPU."""
+    return _mapped(self, "map_", function, self, tensor)
+
+
+def _mapped(self: Tensor, name: str, function: Callable[..., Any], *others: Tensor) -> Tensor:
+    from compiler_core.tensor.creation import tensor as made
+
+    if self.device is not cpu:
+        raise DeviceTypeError(f"{name} is only implemented on CPU tensors")
+    columns = [F.expand(other.detach(), tuple(self.shape)).reshape(-1).tolist() for other in others]
+    values = [function(*row) for row in zip(*columns, strict=True)]
+    return self.copy_(made(values, dtype=self.dtype).reshape(self.shape))
+
+
+def _is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Whether both have one shape."""
+    return tuple(self.shape) == tuple(other.shape)
+
+
+def _is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both are one view of one storage."""
+    mine, other = self._cell, tensor._cell
+    return mine.root is other.root and (self.shape, self.stride(), mine.offset()) == (
+        tensor.shape,
+        tensor.stride(),
+        other.offset(),
+    )
+
+
+def _new_empty_strided(self: Tensor, size: Any, stride: Any, **options: Any) -> Tensor:
+    """`empty_strided` of this dtype on this device, unless others are given."""
+    from compiler_core.tensor.strided import empty_strided
+
+    given = {name: value for name, value in options.items() if value is not None}
+    return empty_strided(size, stride, **{"dtype": self.dtype, "device": self.device, **given})
+
+
+def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`narrow`, with memory of its own."""
+    return self.narrow(dim, start, length).clone()
+
+
+def _prelu(self: Tensor, weight: Tensor) -> Value:
+    """x where it is at least 0, else weight * x; weight: of one element, or one a channel (dim 1)."""
+    if weight.numel() > 1:
+        weight = weight.reshape([-1 if d == min(1, self.ndim - 1) else 1 for d in range(self.ndim)])
+    return F.where(F.ge(self, 0), self, F.mul(self, weight))
+
+
+def _hardshrink(self: Tensor, lambd: float = 0.5) -> Value:
+    """0 where |x| <= lambd."""
+    return F.where(F.le(F.abs(self), lambd), 0.0, self)
+
+
+def _dim_order(self: Tensor) -> tuple[int, ...]:
+    """The dims from the one of the largest stride to that of the smallest."""
+    steps: Any = self.stride()
+    return tuple(sorted(range(self.ndim), key=lambda d: (-steps[d], d)))
+
+
+def _adjoint(self: Tensor) -> Value:
+    """The conjugate, with the last two dims exchanged."""
+    return prims.conj(F.transpose(self, -2, -1))
+
+
+def _no(self: Tensor) -> bool:
+    """Never, here."""
+    return False
+
+
+def _itself(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """This tensor."""
+    return self
+
+
+class RareMethods:
+    """The table."""
+
+    __slots__ = ()
+    not_equal_, greater_, greater_equal_ = InPlaceMethods.ne_, InPlaceMethods.gt_, InPlaceMethods.ge_
+    less_, less_equal_ = InPlaceMethods.lt_, InPlaceMethods.le_
+    swapaxes_, swapdims_ = InPlaceMethods.transpose_, InPlaceMethods.transpose_
+    cauchy_, log_normal_, geometric_ = in_place(_cauchy), in_place(_log_normal), in_place(_geometric)
+    float_power_ = in_place(_float_power)
+    apply_, map_ = _apply, _map
+    is_same_size, is_set_to, narrow_copy, new_empty_strided = (
+        _is_same_size,
+        _is_set_to,
+        _narrow_copy,
+        _new_empty_strided,
+    )
+    adjoint, prelu, hardshrink, dim_order = _adjoint, _prelu, _hardshrink, _dim_order
+    is_neg, is_inference, is_shared, is_coalesced = _no, _no, _no, _no
+    to_dense = _itself
+    dense_dim, sparse_dim = (lambda self: self.ndim), (lambda self: 0)
+    is_quantized, is_nested, is_mkldnn, is_sparse_csr = property(_no), property(_no), property(_no), property(_no)
+    is_mps, is_xpu, is_xla, is_ipu, is_vulkan, is_mtia, is_maia = (property(_no) for _ in range(7))
+    name, output_nr = property(lambda self: None), property(lambda self: 0)
+    retains_grad = property(lambda self: self._node is not None and self._node.retained is not None)

@@ -1,0 +1,29 @@
+"""torch.utils.dlpack: tensors to and from other libraries, without a copy. See compiler_core/tensor/lending.py."""
+
+from __future__ import annotations
+
+import enum
+
+from compiler_core.tensor.lending import from_dlpack, to_dlpack
+
+__all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
+
+
+class DLDeviceType(enum.IntEnum):
+    """DLPack's numbers of kinds of devices."""
+
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+    kDLOpenCL = 4
+    kDLVulkan = 7
+    kDLMetal = 8
+    kDLVPI = 9
+    kDLROCM = 10
+    kDLROCMHost = 11
+    kDLExtDev = 12
+    kDLCUDAManaged = 13
+    kDLOneAPI = 14
+    kDLWebGPU = 15
+    kDLHexagon = 16
+    kDLMAIA = 17

@@ -97,10 +97,24 @@ def state_of(pid: int) -> str:
 
 
 def send(pids: Iterable[int], signum: int) -> None:
-    """Send `signum` to each that still exists."""
+    """Send `signum` to each that still exists; SIGQUIT, which asks for stacks, to its main thread."""
+    deliver = _to_main_thread if signum == signal.SIGQUIT else os.kill
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signum)
+            deliver(pid, signum)
+
+
+def _to_main_thread(pid: int, signum: int) -> None:
+    """As `os.kill`, but no other thread takes the signal.
+
+    One that waits in a stopped process would else go to whichever thread wakes first, and the main thread's stack,
+    written by another thread while the main one runs, is torn.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "tgkill"):  # of Linux, in glibc since 2.30
+        os.kill(pid, signum)
+    elif libc.tgkill(pid, pid, signum):  # the main thread's number is its process's
+        raise OSError(ctypes.get_errno(), "tgkill")
 
 
 def kill_all(known: Iterable[int], within_s: float = 3.0) -> list[int]:

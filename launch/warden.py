@@ -122,7 +122,7 @@ class Warden:
 
     def _signal(self, signum: int) -> None:
         if self.status is None:
-            os.kill(self.pid, signum)  # our own child, not yet waited for: the pid is its own
+            processes.send([self.pid], signum)  # our own child, not yet waited for: the pid is its own
 
     def _let_go_of_streams(self) -> None:
         """The streams are the rank's; held here too, they would never end."""

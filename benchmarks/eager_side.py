@@ -2,11 +2,13 @@
 
 In: a line of JSON a question: {"do": "list"}, {"do": "start", "row": name}, {"do": "sample"}. Out: a line of JSON each.
 "fb": forward and backward, gradients dropped before. Small: 8x8 and the like, where only overhead counts.
+BENCH_DEVICE=cuda: tensors are of that device, and times are the clock's, until the device has done it all.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from models import GPT
 
 Call = Callable[[], Any]
 SAMPLE_S = 0.02
+DEVICE = os.environ.get("BENCH_DEVICE", "cpu")
 
 
 def leaf(*shape: int) -> Any:
@@ -121,19 +124,28 @@ def model_calls() -> dict[str, Call]:
     }
 
 
+def now() -> float:
+    """Seconds: CPU time, or of a device's work the clock's."""
+    if DEVICE == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def sample(call: Call, count: int) -> tuple[float, int]:
     """(seconds a call, calls for the next sample)."""
-    begun = time.process_time()
+    begun = now()
     for _ in range(count):
         call()
-    took = time.process_time() - begun
+    took = now() - begun
     return took / count, count if took >= SAMPLE_S else max(2 * count, int(1.2 * count * SAMPLE_S / max(took, 1e-4)))
 
 
 def main() -> None:
     print(json.dumps(identity()), flush=True)
     torch.manual_seed(0)
-    rows = {**small_calls(), **large_calls(), **model_calls()}
+    with torch.device(DEVICE):  # not as the default of the calls: torch's would be slower
+        rows = {**small_calls(), **large_calls(), **model_calls()}
     call, count = next(iter(rows.values())), 1
     for question in map(json.loads, sys.stdin):
         answer: dict[str, Any] = {"rows": list(rows)}

@@ -5,7 +5,8 @@
 
 Sides take turns, each in a process of its own (gpt2_side.py), ours with an empty artefact cache in the first round and
 a filled one after it; PyTorch's caches likewise. Shown: the median over rounds of each side's median step, the ratio,
-its spread over rounds; losses of the first step and the last, peak memory. More ranks: DDP over NCCL, one rank a GPU;
+its spread over rounds; losses of the first step and the last; peak memory of a step, and of the first one with empty
+and with filled caches. More ranks: DDP over NCCL, one rank a GPU;
 --both: with DDP and without on the same GPUs, in turn, and what DDP adds to a step.
 """
 
@@ -50,7 +51,8 @@ def line(name: str, rounds: list[Result]) -> str:
     cold, warm = first["start_to_loss_s"], last["start_to_loss_s"]
     return (
         f"{name:34} step {statistics.median(steps):7.2f} ms ({spread}), first loss after {cold:.1f} s, "
-        f"with filled caches {warm:.1f} s, peak {last['peak_gib']:.2f} GiB, losses {last['losses']}"
+        f"with filled caches {warm:.1f} s, peak {last['peak_gib']:.2f} GiB (first step {first['first_peak_gib']:.2f}, "
+        f"with filled caches {last['first_peak_gib']:.2f}), losses {last['losses']}"
     )
 
 

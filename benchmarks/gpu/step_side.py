@@ -1,7 +1,8 @@
 """What gpt2_side.py and resnet_side.py share: a model as a mode calls it, and its training step, timed.
 
 In: a step, how often. Out: one line of JSON: the first step's time and the median step's, from the host's clock around
-a synchronised step, and the host's own share of it; losses; peak memory in GiB; the process's start to the first loss.
+a synchronised step, and the host's own share of it; losses; peak memory in GiB, of the first step (which compiles and
+measures) and of the others; the process's start to the first loss.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def report(step: Callable[[], Any], *, mode: str, world: int, warm: int, steps: 
     first = step().item()
     torch.cuda.synchronize()
     first_s, since_start_s = time.perf_counter() - began, time.perf_counter() - begun_s
+    first_peak = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
     for _ in range(warm):
         step()
     torch.cuda.synchronize()
@@ -50,5 +53,6 @@ def report(step: Callable[[], Any], *, mode: str, world: int, warm: int, steps: 
         "start_to_loss_s": round(since_start_s, 2),
         "losses": [round(first, 4), round(loss.item(), 4)],
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+        "first_peak_gib": round(first_peak / 2**30, 2),
     }
     return json.dumps(identity() | found)

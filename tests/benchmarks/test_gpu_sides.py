@@ -40,4 +40,28 @@ def test_a_side_prints_one_line_of_its_step(
     assert (found["framework"], found["mode"], found["world"]) == ("distcompile", "eager", 1)
     assert 0 < found["host_ms"] <= found["step_ms"] <= found["first_step_s"] * 1e4
     assert all(map(math.isfinite, found["losses"]))
-    assert found["peak_gib"] >= 0
+    assert min(found["peak_gib"], found["first_peak_gib"]) >= 0
+
+
+def test_all_that_is_seen_on_gpus_is_there_and_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(GPU), *sys.path])
+    everything = importlib.import_module("everything")
+    for entry in everything.ENTRIES:
+        (script,) = (argument for argument in entry.arguments if argument.endswith(".py"))
+        assert (GPU.parents[1] / script).is_file(), entry
+    entry = everything.Entry
+    several = entry("both", ("-c", "import os; print('on', os.environ['CUDA_VISIBLE_DEVICES'])"), 20, 2)
+    late = entry("late", ("-c", "import time; print('here', flush=True); time.sleep(60)"), 2)
+    monkeypatch.setattr(everything, "ENTRIES", (late, several, entry("left", ("-c", ""), 1e6)))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setattr(sys, "argv", ["everything.py", str(tmp_path)])
+    assert everything.main() == 1
+    both, *alone = capsys.readouterr().out.splitlines()
+    assert both.startswith("both")
+    assert "exit code 0" in both
+    assert both.endswith("on 3,5")
+    assert any(line.startswith("left") and "left out: up to 1000000 s" in line for line in alone)
+    assert any("ended after 2 s: exit code -9" in line and line.endswith("here") for line in alone)
+    assert (tmp_path / "summary.txt").read_text().splitlines() == [both, *alone]

@@ -18,7 +18,10 @@ import distcompile as dc
 from distcompile import distributed as dist
 from distcompile import nn, parity
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from distcompile.nn.parallel import DistributedDataParallel as DDP
+from distcompile.tuning.auto import WARM_UP, WATCHED
+from distcompile.tuning.tune import TuneOptions, tune
 
 MILLI = 1e3
 
@@ -82,6 +85,51 @@ def compressed() -> str:
     far = largest_difference(train(model, (rank, world)), train(Net().cuda(), (0, 1)))
     assert 1e-6 < far < 3e-2, far
     return f"largest difference {far:.1e}"
+
+
+def low_rank() -> str:
+    """PowerSGD after two plain steps, of a rank high enough to lose little."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = DDP(Net().cuda(), bucket_cap_mb=0.01)
+    state = PowerSGDState(None, matrix_approximation_rank=32, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook)
+    far = largest_difference(train(model, (rank, world), steps=6), train(Net().cuda(), (0, 1), steps=6))
+    assert far < 3e-2, far
+    return f"largest difference {far:.1e}"
+
+
+def replayed() -> str:
+    """Compiled with CUDA graphs: the steps that replay one are those of training on one GPU, in order and across."""
+    rank, world, said = dist.get_rank(), dist.get_world_size(), []
+    alone = train(Net().cuda(), (0, 1), steps=8)
+    for overlap in ("backward", "step"):
+        model = DDP(Net().cuda(), bucket_cap_mb=0.01, overlap=overlap)
+        call = dc.compile(model, mode="reduce-overhead")
+        far = largest_difference(train(model, (rank, world), steps=8, call=call), alone)
+        assert far < 4e-5, (overlap, far)
+        said.append(f"{overlap} {far:.1e}")
+    return "; ".join(said)
+
+
+def planned() -> str:
+    """bucket_plan="auto" measures on NCCL, may change the plan, and changes no gradient."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    steps = WARM_UP + 2 * WATCHED + 4
+    model = DDP(Net().cuda(), bucket_cap_mb=0.01, bucket_plan="auto")
+    far = largest_difference(
+        train(model, (rank, world), steps=steps, call=dc.compile(model)), train(Net().cuda(), (0, 1), steps=steps)
+    )
+    assert far < 1e-4, far
+    return f"largest difference {far:.1e}, {len(model.bucket_plan.buckets)} buckets"
+
+
+def tuned() -> str:
+    """`distcompile tune` of a model with 270 MB of gradients."""
+    model = Net(4096, 4).cuda()
+    x = batch(0, 2048, 4096).cuda()
+    report = tune(model, (x,), lambda out, x: out.square().mean(), TuneOptions(budget_s=20.0))
+    assert report.rows
+    return "\n" + str(report)
 
 
 def accumulated() -> str:
@@ -191,8 +239,8 @@ def compiled_overlapped() -> str:
     return "\n".join(said)
 
 
-RIGHT = (joined, across, compressed, accumulated, compiled, parity_holds)
-CASES: dict[str, Callable[[], str]] = {f.__name__: f for f in (*RIGHT, overlapped, compiled_overlapped)}
+RIGHT = (joined, across, compressed, low_rank, accumulated, compiled, replayed, planned, parity_holds)
+CASES: dict[str, Callable[[], str]] = {f.__name__: f for f in (*RIGHT, tuned, overlapped, compiled_overlapped)}
 
 
 def main(names: list[str]) -> int:

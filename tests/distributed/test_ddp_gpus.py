@@ -16,9 +16,14 @@ pytestmark = [
 PROGRAM = str(Path(__file__).with_name("ddp_gpu_programs.py"))
 
 
-@pytest.mark.parametrize("case", ["joined", "across", "compressed", "accumulated", "overlapped"])
+@pytest.mark.parametrize("case", ["joined", "across", "compressed", "low_rank", "accumulated", "overlapped"])
 def test_two_ranks(case: str) -> None:
     check_ran(run_on_ranks(2, [PROGRAM, case], limit_s=60))
+
+
+@pytest.mark.parametrize("case", ["compiled", "replayed", "planned", "tuned", "parity_holds", "compiled_overlapped"])
+def test_two_ranks_that_compile(case: str) -> None:
+    check_ran(run_on_ranks(2, [PROGRAM, case], limit_s=120))
 
 
 def test_more_ranks_than_gpus_are_told_before_nccl_hangs() -> None:

@@ -1,0 +1,99 @@
+"""Modes and tools of compiled code on a real device. Numbers are eager's on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from compiler_core import cuda
+from compiler_core.log import DistCompileWarning
+from distcompile import nn
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(cuda.why_not()), reason="no CUDA device")]
+
+
+def attending(place: str) -> nn.Module:
+    """A layer of a transformer, the same on every device."""
+    dc.manual_seed(0)
+    return nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True).to(place)
+
+
+def trained(place: str, run: Callable[[nn.Module], Any], steps: int = 5) -> list[np.ndarray]:
+    """Parameters after some steps."""
+    model = attending(place)
+    call, optimizer = run(model), dc.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(steps):
+        x = dc.linspace(-1, step + 1, 4 * 128 * 64).sin().reshape(4, 128, 64).to(place)
+        optimizer.zero_grad()
+        call(x).square().mean().backward()
+        optimizer.step()
+    return [parameter.detach().cpu().numpy() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_training_in_every_mode_is_eager_training(mode: str | None) -> None:
+    expected = trained("cpu", lambda model: model)
+    for _ in range(2):  # the second has what the first measured and kept
+        found = trained("cuda", lambda model: dc.compile(model, mode=mode))
+        for theirs, ours in zip(expected, found, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
+
+
+def test_a_profile_has_what_the_step_took() -> None:
+    """The rows' times are no more than the clock's, and most of it where the device has much to do."""
+    model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(4))).cuda()
+    call, x = dc.compile(model), dc.ones(4096, 4096, device="cuda")
+
+    def step() -> None:
+        call(x).square().mean().backward()
+
+    for _ in range(3):
+        step()
+    begun, ended = (dc.cuda.Event(enable_timing=True) for _ in "ab")
+    with dc.debug.profiling() as profile:
+        begun.record()
+        for _ in range(5):
+            step()
+        ended.record()
+        dc.cuda.synchronize()
+    print(profile)
+    took_s, told_s = begun.elapsed_time(ended) * 1e-3, sum(row.seconds for row in profile.rows)
+    assert 0.5 * took_s < told_s < 1.05 * took_s
+    assert {row.calls for row in profile.rows if row.label.startswith("gemm")} == {5}
+    assert all(row.copy_share < 1.2 for row in profile.rows if row.nbytes > 1 << 26)
+
+
+def spectral(x: Any, weight: Any) -> Any:
+    """A layer of a Fourier neural operator."""
+    low = dc.fft.rfft(x)[..., :3] * dc.complex(weight, 2 * weight)
+    return dc.fft.irfft(nn.functional.pad(low, (0, 2)), n=8).relu()
+
+
+def test_complex_kernels_run_op_by_op() -> None:
+    def step(run: Any, place: str) -> list[Any]:
+        x = dc.linspace(-1, 2, 16).reshape(2, 8).sin().to(place).requires_grad_()
+        weight = dc.linspace(1, 2, 3).to(place).requires_grad_()
+        out = run(x, weight)
+        out.square().sum().backward()
+        return [out, x.grad, weight.grad]
+
+    expected = step(spectral, "cpu")
+    with pytest.warns(DistCompileWarning, match="runs op by op: Triton has no complex numbers"):
+        found = step(dc.compile(spectral, fullgraph=True), "cuda")
+    for theirs, ours in zip(expected, found, strict=True):
+        np.testing.assert_allclose(ours.detach().cpu().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_profiler_of_calls_has_times_of_the_device() -> None:
+    x = dc.ones(2048, 2048, device="cuda")
+    call = dc.compile(lambda x: (x @ x).relu().sum())
+    call(x)
+    activities = [dc.profiler.ProfilerActivity.CPU, dc.profiler.ProfilerActivity.CUDA]
+    with dc.profiler.profile(activities=activities) as profile:
+        call(x)
+        dc.cuda.synchronize()
+    assert "CUDA" in profile.key_averages().table()

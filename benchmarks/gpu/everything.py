@@ -80,7 +80,8 @@ class Run:
             self.say(f"{entry.name:28} left out: up to {entry.seconds:.0f} s, more than there are", well=False)
             return
         began_s = time.monotonic()
-        environment = {**os.environ, **dict(entry.environment), "CUDA_VISIBLE_DEVICES": devices}
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": devices, "PYTHONPATH": paths, **dict(entry.environment)}
         told = self.out / f"{entry.name}.txt"
         with open(told, "w") as output:
             process = subprocess.Popen(

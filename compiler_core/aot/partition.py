@@ -23,6 +23,7 @@ from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 
 ARRIVING = ("tangent", "hooked")  # roles of inputs that come in the course of a backward
+_ADDS = ("add", "cast", "index_add")  # what gradients of a parameter's several uses are made into one by
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,28 @@ def _role(node: Node, joint: Joint) -> str:
 def emission_order(graph: Graph, gradients: Sequence[Node], stages: Sequence[int] = ()) -> list[Node]:
     """Gradients in the order in which they can be complete: by the place of the node that completes them.
 
+    Where there is one stage, products that one of them adds up stand among them, at their own places: that of a head
+    whose weight is an embedding's too is smaller than the logits' gradient, which would else be held to the end.
     stages: of each, the stage (`stops.py`) at whose end it must be; () if there is but one.
     """
     place = {node: i for i, node in enumerate(graph.nodes)}
     stage = dict(sorted(zip(gradients, stages), key=lambda item: -item[1]))  # the first of those of one node
-    return sorted(dict.fromkeys(gradients), key=lambda node: (stage.get(node, 0), place[node]))
+    parts = [part for gradient in gradients for part in _added_products(gradient)] if len(set(stages)) < 2 else []
+    return sorted(dict.fromkeys([*gradients, *parts]), key=lambda node: (stage.get(node, 0), place[node]))
+
+
+def _added_products(gradient: Node) -> list[Call]:
+    """The products among the terms of a sum that are smaller than what they are made from."""
+    found, todo = [], [gradient]
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, Call):
+            continue
+        if node.op.name in _ADDS:
+            todo += [arg for arg in node.args if arg.shape == node.shape]
+        elif is_library(node) and node.meta.nbytes < max(arg.meta.nbytes for arg in node.args):
+            found.append(node)
+    return found
 
 
 def _dependents(graph: Graph, roots: Sequence[Node]) -> set[Node]:

@@ -45,12 +45,16 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class ReadyParameter:
-    """A parameter and when its gradient is ready: `ready` grows along the backward."""
+    """A parameter and when its gradient is ready: `ready` grows along the backward.
+
+    place: of the gradient's node in the backward graph, if it is of one.
+    """
 
     name: str
     shape: Shape
     dtype: DType
     ready: int
+    place: int = 0
 
     @property
     def numel(self) -> int:

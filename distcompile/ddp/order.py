@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from compiler_core.aot.cutting import closure, is_free
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
-from distcompile.ddp.bucket_plan import BucketPlan
+from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 
 _LIBRARY_WEIGHT = 1 / 16  # of a multiplication in a matrix product, beside one element of any other op
 
@@ -32,15 +33,21 @@ def first_use(forward: Graph, inputs: Mapping[str, str]) -> dict[str, int]:
     return {inputs[node.name]: at for node, at in used.items() if node.name in inputs}
 
 
-def work_until(backward: Graph) -> list[float]:
-    """For each node of `backward`, the share of the work that is done when it is, if nodes run in their order."""
-    done = 0.0
-    sums = [done := done + _work(node) for node in backward.nodes]
-    return [value / max(done, 1.0) for value in sums]
+def ready_shares(backward: Graph, ready: Sequence[ReadyParameter]) -> dict[str, float]:
+    """Parameter -> the share of the work that is done when its gradient is complete, if they are completed in turn."""
+    done: set[Node] = set()
+    total, so_far, shares = sum(map(work_of, backward.nodes)), 0.0, {}
+    for parameter in ready:
+        new = closure([backward.nodes[parameter.place]], done)
+        done |= new
+        so_far += sum(map(work_of, new))
+        shares[parameter.name] = so_far / max(total, 1.0)
+    return shares
 
 
-def _work(node: Node) -> float:
-    if not isinstance(node, Call):
+def work_of(node: Node) -> float:
+    """What computing `node` takes, beside others."""
+    if not isinstance(node, Call) or is_free(node):
         return 0.0
     numel, routine = float(node.meta.numel), node.op.lower
     if not isinstance(routine, Routine | Expansion):

@@ -24,7 +24,8 @@ from compiler_core.graph.ir import Graph
 from compiler_core.tensor.engine import Backward, running_backwards
 from compiler_core.tensor.tape import FunctionNode, GradNode
 from distcompile.ddp.bucket_plan import READY_ORDER, BucketPlan, ReadyParameter, make_plan
-from distcompile.ddp.order import launch_order, work_until
+from distcompile.ddp.order import launch_order, ready_shares
+from distcompile.ddp.tail import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -113,12 +114,12 @@ def look_at(books: Books, run: Backward) -> Step:
             step.shares.update(dict.fromkeys(names, done))
             at += 1
             continue
-        share, places = _weight(piece) / whole, work_until(piece.backward)
+        share, shares = _weight(piece) / whole, ready_shares(piece.backward, piece.ready)
         for parameter in piece.ready:
             step.ready.pop(parameter.name, None)  # of equal places, the order is that in which they come
             step.ready[parameter.name] = at + parameter.ready
-            step.shares[parameter.name] = done + share * places[parameter.ready]
-        at, done = at + len(piece.backward.nodes), done + share
+            step.shares[parameter.name] = done + share * shares[parameter.name]
+        at, done = at + places_of(piece.backward), done + share
     at = 0
     for piece, names in reversed(stretches):
         uses = dict.fromkeys(names, 0) if piece is None else piece.first_use

@@ -26,25 +26,26 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.bucket_plan import READY_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
+from distcompile.ddp.tail import places_of, with_a_tail
 
 SCALE = "grad_scale"  # name of the placeholder of role "scale", followed by _f64 if it is one
 
 
 def gradient_ready_order(backward: Graph, outputs: Mapping[str, int]) -> list[ReadyParameter]:
-    """The parameters named in `outputs` (name -> output index), with their gradient's place in the backward."""
+    """The parameters named in `outputs` (name -> output index), in the order in which their gradients are complete."""
     position = {node: place for place, node in enumerate(backward.nodes)}
     ready = []
     for name, index in outputs.items():
         node = backward.outputs[index]
-        ready.append(ReadyParameter(name, node.shape, node.dtype, position[node]))
-    return sorted(ready, key=lambda p: p.ready)
+        ready.append(ReadyParameter(name, node.shape, node.dtype, position[node], position[node]))
+    return with_a_tail(backward, sorted(ready, key=lambda p: p.ready))
 
 
 def plan_backward(
     backward: Graph, outputs: Mapping[str, int], caps: Caps, others: Mapping[str, Tensor] | None = None
 ) -> BucketPlan:
     """The bucket plan of a backward graph, by gradient-ready order. others: parameters that it does not use; last."""
-    ready, end = gradient_ready_order(backward, outputs), len(backward.nodes)
+    ready, end = gradient_ready_order(backward, outputs), places_of(backward)
     ready += [ReadyParameter(name, tuple(p.shape), dtypes.of(p.dtype), end) for name, p in (others or {}).items()]
     plan = make_plan(ready, caps, order=READY_ORDER)
     return plan.with_segments(assign_segments(backward, plan, outputs))

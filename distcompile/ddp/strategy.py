@@ -43,7 +43,7 @@ from distcompile.ddp.books import Books, Fingerprint
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.eager import owners_of
 from distcompile.ddp.layout import Layout, word_of
-from distcompile.ddp.order import first_use, launch_order, work_until
+from distcompile.ddp.order import first_use, launch_order, ready_shares
 from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.pieces import Piece, PutOff, Step
@@ -124,7 +124,8 @@ class BucketStrategy:
             others = {name: p for name, p in books.parameters.items() if name not in outputs}
             plan = plan_backward(backward, outputs, books.settings.caps, others)
             if books.settings.overlap == "step":
-                plan = replace(plan, launch=launch_order(plan, self._ready_shares(backward, outputs), self.first_use))
+                shares = ready_shares(backward, gradient_ready_order(backward, outputs))
+                plan = replace(plan, launch=launch_order(plan, shares, self.first_use))
             books.offer(plan)
         layout, is_alone = books.layout, books.communicator.world_size == 1
         segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
@@ -159,13 +160,6 @@ class BucketStrategy:
         """This is the one graph of a step, as far as is known."""
         self.first_use = dict(piece.first_use)
         self.ready_parameters, self.backward_graph = list(piece.ready), piece.backward
-
-    @staticmethod
-    def _ready_shares(backward: Graph, outputs: Mapping[str, int]) -> dict[str, float]:
-        """Parameter -> the share of the backward's work after which its gradient is complete."""
-        shares = work_until(backward)
-        place = {node: k for k, node in enumerate(backward.nodes)}
-        return {name: shares[place[backward.outputs[index]]] for name, index in outputs.items()}
 
     def _names(self, parameters: Sequence[ParameterInfo]) -> dict[str, str]:
         """The compiled function's name of each of our parameters -> our name of it."""

@@ -46,9 +46,9 @@ def all_parameters(plan: BucketPlan, ready: Sequence[ReadyParameter]) -> list[Re
     from compiler_core import dtype as dtypes
 
     known = {p.name for p in ready}
-    last = max((p.ready for p in ready), default=0)
+    last, place = max(((p.ready, p.place) for p in ready), default=(0, 0))
     missing = [(slot, bucket) for bucket in plan.buckets for slot in bucket.slots if slot.name not in known]
-    return [*ready, *(ReadyParameter(s.name, s.shape, dtypes.by_name(b.dtype), last) for s, b in missing)]
+    return [*ready, *(ReadyParameter(s.name, s.shape, dtypes.by_name(b.dtype), last, place) for s, b in missing)]
 
 
 def costs_of(parameters: Sequence[ReadyParameter], backward: Graph | None) -> list[float]:

@@ -35,14 +35,11 @@ def node_cost_s(node: Node) -> float:
 
 
 def static_costs_s(backward: Graph, gradients: Sequence[ReadyParameter]) -> list[float]:
-    """What each gradient adds, in ready order; then what the backward computes after the last of them.
-
-    A gradient's `ready` is its node's place in the graph.
-    """
+    """What each gradient adds, in ready order; then what the backward computes after the last of them."""
     done: set[Node] = set()
     costs = []
     for gradient in gradients:
-        new = closure([backward.nodes[gradient.ready]], done)
+        new = closure([backward.nodes[gradient.place]], done)
         done |= new
         costs.append(sum(node_cost_s(node) for node in new))
     rest = closure(backward.outputs, done)

@@ -176,6 +176,28 @@ def test_gradients_are_complete_in_reverse_layer_order() -> None:
     assert x == max(x, w1, b1, w2) or w1 > b1
 
 
+@pytest.mark.parametrize("tokens", [64, 4])
+def test_a_tied_heads_product_does_not_wait_for_the_embeddings(tokens: int) -> None:
+    """It is smaller than the logits' gradient, which would be held until then; one that is larger waits."""
+    graph = parse_graph(
+        f"""graph g(%x: f32[{tokens}, 32] input 'x', %e: f32[32, 4] parameter 'e', %w: f32[4, 4] parameter 'w') {{
+  %v: f32[{tokens}, 4] = matmul(%x, %e)
+  %h: f32[{tokens}, 4] = tanh(%v)
+  %u: f32[{tokens}, 4] = matmul(%h, %w)
+  %t: f32[4, 32] = permute(%e) dims=(1, 0)
+  %y: f32[{tokens}, 32] = matmul(%u, %t)
+  return %y
+}}"""
+    )
+    parts = partition(joint_of(graph))
+    (tangent,) = (node for node in parts.backward.inputs if node.role == "tangent")
+    shown = {tangent, *(call for call in parts.backward.calls if call.args == (tangent,))}
+    products = [call for call in parts.backward.calls if call.op.name == "matmul"]
+    readers = [place for place, call in enumerate(products) if not shown.isdisjoint(call.args)]
+    assert len(readers) == 2
+    assert (readers == [0, 1]) == (tokens == 64)
+
+
 def test_the_reasons_to_keep_are_told() -> None:
     graph = parse_graph(MLP)
     model = CostModel(graph, graph.outputs)

@@ -13,7 +13,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from distcompile.ddp.bucket_plan import Caps, ReadyParameter, make_plan
-from distcompile.ddp.order import by_due_date, first_use, launch_order, work_until
+from distcompile.ddp.order import by_due_date, first_use, launch_order, ready_shares
 
 
 def test_first_use_is_where_a_parameter_is_read() -> None:
@@ -25,9 +25,11 @@ def test_first_use_is_where_a_parameter_is_read() -> None:
     graph = builder.build([y])
     use = first_use(graph, {"a": "layer.a", "b": "layer.b", "unused": "spare"})
     assert use["layer.b"] < use["layer.a"] < use["spare"]
-    shares = work_until(graph)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    places = {"h": graph.nodes.index(h), "y": graph.nodes.index(y)}
+    in_turn = [ReadyParameter(name, (2, 2), dtypes.float32, place, place) for name, place in places.items()]
+    shares = ready_shares(graph, in_turn)
+    assert 0 < shares["h"] < shares["y"] == 1.0
+    assert ready_shares(graph, in_turn[::-1]) == {"y": 1.0, "h": 1.0}, "one needs the other"
 
 
 def test_a_convolution_weighs_what_it_computes() -> None:
@@ -38,8 +40,9 @@ def test_a_convolution_weighs_what_it_computes() -> None:
     with use_trace(builder):
         h = prims.convolution(x, w, (1, 1), (1, 1), (1, 1), (1, 1))
         y = prims.add(h, h)
-    shares = work_until(builder.build([y]))
-    assert shares[-2] == pytest.approx((36 / 16) / (36 / 16 + 1))
+    graph = builder.build([y])
+    (share,) = ready_shares(graph, [ReadyParameter("h", h.shape, h.dtype, 0, graph.nodes.index(h))]).values()
+    assert share == pytest.approx((36 / 16) / (36 / 16 + 1))
 
 
 def test_what_is_needed_first_overtakes_what_is_not_sent_yet() -> None:

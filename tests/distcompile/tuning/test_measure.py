@@ -69,7 +69,7 @@ def test_static_costs_follow_the_closure() -> None:
   return %a, %b, %c, %d
 }"""
     )
-    gradients = [ReadyParameter(n, (64, 64), float32, place) for n, place in (("a", 2), ("b", 3), ("c", 4))]
+    gradients = [ReadyParameter(n, (64, 64), float32, place, place) for n, place in (("a", 2), ("b", 3), ("c", 4))]
     a, b, c, tail = static_costs_s(graph, gradients)
     assert a > c > 0
     assert b == 0  # a view: ready together with a

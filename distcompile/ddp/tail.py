@@ -1,0 +1,105 @@
+"""What a backward computes last: gradients that nobody waits for go behind a large one that is complete at its end.
+
+In: the backward graph, and its gradients in the order of its nodes. Out: the same in the order in which they shall be
+complete, from which the bucket plan is made; generated code then computes what a bucket announces first first.
+The gradient of an embedding is complete when the backward ends, so nothing is left to hide its all-reduce; where the
+head shares the weight that is a third of GPT-2's bytes. The products that make the gradients of the first layers'
+weights have all that they need a little earlier, and nothing waits for them: computed after the embedding's, they hide
+it, and the last bucket is a small one.
+Method: of the gradients that are complete within the last SHARE of the work the largest; behind it as few as make up
+SHARE, the last ones before it, if each is small beside it, and never so many that much more memory is held at a time,
+for what they read lives longer. Work is estimated as in order.py; memory by what library calls read and write.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from compiler_core.aot.cutting import closure, is_free
+from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.ops.routine import Routine
+from compiler_core.ops.rules import Expansion
+from distcompile.ddp.bucket_plan import ReadyParameter
+from distcompile.ddp.order import work_of
+
+LARGE_NBYTES = 1 << 20
+SMALL = 1 / 4  # of the large one: what travels last must be less
+MORE = 1 / 16  # of the memory held at a time, that moving may add
+SHARE = 1 / 16  # of the backward's work is left when the large one leaves
+
+Ready = Sequence[ReadyParameter]
+
+
+def with_a_tail(backward: Graph, ready: list[ReadyParameter]) -> list[ReadyParameter]:
+    """`ready` with some of its gradients moved behind the others: their `ready` is behind the graph's end.
+
+    ready: in the order of the graph's nodes.
+    """
+    wanted = SHARE * sum(map(work_of, backward.nodes))
+    begin = bisect_left([-_work(_late(backward, ready[: k + 1], ready)) for k in range(len(ready))], -wanted)
+    large = max(ready[begin:], key=lambda p: p.nbytes, default=None)
+    if large is None or large.nbytes < LARGE_NBYTES:
+        return ready
+    at = ready.index(large)
+
+    def late(count: int) -> set[Node]:
+        """What is computed last if `count` of those before the large one are complete after it."""
+        return _late(backward, [*ready[: at - count], large], ready)
+
+    enough = bisect_left(range(at), wanted, key=lambda count: _work(late(count)))
+    most = (1 + MORE) * _held_nbytes(backward, set())
+    count = bisect_left(range(1, enough + 1), True, key=lambda count: _held_nbytes(backward, late(count)) > most)
+    moved = ready[at - count : at]
+    if not moved or max(p.nbytes for p in moved) > SMALL * large.nbytes:
+        return ready
+    behind = (replace(p, ready=p.place + len(backward.nodes)) for p in moved)
+    return [*ready[: at - count], large, *ready[at + 1 :], *behind]
+
+
+def places_of(backward: Graph) -> int:
+    """Every gradient's `ready` is less."""
+    return 2 * len(backward.nodes)
+
+
+def _late(backward: Graph, early: Ready, ready: Ready) -> set[Node]:
+    """What the gradients need beyond what the early ones do."""
+    done = closure((backward.nodes[p.place] for p in early), set())
+    return closure((backward.nodes[p.place] for p in ready), done)
+
+
+def _work(nodes: set[Node]) -> float:
+    return sum(map(work_of, nodes))
+
+
+# -- memory
+
+
+def _held_nbytes(backward: Graph, late: set[Node]) -> int:
+    """The most bytes that are held at a time when `late` is computed last: of what library calls read and write."""
+    order = [*(node for node in backward.nodes if node not in late), *(node for node in backward.nodes if node in late)]
+    made, last = {node: k for k, node in enumerate(order)}, dict[Node, int]()
+    counted = {node for call in order for node in _library_values(call)}.difference(map(_origin, backward.outputs))
+    for k, node in enumerate(order):
+        last |= dict.fromkeys(map(_origin, node.operands), k)
+    change = [0] * (len(order) + 1)
+    for node in counted:
+        if isinstance(node, Call):
+            change[made[node]] += node.meta.nbytes
+            change[last.get(node, made[node]) + 1] -= node.meta.nbytes
+    return max(accumulate(change))
+
+
+def _library_values(node: Node) -> Iterator[Node]:
+    if isinstance(node, Call) and isinstance(node.op.lower, Routine | Expansion):
+        yield node
+        yield from map(_origin, node.args)
+
+
+def _origin(node: Node) -> Node:
+    """Whose memory `node` shows."""
+    while is_free(node) and isinstance(node, Call) and node.args:
+        node = node.args[0]
+    return node

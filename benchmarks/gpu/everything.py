@@ -39,8 +39,8 @@ class Entry:
 
 
 def _of_ranks(name: str, **environment: str) -> Entry:
-    """The two ranks' step alone, as those variables have it: compare with gpt2_ranks."""
-    command = ("-m", "launch", "-n", "2", "benchmarks/gpu/gpt2_side.py")
+    """The two ranks' step alone, and its buckets, as those variables have it: compare with gpt2_ranks."""
+    command = ("-m", "launch", "-n", "2", "benchmarks/gpu/gpt2_side.py", "--report")
     return Entry(f"gpt2_ranks_{name}", command, 60, 2, tuple(environment.items()))
 
 
@@ -48,6 +48,7 @@ ENTRIES = (
     Entry("ddp", (*PYTEST, "tests/distributed/test_ddp_gpus.py"), 400, 2),
     Entry("nccl", (*PYTEST, "tests/distributed/test_nccl_gpus.py"), 200, 2),
     Entry("gpt2_ranks", (*GPT2, "--ranks", "2", "--both", "--rounds", "2"), 240, 2),
+    _of_ranks("report"),
     _of_ranks("high_priority", TORCH_NCCL_HIGH_PRIORITY="1"),
     _of_ranks("4_ctas", NCCL_MAX_CTAS="4"),
     _of_ranks("8_ctas", NCCL_MAX_CTAS="8"),

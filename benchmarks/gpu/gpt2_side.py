@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--no-ddp", action="store_true")
+    parser.add_argument("--report", action="store_true", help="ours, with DDP: when each bucket of the last step moved")
     given = parser.parse_args()
     rank, world = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.cuda.set_device(rank)
@@ -93,7 +94,7 @@ def main() -> None:
 
     line = report(step, mode=given.mode, world=world, warm=8, steps=given.steps, begun_s=BEGUN_S)
     if rank == 0:
-        print(line, flush=True)
+        print(*([model.overlap_report()] if given.report else []), line, sep="\n", flush=True)
     if NAME == "torch" and world > 1:
         torch.distributed.destroy_process_group()
 

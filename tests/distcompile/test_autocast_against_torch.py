@@ -90,8 +90,13 @@ def test_layers_are_torchs_in_dtype_and_value() -> None:
         theirs, ours = make(nn), make(dc.nn)
         ours.load_state_dict({n: dc.tensor(p.detach().numpy()) for n, p in theirs.state_dict().items()})
         args = (x,) * (3 if isinstance(theirs, nn.MultiheadAttention) else 1)
-        with torch.autocast("cpu"):
-            want = theirs(*args)
+        try:
+            with torch.autocast("cpu"):
+                want = theirs(*args)
+        except RuntimeError as error:
+            if "primitive descriptor for the LSTM" not in str(error):
+                raise
+            continue  # oneDNN, by which torch runs it, has none in bfloat16 for processors without AVX-512
         with dc.autocast("cpu"):
             got = ours(*(dc.tensor(a.numpy()) for a in args))
         want, got = (r[0] if isinstance(r, tuple) else r for r in (want, got))

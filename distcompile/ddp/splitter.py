@@ -15,7 +15,7 @@ is (NCCL divides as it adds), so that the backward's kernels are those without D
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core import dtype as dtypes
@@ -42,10 +42,17 @@ def gradient_ready_order(backward: Graph, outputs: Mapping[str, int]) -> list[Re
 
 
 def plan_backward(
-    backward: Graph, outputs: Mapping[str, int], caps: Caps, others: Mapping[str, Tensor] | None = None
+    backward: Graph,
+    outputs: Mapping[str, int],
+    caps: Caps,
+    others: Mapping[str, Tensor] | None = None,
+    known: Sequence[ReadyParameter] = (),
 ) -> BucketPlan:
-    """The bucket plan of a backward graph, by gradient-ready order. others: parameters that it does not use; last."""
-    ready, end = gradient_ready_order(backward, outputs), places_of(backward)
+    """The bucket plan of a backward graph, by gradient-ready order.
+
+    others: parameters that it does not use; last. known: the order, where it has been found already.
+    """
+    ready, end = list(known) or gradient_ready_order(backward, outputs), places_of(backward)
     ready += [ReadyParameter(name, tuple(p.shape), dtypes.of(p.dtype), end) for name, p in (others or {}).items()]
     plan = make_plan(ready, caps, order=READY_ORDER)
     return plan.with_segments(assign_segments(backward, plan, outputs))

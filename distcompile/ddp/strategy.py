@@ -122,9 +122,9 @@ class BucketStrategy:
             self._know(piece)
         if books.wants_ready_plan:
             others = {name: p for name, p in books.parameters.items() if name not in outputs}
-            plan = plan_backward(backward, outputs, books.settings.caps, others)
+            plan = plan_backward(backward, outputs, books.settings.caps, others, piece.ready)
             if books.settings.overlap == "step":
-                shares = ready_shares(backward, gradient_ready_order(backward, outputs))
+                shares = ready_shares(backward, piece.ready)
                 plan = replace(plan, launch=launch_order(plan, shares, self.first_use))
             books.offer(plan)
         layout, is_alone = books.layout, books.communicator.world_size == 1

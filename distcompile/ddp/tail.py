@@ -38,10 +38,13 @@ def with_a_tail(backward: Graph, ready: list[ReadyParameter]) -> list[ReadyParam
 
     ready: in the order of the graph's nodes.
     """
+    if max((p.nbytes for p in ready), default=0) < LARGE_NBYTES:
+        return ready
     wanted = SHARE * sum(map(work_of, backward.nodes))
-    begin = bisect_left([-_work(_late(backward, ready[: k + 1], ready)) for k in range(len(ready))], -wanted)
-    large = max(ready[begin:], key=lambda p: p.nbytes, default=None)
-    if large is None or large.nbytes < LARGE_NBYTES:
+    of_all = range(len(ready))
+    begin = bisect_left(of_all, -wanted, key=lambda k: -_work(_late(backward, ready[: k + 1], ready)))
+    large = max(ready[begin:], key=lambda p: p.nbytes)
+    if large.nbytes < LARGE_NBYTES:
         return ready
     at = ready.index(large)
 

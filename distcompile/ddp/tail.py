@@ -28,7 +28,7 @@ from distcompile.ddp.order import work_of
 LARGE_NBYTES = 1 << 20
 SMALL = 1 / 4  # of the large one: what travels last must be less
 MORE = 1 / 16  # of the memory held at a time, that moving may add
-SHARE = 1 / 16  # of the backward's work is left when the large one leaves
+SHARE = 1 / 8  # of the backward's work is left when the large one leaves
 
 Ready = Sequence[ReadyParameter]
 

@@ -12,7 +12,6 @@ import signal
 from collections.abc import Sequence
 
 from launch.cause import MPIEXEC, Cause, causes
-from launch.ending import is_explained
 from launch.records import RankRecord
 from launch.supervise import Outcome
 
@@ -33,7 +32,7 @@ def judge(outcome: Outcome) -> tuple[int, str]:
 
 def _judge(outcome: Outcome) -> tuple[int, str]:
     found = all_causes(outcome)
-    told = _standstill(outcome)
+    told = _standstill(outcome, found)
     if told is not None:
         code, words = told
         return code, "".join([*_report(outcome), *_others(found, outcome), f"{_ME} {words}\n"])
@@ -46,16 +45,19 @@ def _judge(outcome: Outcome) -> tuple[int, str]:
     return _without_cause(outcome)
 
 
-def _standstill(outcome: Outcome) -> tuple[int, str] | None:
-    """(exit code, words) of a job that the launcher ended because it stood still; None if it did not."""
+def _standstill(outcome: Outcome, found: Sequence[Cause]) -> tuple[int, str] | None:
+    """(exit code, words) of a job that the launcher ended because it stood still; None if it did not.
+
+    found: what failed before that. Where a rank's watchdog says that the job hangs, its own error says more, if it came
+    in time; how ranks end after the launcher began to end them says nothing.
+    """
     if outcome.timed_out:
         return TIMEOUT_EXIT_CODE, "the job ran longer than --timeout"
     if outcome.stopped is not None:
         stop = outcome.stopped
         words = f"rank {stop.rank} (process {stop.pid}) has been stopped (SIGSTOP) for {stop.for_s:.0f} s"
         return 128 + signal.SIGSTOP, words
-    stands_still = outcome.ending_at is not None and not outcome.signum and not is_explained(outcome.records)
-    if outcome.hang is not None and stands_still:
+    if outcome.hang is not None and outcome.ending_at is not None and not outcome.signum and not found:
         return TIMEOUT_EXIT_CODE, f"the job hangs, says rank {outcome.hang.rank}: {outcome.hang.text}"
     return None
 

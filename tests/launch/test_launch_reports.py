@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from launch_jobs import program, run
@@ -55,6 +56,18 @@ def test_a_rank_that_is_waited_for_too_long_is_shown_where_it_is(tmp_path: Path)
     assert done.returncode in (1, 124), done.stderr
     assert "in asleep_here" in done.stderr
     assert "rank 0 left step 3 after an exception" in done.stderr or "the job hangs, says rank 0" in done.stderr
+
+
+def test_a_hang_is_told_where_no_rank_fails_of_it(tmp_path: Path) -> None:
+    """The ranks die of the launcher's SIGKILL, after it has begun to end the job: that explains nothing."""
+    keeps_quiet = f"try:\n{indent(TRAINS, '    ')}\nexcept BaseException:\n    time.sleep(100)\n"
+    line = ["-n", "2", "--bind", "none", "--watchdog", "3", "--timeout", "50", program(tmp_path, keeps_quiet)]
+    done = run(*line, "def asleep_here():\n    time.sleep(100)\nasleep_here()")
+    assert done.returncode == 124, done.stderr
+    assert "in asleep_here" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(
+        "distcompile-run: the job hangs, says rank 0: rank 0 waited too long"
+    )
 
 
 def test_a_failed_rank_is_told_by_its_peers_and_blamed_alone(tmp_path: Path) -> None:

@@ -41,20 +41,28 @@ _DEVICE_ONLY = (float16, bfloat16)
 
 # A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
-# of its blocking: thus the bits do not depend on the number of threads.
+# of its blocking: thus the bits do not depend on the number of threads. Without AVX-512 its tiles are larger, and of
+# f32 the columns are in blocks that depend on how many there are: there only rows are shared out.
 _PART = 1 << 20
-_TILES = 64
+_TILES, _TILES_OF_AVX2 = 64, 192
 _SHARES = 2  # parts of a product for every thread; each of them packs the other matrix anew
 
 _HELPER = (
     """\
+#if defined(__x86_64__)
+static const bool dc_has_avx512 = __builtin_cpu_supports("avx512f");
+#else
+static const bool dc_has_avx512 = false;
+#endif
 template <class T>
 static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a, int lda,
                            const T* b, int ldb, T beta, T* c, int ldc) {
   typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
-  const int64_t slice = (int64_t)(m < n ? m : n) * k;  // one row or column of the longer direction
-  const int64_t least = (DC_PART / (slice ? slice : 1) / DC_TILES + 1) * DC_TILES;
-  if (m >= n)
+  const bool by_rows = m >= n || (sizeof(T) == 4 && !dc_has_avx512);
+  const int64_t slice = (int64_t)(by_rows ? n : m) * k;  // one row or column
+  const int64_t tiles = dc_has_avx512 ? DC_TILES : DC_TILES_OF_AVX2;
+  const int64_t least = (DC_PART / (slice ? slice : 1) / tiles + 1) * tiles;
+  if (by_rows)
     dc_parallel(m, least, [&](int64_t from, int64_t to) {
       const T* const rows = a + from * (ta == 111 ? lda : 1);
       ((gemm)routine)(101, ta, tb, to - from, n, k, alpha, rows, lda, b, ldb, beta, c + from * ldc, ldc);
@@ -74,6 +82,7 @@ static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, i
 }
 
 """.replace("DC_PART", str(_PART))
+    .replace("DC_TILES_OF_AVX2", str(_TILES_OF_AVX2))
     .replace("DC_TILES", str(_TILES))
     .replace("DC_SHARES", str(_SHARES))
 )

@@ -18,10 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from compiler_core.aot.cutting import closure, is_free
+from compiler_core.aot.cutting import closure
+from compiler_core.aot.recompute import is_library, is_view
 from compiler_core.graph.ir import Call, Graph, Node
-from compiler_core.ops.routine import Routine
-from compiler_core.ops.rules import Expansion
 from distcompile.ddp.bucket_plan import ReadyParameter
 from distcompile.ddp.order import work_of
 
@@ -96,13 +95,13 @@ def _held_nbytes(backward: Graph, late: set[Node]) -> int:
 
 
 def _library_values(node: Node) -> Iterator[Node]:
-    if isinstance(node, Call) and isinstance(node.op.lower, Routine | Expansion):
+    if isinstance(node, Call) and is_library(node):
         yield node
         yield from map(_origin, node.args)
 
 
 def _origin(node: Node) -> Node:
     """Whose memory `node` shows."""
-    while is_free(node) and isinstance(node, Call) and node.args:
-        node = node.args[0]
+    while is_view(node):
+        node = node.operands[0]
     return node

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import distcompile as dc
 from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.dtype import DType, float32
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
@@ -41,3 +42,18 @@ def on_host(array: Any) -> Any:
 
 
 SCALAR = TensorMeta((), float32)
+
+
+def spectral(x: dc.Tensor, weight: dc.Tensor) -> dc.Tensor:
+    """A layer of a Fourier neural operator: complex products between two transforms."""
+    low = dc.fft.rfft(x)[..., :3] * dc.complex(weight, 2 * weight)
+    return dc.fft.irfft(dc.nn.functional.pad(low, (0, 2)), n=8).relu()
+
+
+def spectral_step(run: Any, place: str) -> list[dc.Tensor]:
+    """The result of `run`, `spectral` or what was compiled of it, and its gradients."""
+    x = dc.linspace(-1, 2, 16).reshape(2, 8).sin().to(place).requires_grad_()
+    weight = dc.linspace(1, 2, 3).to(place).requires_grad_()
+    out = run(x, weight)
+    out.square().sum().backward()
+    return [out, x.grad, weight.grad]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import distcompile as dc
 import distcompile.nn.functional as F
 from compiler_core.config import config
 from tests.fake_cuda import FakeCuda
+from tests.fake_cuda.programs import spectral, spectral_step
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
@@ -23,25 +23,12 @@ def no_cache() -> Iterator[None]:
         yield
 
 
-def spectral(x: dc.Tensor, weight: dc.Tensor) -> dc.Tensor:
-    """A layer of a Fourier neural operator: complex products between two transforms."""
-    low = dc.fft.rfft(x)[..., :3] * dc.complex(weight, 2 * weight)
-    return dc.fft.irfft(dc.nn.functional.pad(low, (0, 2)), n=8).relu()
-
-
 def test_graphs_with_complex_kernels_run_op_by_op(fake_cuda: FakeCuda) -> None:
     """Triton has no complex numbers; that is no reason to refuse a model that has a few."""
 
-    def step(run: Any, place: str) -> list[dc.Tensor]:
-        x = dc.linspace(-1, 2, 16).reshape(2, 8).sin().to(place).requires_grad_()
-        weight = dc.linspace(1, 2, 3).to(place).requires_grad_()
-        out = run(x, weight)
-        out.square().sum().backward()
-        return [out, x.grad, weight.grad]
-
-    expecteds = step(spectral, "cpu")
+    expecteds = spectral_step(spectral, "cpu")
     with pytest.warns(UserWarning, match="runs op by op: Triton has no complex numbers"):
-        found = step(dc.compile(spectral, fullgraph=True), "cuda")
+        found = spectral_step(dc.compile(spectral, fullgraph=True), "cuda")
     for expected, got in zip(expecteds, found, strict=True):
         assert got.device.type == "cuda"
         np.testing.assert_allclose(got.detach().cpu().numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -12,6 +12,7 @@ import distcompile as dc
 from compiler_core import cuda
 from compiler_core.log import DistCompileWarning
 from distcompile import nn
+from tests.fake_cuda.programs import spectral, spectral_step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(cuda.why_not()), reason="no CUDA device")]
 
@@ -67,23 +68,10 @@ def test_a_profile_has_what_the_step_took() -> None:
     assert all(row.copy_share < 1.2 for row in profile.rows if row.nbytes > 1 << 26)
 
 
-def spectral(x: Any, weight: Any) -> Any:
-    """A layer of a Fourier neural operator."""
-    low = dc.fft.rfft(x)[..., :3] * dc.complex(weight, 2 * weight)
-    return dc.fft.irfft(nn.functional.pad(low, (0, 2)), n=8).relu()
-
-
 def test_complex_kernels_run_op_by_op() -> None:
-    def step(run: Any, place: str) -> list[Any]:
-        x = dc.linspace(-1, 2, 16).reshape(2, 8).sin().to(place).requires_grad_()
-        weight = dc.linspace(1, 2, 3).to(place).requires_grad_()
-        out = run(x, weight)
-        out.square().sum().backward()
-        return [out, x.grad, weight.grad]
-
-    expected = step(spectral, "cpu")
+    expected = spectral_step(spectral, "cpu")
     with pytest.warns(DistCompileWarning, match="runs op by op: Triton has no complex numbers"):
-        found = step(dc.compile(spectral, fullgraph=True), "cuda")
+        found = spectral_step(dc.compile(spectral, fullgraph=True), "cuda")
     for theirs, ours in zip(expected, found, strict=True):
         np.testing.assert_allclose(ours.detach().cpu().numpy(), theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
 

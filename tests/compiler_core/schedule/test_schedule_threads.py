@@ -11,6 +11,7 @@ from gpt_graphs import gpt
 
 from compiler_core.codegen.native_backend import NativeBackend
 from compiler_core.config import config
+from compiler_core.graph.parse import parse_graph
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
@@ -27,3 +28,21 @@ def test_one_two_and_three_threads_give_equal_bits(tmp_path: Path, monkeypatch: 
     for other in results[1:]:
         for value, want in zip(other, results[0], strict=True):
             np.testing.assert_array_equal(value, want)
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+@pytest.mark.parametrize(("m", "k", "n"), [(96, 294, 1506), (1100, 250, 130), (609, 133, 831), (400, 64, 3000)])
+def test_products_have_equal_bits(m: int, k: int, n: int) -> None:
+    """Tall ones and wide ones, in f32 and f64: shared out by rows, by columns, or not at all."""
+    rng = np.random.default_rng(0)
+    for dtype in ("f32", "f64"):
+        text = f"graph g(%a: {dtype}[{m}, {k}] input 'a', %b: {dtype}[{k}, {n}] input 'b') {{\n"
+        graph = parse_graph(f"{text}  %c: {dtype}[{m}, {n}] = matmul(%a, %b)\n  return %c\n}}")
+        given = [rng.standard_normal(node.shape).astype(node.dtype.numpy) for node in graph.inputs]
+        results = []
+        for threads in (1, 2, 3):
+            with config.patch(num_threads=threads):
+                (run,) = NativeBackend().compile([graph], "product")
+            results.append(np.array(run(given)[0]))
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])

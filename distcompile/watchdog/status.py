@@ -17,7 +17,7 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import get_ident
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from compiler_core.observe import PhaseName
 from distcompile.watchdog.board import Board, Phase, Where, now_ns
@@ -151,12 +151,15 @@ class Status:
     def _beat(self) -> None:
         while not self.ending.wait(BEAT_S):
             self.board.beat()
-            frame = sys._current_frames().get(self.main)
-            self.board.write(Where.LINE, Phase.USER_CODE, now_ns(), text=self.board.place(_line_of(frame)))
+            self.board.write(Where.LINE, Phase.USER_CODE, now_ns(), text=self.board.place(_line_of(self.main)))
 
 
-def _line_of(frame: FrameType | None) -> str:
-    """`train.py:88`, the innermost line of `frame`'s stack that is not ours nor a library's; "" if there is none."""
+def _line_of(thread: int) -> str:
+    """`train.py:88`, the innermost line of that thread that is not ours nor a library's; "" if there is none.
+
+    No frame outlives the call: what its variables hold, a step's saved values, would live until the next beat.
+    """
+    frame = sys._current_frames().get(thread)
     while frame is not None:
         if _is_users(frame.f_code.co_filename):
             return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

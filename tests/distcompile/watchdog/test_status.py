@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler_core import observe
@@ -61,6 +65,21 @@ def test_a_phase_keeps_its_begin(status: Status) -> None:
         with observe.phase("optimizer"):
             assert reader.snapshot().main.since_ns > began
         assert reader.snapshot().main.since_ns == began
+
+
+def test_the_beat_keeps_nothing_alive(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at the main thread's frames: held until the next beat, they kept a step's saved values for half a
+    second, which on a GPU were the next steps' memory."""
+    beat, has_begun = status.board.beat, threading.Event()
+    monkeypatch.setattr(status.board, "beat", lambda: (beat(), has_begun.set()))
+
+    def step() -> weakref.ref[Any]:
+        saved = np.zeros(8)
+        assert has_begun.wait(10)
+        time.sleep(0.1)  # it has looked at this frame, and sleeps for as long again and more
+        return weakref.ref(saved)
+
+    assert step()() is None
 
 
 def test_other_threads_are_not_told(status: Status) -> None:

@@ -11,6 +11,7 @@ import pytest
 import distcompile as dc
 from compiler_core import cuda
 from compiler_core.log import DistCompileWarning
+from compiler_core.runtime.cuda import context, measure
 from distcompile import nn
 from tests.fake_cuda.programs import spectral, spectral_step
 
@@ -24,9 +25,9 @@ def attending(place: str) -> nn.Module:
 
 
 def trained(place: str, run: Callable[[nn.Module], Any], steps: int = 5) -> list[np.ndarray]:
-    """Parameters after some steps."""
+    """Parameters after some steps, of SGD: Adam divides gradients by their size, also those that are only rounding."""
     model = attending(place)
-    call, optimizer = run(model), dc.optim.AdamW(model.parameters(), lr=1e-2)
+    call, optimizer = run(model), dc.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
     for step in range(steps):
         x = dc.linspace(-1, step + 1, 4 * 128 * 64).sin().reshape(4, 128, 64).to(place)
         optimizer.zero_grad()
@@ -41,7 +42,7 @@ def test_training_in_every_mode_is_eager_training(mode: str | None) -> None:
     for _ in range(2):  # the second has what the first measured and kept
         found = trained("cuda", lambda model: dc.compile(model, mode=mode))
         for theirs, ours in zip(expected, found, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
 
 
 def test_a_profile_has_what_the_step_took() -> None:
@@ -64,8 +65,25 @@ def test_a_profile_has_what_the_step_took() -> None:
     print(profile)
     took_s, told_s = begun.elapsed_time(ended) * 1e-3, sum(row.seconds for row in profile.rows)
     assert 0.5 * took_s < told_s < 1.05 * took_s
-    assert {row.calls for row in profile.rows if row.label.startswith("gemm")} == {5}
+    products = {row.graph: row.calls for row in profile.rows if row.label.startswith("gemm")}
+    assert sorted(products.values()) == [4 * 5, 7 * 5]
     assert all(row.copy_share < 1.2 for row in profile.rows if row.nbytes > 1 << 26)
+
+
+def test_what_is_held_is_missing_to_others() -> None:
+    xp = context.cupy()
+    x = xp.ones(1 << 24, np.float32)
+    count = xp.cuda.Device().attributes["MultiProcessorCount"]
+
+    def work() -> None:
+        for _ in range(4):
+            xp.tanh(x, out=x)
+
+    alone_us = measure.shortest_us(work)
+    with measure.holding(count * 3 // 4):
+        beside_us = measure.shortest_us(work)
+    assert 2 * alone_us < beside_us < 20 * alone_us
+    assert measure.shortest_us(work) < 1.5 * alone_us
 
 
 def test_complex_kernels_run_op_by_op() -> None:

@@ -9,6 +9,7 @@ Messages between two ranks are NCCL's, too (postman.py), or go through host memo
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -34,7 +35,8 @@ T = TypeVar("T")
 class NcclCommunicator(Communicator):
     """The ranks of `host`, which it owns. Making it waits for nobody.
 
-    library, runtime: NCCL, and what drives device number i; loaded at the first device array.
+    library, runtime: NCCL, and what drives device number i; loaded at the first device array. narrow_ctas:
+    multiprocessors that tasks which yield take at most, where NCCL has been told of no other number; 0: as all others.
     """
 
     transport = "nccl"
@@ -51,7 +53,7 @@ class NcclCommunicator(Communicator):
         self.tally = Tally(self._where())
         self.engine: NcclEngine | None = None
         self.postman: Postman | None = None
-        self.stages_messages = False
+        self.stages_messages, self.narrow_ctas = False, 0
         self.is_closed = False
         atexit.register(self.close)
 
@@ -117,7 +119,8 @@ class NcclCommunicator(Communicator):
     def bind(self, index: int) -> None:
         """Take device number `index`, and let the ranks begin to start NCCL. Waits for nobody; on all ranks alike."""
         if self.engine is None:
-            self.engine = NcclEngine(self.host, self._library(), self._runtime(index), self.tally)
+            ctas = 0 if os.environ.get("NCCL_MAX_CTAS") else self.narrow_ctas
+            self.engine = NcclEngine(self.host, self._library(), self._runtime(index), self.tally, ctas)
 
     def open_gate(self, words: Sequence[int], agree: int, label: str = "", *, stamp: Stamp = NO_STAMP) -> Gate:
         self._check()
@@ -197,7 +200,7 @@ class NcclCommunicator(Communicator):
         if made is None:
             return None
         child = NcclCommunicator(made, library=self._library, runtime=self._runtime)
-        child.stages_messages = self.stages_messages
+        child.stages_messages, child.narrow_ctas = self.stages_messages, self.narrow_ctas
         return child
 
     def give_up(self, error: CollectiveError) -> None:

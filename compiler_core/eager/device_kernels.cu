@@ -393,12 +393,12 @@ KERNEL dropout(const T* x, T* out, u8* kept, i64 n, double factor, unsigned leas
   ALL(i, n) {
     const bool stays = drawn(first + (u64)i, seed, stream) >= least;
     kept[i] = stays;
-    out[i] = as_stored(stays ? in(x[i]) * (C)factor : (C)0);
+    out[i] = as_stored(in(x[i]) * (stays ? (C)factor : (C)0));
   }
 }
 
 KERNEL dropout_backward(const T* g, const u8* kept, T* dx, i64 n, double factor) {
-  ALL(i, n) dx[i] = as_stored(kept[i] ? in(g[i]) * (C)factor : (C)0);
+  ALL(i, n) dx[i] = as_stored(in(g[i]) * (kept[i] ? (C)factor : (C)0));
 }
 
 // ---- cross entropy with class indices. A block a row of n classes.

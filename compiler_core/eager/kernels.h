@@ -463,7 +463,7 @@ template <class T> static int64_t dropout(const Tuple* t, double factor, int64_t
   for (int64_t i = 0; i < n; ++i) {
     const bool keep = dc_philox(seed, counter, first + (uint64_t)i) >= (uint32_t)threshold;
     kept[i] = keep;
-    out[i] = keep ? x[i] * scale : (T)0;
+    out[i] = x[i] * (keep ? scale : (T)0);
   }
   return 0;
 }
@@ -475,7 +475,7 @@ template <class T> static int64_t dropout_backward(const Tuple* t, double factor
   T* dx = at<T>(t, 2);
   const int64_t n = numel(t->items[0]);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) dx[i] = kept[i] ? g[i] * scale : (T)0;
+  for (int64_t i = 0; i < n; ++i) dx[i] = g[i] * (kept[i] ? scale : (T)0);
   return 0;
 }
 

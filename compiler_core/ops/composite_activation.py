@@ -243,7 +243,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
 def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
     with drawing_on(cuda.number_of(x)):
         kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
-    return prims.where(kept, mul(x, 1.0 / (1.0 - p)), prims.full_like(x, 0.0))
+    return prims.mul(mul(x, 1.0 / (1.0 - p)), prims.cast(kept, dtype_of(x)))  # what is no number stays none
 
 
 def keep_mask(shape: tuple[int, ...], p: float, rng: Rng | None) -> Value:

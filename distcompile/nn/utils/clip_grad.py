@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import of
+from compiler_core.dtype import of, promote
 from compiler_core.log import warn_once
 from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, current_trace
@@ -70,7 +70,7 @@ def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> T
     """The same in a graph: by tensor operations. It ends where the result is looked at, if it is to be finite."""
     if not tensors:
         return Tensor._wrap(np.zeros((), np.float32))
-    dtype, place = tensors[0].dtype, tensors[0].device
+    dtype, place = promote(*(tensor.dtype for tensor in tensors)), tensors[0].device
     with no_grad():
         at_once = _norm_there(tensors) if p == 2.0 and not error_if_nonfinite else None
         if at_once is not None:
@@ -107,7 +107,7 @@ def get_total_norm(
         return _traced_norm(given, norm_type, error_if_nonfinite)
     arrays = [tensor._read() for tensor in given]
     total = _total(arrays, float(norm_type), error_if_nonfinite)
-    dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
+    dtype = promote(*(of(array.dtype) for array in arrays)).numpy if arrays else np.dtype(np.float32)
     return Tensor._wrap(np.array(total, dtype))
 
 

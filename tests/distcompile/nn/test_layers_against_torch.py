@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,20 @@ def test_clip_grad_norm(norm_type: float, max_norm: float) -> None:
     assert totals[0] == pytest.approx(totals[1], rel=1e-5)
     for a, b in zip(*clipped, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("names", product(["float32", "float64", "bfloat16"], repeat=2), ids="-".join)
+def test_a_norm_of_gradients_has_their_common_dtype(names: tuple[str, str]) -> None:
+    found = []
+    for p in (dc, torch):
+        params = [p.nn.Parameter(p.ones(4, dtype=getattr(p, name))) for name in names]
+        for param in params:
+            param.grad = p.ones_like(param)
+        run = [p.nn.utils.clip_grad_norm_, p.nn.utils.get_total_norm]
+        norms = [run[0](params, 10.0), run[1]([param.grad for param in params])]
+        found.append([(str(norm.dtype).rpartition(".")[2], float(norm)) for norm in norms])
+    assert [dtype for dtype, _ in found[0]] == [dtype for dtype, _ in found[1]]
+    np.testing.assert_allclose([x for _, x in found[0]], [x for _, x in found[1]], rtol=1e-2)
 
 
 def test_clip_grad_value_and_vectors() -> None:

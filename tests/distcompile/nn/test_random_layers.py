@@ -31,6 +31,18 @@ def test_dropout_has_the_same_bits_for_the_same_seed_and_other_ones_at_every_dra
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.parametrize("backend", ["", "eager", "codegen"])
+def test_what_is_no_number_is_none_also_where_it_is_dropped(backend: str) -> None:
+    """As in torch, which multiplies: a loss that has gone wrong is not hidden by chance."""
+    call: Any = dc.compile(F.dropout, backend=backend) if backend else F.dropout
+    x = dc.full((64,), math.nan, requires_grad=True)
+    out = call(x)
+    out.backward(dc.full((64,), math.nan))
+    assert bool(out.isnan().all())
+    assert bool(x.grad.isnan().all())
+    assert bool(call(dc.full((64,), math.inf)).isnan().any())
+
+
 def test_the_gradient_passes_through_the_same_mask() -> None:
     x = dc.ones(100, requires_grad=True)
     out = F.dropout(x, 0.5)

@@ -234,7 +234,7 @@ def test_clip_grad_norm(norm_type: float, max_norm: float) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-@pytest.mark.parametrize("names", product(["float32", "float64", "bfloat16"], repeat=2), ids="-".join)
+@pytest.mark.parametrize("names", [*product(["float32", "float64", "bfloat16"], repeat=2)], ids="-".join)
 def test_a_norm_of_gradients_has_their_common_dtype(names: tuple[str, str]) -> None:
     found = []
     for p in (dc, torch):

@@ -406,6 +406,36 @@ struct Relu {
   template <class T> static T back(T g, T x) { return x <= 0 ? (T)0 : g; }
 };
 
+struct Erfinv : Smooth<Erfinv> {  // as ops/composite_special.py has it
+  static double over(const double (&c)[9], double w) {
+    double p = c[0];
+    for (int k = 1; k < 9; ++k) p = p * w + c[k];
+    return p;
+  }
+  static double inverse(double x, int steps) {
+    static const double centre[9] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+                                     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941};
+    static const double tail[9] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+                                   -0.0076224613, 0.00943887047, 1.00167406, 2.83297682};
+    const double size = x < 0 ? -x : x, rest = 1 - size;
+    if (!(size < 1)) return x * (size == 1 ? __builtin_inf() : __builtin_nan(""));
+    const double w = -log(rest * (size + 1));
+    const double far = w + 0.69314718055994531;  // -log(rest)
+    double y = w < 5 ? over(centre, w - 2.5) * size : w < 16 ? over(tail, __builtin_sqrt(w) - 3) * size
+               : __builtin_sqrt(far - 0.5 * log(3.1415926535897931 * far));
+    for (int k = 0; k < steps; ++k) {
+      const double missing = size < 0.5 ? size - erf(y) : erfc(y) - rest;
+      y += missing * (exp(y * y) * 0.88622692545275801);
+    }
+    return x < 0 ? -y : y;
+  }
+  template <class T> static T value(T x) { return (T)inverse((double)x, sizeof(T) == 4 ? 1 : 3); }
+  template <class T> static T slope(T x) {
+    const double y = inverse((double)x, sizeof(T) == 4 ? 1 : 3);
+    return (T)(exp(y * y) * 0.88622692545275801);
+  }
+};
+
 template <class T, class F> static int64_t each(const Tuple* t) {  // x -> out
   const T* x = at<T>(t, 0);
   T* out = at<T>(t, 1);
@@ -431,6 +461,7 @@ ACTIVATION(gelu, Gelu)
 ACTIVATION(gelu_tanh, GeluTanh)
 ACTIVATION(silu, Silu)
 ACTIVATION(relu, Relu)
+ACTIVATION(erfinv, Erfinv)
 
 // ---- embedding: rows of g[N, C] added to rows index i64[N] of out[V, C]
 

@@ -41,7 +41,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (_INT,),
     "cross_entropy_backward": (_INT,),
     "add_rows": (),
-    **{f"{name}{end}": () for name in ("gelu", "gelu_tanh", "silu", "relu") for end in ("", "_backward")},
+    **{f"{name}{end}": () for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv") for end in ("", "_backward")},
 }
 Kernel: TypeAlias = Callable[..., int]  # (arrays, *numbers) -> 0, or 1 for an index out of range
 
@@ -87,7 +87,7 @@ def source() -> str:
     """The kernels as one translation unit."""
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 
-    declared = libm_declarations(["exp", "tanh", "erf", "erff"])
+    declared = libm_declarations(["exp", "tanh", "erf", "erff", "erfc", "log"])
     return f"{TYPES}{helper_text(['exp', 'philox', 'reduce_max', 'tanh'])}{declared}{_text()}"
 
 

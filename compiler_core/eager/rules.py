@@ -19,7 +19,7 @@ from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import Kernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, product
-from compiler_core.ops import composite_convolution, functional  # noqa: F401  declares the composites
+from compiler_core.ops import composite_convolution, composite_special, functional  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
@@ -282,7 +282,7 @@ def _define_all() -> None:
         return
     _norms(found)
     _softmaxes(found)
-    for name in ("gelu", "gelu_tanh", "silu", "relu"):
+    for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv"):
         _activation(found, name)
     _attention(found)
     _classes(found)

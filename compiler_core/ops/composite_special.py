@@ -2,9 +2,9 @@
 
 In: values and Python scalars, broadcast and promoted. Out: one value; integers become the default dtype first.
 Computed in float64 and rounded once, so a float32 result is right to its last digits.
-Sources: erfinv starts from Giles' approximation ("Approximating the erfinv function", 2012) and takes Newton steps, the
-last of which carries the gradient; erfcx by the continued fraction of Laplace (Abramowitz and
-Stegun 7.1.14), below 2 by erfc itself.
+Sources: erfinv starts from Giles' approximation ("Approximating the erfinv function", 2012), within 1e-7 of 1 from the
+first terms of erfc's asymptotic series (Abramowitz and Stegun 7.1.23), and takes Newton steps, the last of which carry
+the gradient; erfcx by the continued fraction of Laplace (Abramowitz and Stegun 7.1.14), below 2 by erfc itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_trigonometry import floating_operands
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 
 def in_float64(x: Value) -> Value:
@@ -155,7 +156,9 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
     w = prims.neg(F.log(prims.mul(rest, F.add(size, 1.0))))
     centre = polynomial(_CENTRE, F.sub(w, 2.5))
     tail = polynomial(_TAIL, F.sub(prims.sqrt(F.clamp(w, 5.0)), 3.0))
-    y = prims.mul(prims.where(F.lt(w, 5.0), centre, tail), size)
+    logarithm = F.add(F.clamp(w, 5.0), math.log(2.0))  # of `rest`, with its sign turned
+    far = prims.sqrt(prims.sub(logarithm, F.mul(F.log(F.mul(logarithm, math.pi)), 0.5)))
+    y = prims.mul(prims.where(F.lt(w, 5.0), centre, prims.where(F.lt(w, 16.0), tail, far)), size)
     half_root = math.sqrt(math.pi) / 2.0
     for _ in range(3):
         slope = F.mul(F.exp(prims.mul(y, y)), half_root)
@@ -171,7 +174,11 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
 @in_float32_on_cuda
 def erfinv(input: Value) -> Value:
     """The inverse of erf: infinite at -1 and 1, NaN outside."""
-    x = floating(input)
+    return _erfinv(floating(input))
+
+
+@whole
+def _erfinv(x: Value) -> Value:
     wide = in_float64(x)
     size = prims.abs(wide)
     inside = F.lt(size, 1.0)

@@ -132,7 +132,6 @@ class Task:
     splits: of an uneven all-to-all, elements that go to, and come from, each rank.
     gate: the task is skipped, on all ranks, if that gate did not pass. held: it starts only after `Work.release`.
     needed (broadcast): data move only if some rank says so. words: what a gate tells the other ranks.
-    yields (all_reduce on GPUs, on all ranks alike): it leaves most multiprocessors to what computes beside it.
     """
 
     call: Call
@@ -145,7 +144,6 @@ class Task:
     held: bool = False
     needed: bool = True
     words: tuple[int, ...] = ()
-    yields: bool = False
 
     def __str__(self) -> str:
         return f"{self.label}: {self.call}" if self.label else str(self.call)

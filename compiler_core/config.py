@@ -200,13 +200,6 @@ class Config:
         "1: send and recv of CUDA tensors go by NCCL, instead of through host memory; on all ranks alike",
         affects_codegen=False,
     )
-    nccl_ctas = Knob(
-        "DISTCOMPILE_NCCL_CTAS",
-        int,
-        8,
-        "multiprocessors that NCCL takes for DDP's buckets where the backward hides them; 0: as many as it likes",
-        affects_codegen=False,
-    )
     watchdog_s = Knob(
         "DISTCOMPILE_WATCHDOG_S",
         _seconds,

@@ -9,7 +9,6 @@ Messages between two ranks are NCCL's, too (postman.py), or go through host memo
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -35,8 +34,7 @@ T = TypeVar("T")
 class NcclCommunicator(Communicator):
     """The ranks of `host`, which it owns. Making it waits for nobody.
 
-    library, runtime: NCCL, and what drives device number i; loaded at the first device array. narrow_ctas:
-    multiprocessors that tasks which yield take at most, where NCCL has been told of no other number; 0: as all others.
+    library, runtime: NCCL, and what drives device number i; loaded at the first device array.
     """
 
     transport = "nccl"
@@ -53,7 +51,7 @@ class NcclCommunicator(Communicator):
         self.tally = Tally(self._where())
         self.engine: NcclEngine | None = None
         self.postman: Postman | None = None
-        self.stages_messages, self.narrow_ctas = False, 0
+        self.stages_messages = False
         self.is_closed = False
         atexit.register(self.close)
 
@@ -119,8 +117,7 @@ class NcclCommunicator(Communicator):
     def bind(self, index: int) -> None:
         """Take device number `index`, and let the ranks begin to start NCCL. Waits for nobody; on all ranks alike."""
         if self.engine is None:
-            ctas = 0 if os.environ.get("NCCL_MAX_CTAS") else self.narrow_ctas
-            self.engine = NcclEngine(self.host, self._library(), self._runtime(index), self.tally, ctas)
+            self.engine = NcclEngine(self.host, self._library(), self._runtime(index), self.tally)
 
     def open_gate(self, words: Sequence[int], agree: int, label: str = "", *, stamp: Stamp = NO_STAMP) -> Gate:
         self._check()
@@ -200,7 +197,7 @@ class NcclCommunicator(Communicator):
         if made is None:
             return None
         child = NcclCommunicator(made, library=self._library, runtime=self._runtime)
-        child.stages_messages, child.narrow_ctas = self.stages_messages, self.narrow_ctas
+        child.stages_messages = self.stages_messages
         return child
 
     def give_up(self, error: CollectiveError) -> None:

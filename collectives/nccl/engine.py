@@ -39,13 +39,10 @@ SLICE_S = 0.05  # of a wait that our thread, or a waiting one, comes back from t
 
 
 class NcclEngine:
-    """Runs the tasks of `host`'s ranks on device arrays. All ranks make theirs at the same place in the order.
+    """Runs the tasks of `host`'s ranks on device arrays. All ranks make theirs at the same place in the order."""
 
-    ctas: multiprocessors that tasks which yield take at most; 0: as all others.
-    """
-
-    def __init__(self, host: Communicator, library: Library, cuda: Runtime, tally: Tally, ctas: int = 0) -> None:
-        self.host, self.library, self.cuda, self.tally, self.ctas = host, library, cuda, tally, ctas
+    def __init__(self, host: Communicator, library: Library, cuda: Runtime, tally: Tally) -> None:
+        self.host, self.library, self.cuda, self.tally = host, library, cuda, tally
         self.rank, self.world_size = host.rank, host.world_size
         self.where = f"rank {self.rank} of {self.world_size}"
         self.stream, self.clock = cuda.new_stream(), Clock(cuda)
@@ -188,15 +185,8 @@ class NcclEngine:
                 if not self.opening.is_known():
                     self.opening.wait(SLICE_S)
                 comm = self.library.init(self.world_size, self.opening.identity(), self.rank)
-                narrow = self.library.narrow(comm, self.rank, self.ctas) if self.ctas and self.world_size > 1 else 0
                 self.moves = moves.Moves(
-                    self.library,
-                    self.cuda,
-                    comm,
-                    self.stream,
-                    rank=self.rank,
-                    world_size=self.world_size,
-                    narrow=narrow,
+                    self.library, self.cuda, comm, self.stream, rank=self.rank, world_size=self.world_size
                 )
             except CollectiveError as error:
                 if not isinstance(error, CollectiveTimeoutError) or self.opening.is_known():
@@ -228,7 +218,7 @@ class NcclEngine:
             self.flying.popleft()
         if self.moves is None or self.broken is not None:
             return
-        said = next(filter(None, map(self.library.async_error, self.moves.comms)), "")
+        said = self.library.async_error(self.moves.comm)
         first = self.flying[0] if self.flying else None
         if said:
             what = "NCCL failed" if first is None else f"NCCL failed in or before {first.what}"
@@ -242,16 +232,13 @@ class NcclEngine:
             if self.broken is not None:
                 return
             self.broken = error
-        self._abort()
+        if self.moves is not None:
+            self.library.abort(self.moves.comm)
         for work in (*self.pending, *self.flying):
             work.fail(error)
         self.host.give_up(error)
         with self.changed:
             self.changed.notify_all()
-
-    def _abort(self) -> None:
-        for comm in () if self.moves is None else self.moves.comms:
-            self.library.abort(comm)
 
     # -- the end
 
@@ -285,7 +272,7 @@ class NcclEngine:
 
     def free(self) -> None:
         """After `stop`, when all ranks have drained: let NCCL go, waiting for nobody."""
-        if self.broken is None:
-            self._abort()
+        if self.moves is not None and self.broken is None:
+            self.library.abort(self.moves.comm)
         self.is_freed = self.broken is None
         self.broken = self.broken or NcclError("this communicator is closed", where=self.where)

@@ -2,8 +2,7 @@
 
 In: device addresses, counts, streams as integers. Out: calls enqueued; or `NcclError`, with NCCL's own words.
 CuPy's binding has no average, no configuration of a communicator and no text of the last error; hence our own. Only
-functions that NCCL has kept since 2.14 are used, so that any later library will do; and, where it has them (2.18),
-communicators of few multiprocessors, whose configuration is the structure of 2.17, which it reads by its size.
+functions that NCCL has kept since 2.14 are used, and no structure of its, so that any later library will do.
 Source: nccl.h; docs.nvidia.com/deeplearning/nccl, "Communicators" and "Fault tolerance".
 """
 
@@ -31,23 +30,6 @@ OLDEST = 21400  # 2.14: groups of sends, bfloat16, averages, abort from another 
 
 class _Id(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_char * ID_NBYTES),)
-
-
-class _Config(ctypes.Structure):
-    """ncclConfig_t of 2.17. Of the numbers the smallest integer is "not set"."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("magic", ctypes.c_uint),
-        ("version", ctypes.c_uint),
-        ("blocking", ctypes.c_int),
-        ("cluster", ctypes.c_int),
-        ("least_ctas", ctypes.c_int),
-        ("most_ctas", ctypes.c_int),
-        ("network", ctypes.c_char_p),
-        ("shares_when_split", ctypes.c_int),
-    )
-    MAGIC, VERSION, NOT_SET = 0xCAFEBEEF, 21700, -(1 << 31)
 
 
 _P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -78,7 +60,6 @@ class Library(Protocol):
     def version(self) -> int: ...
     def unique_id(self) -> bytes: ...
     def init(self, world_size: int, unique_id: bytes, rank: int) -> int: ...
-    def narrow(self, comm: int, rank: int, ctas: int) -> int: ...
     def abort(self, comm: int) -> None: ...
     def async_error(self, comm: int) -> str: ...
     def all_reduce(self, source: int, target: int, count: int, dtype: int, op: int, comm: int, stream: int) -> None: ...
@@ -108,9 +89,6 @@ class Nccl:
             function.argtypes, function.restype = arguments, _I
         self._library.ncclGetErrorString.argtypes = (_I,)
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
-        self._split = getattr(self._library, "ncclCommSplit", None)
-        if self._split is not None:
-            self._split.argtypes, self._split.restype = (_P, _I, _I, ctypes.POINTER(_P), ctypes.POINTER(_Config)), _I
         self._last_error = getattr(self._library, "ncclGetLastError", None)
         if self._last_error is not None:
             self._last_error.argtypes, self._last_error.restype = (_P,), ctypes.c_char_p
@@ -143,22 +121,6 @@ class Nccl:
         comm, name = _P(), _Id.from_buffer_copy(unique_id)
         self._call("ncclCommInitRank", ctypes.byref(comm), world_size, name, rank)
         return comm.value or 0
-
-    def narrow(self, comm: int, rank: int, ctas: int) -> int:
-        """Another communicator of the same ranks, which takes at most `ctas` multiprocessors; 0 if NCCL has none.
-
-        Waits for all ranks; nothing may be in flight on `comm`.
-        """
-        if self._split is None:
-            return 0
-        made, unset = _P(), _Config.NOT_SET
-        config = _Config(
-            ctypes.sizeof(_Config), _Config.MAGIC, _Config.VERSION, unset, unset, unset, ctas, None, unset
-        )  # fmt: skip
-        code = self._split(comm, 0, rank, ctypes.byref(made), ctypes.byref(config))
-        if code not in (SUCCESS, IN_PROGRESS):
-            raise NcclError("NCCL refused ncclCommSplit", got=self._text(code), remedy="DISTCOMPILE_NCCL_CTAS=0")
-        return made.value or 0
 
     def abort(self, comm: int) -> None:
         """End what is in flight on this rank, and free the communicator. Waits for nobody."""

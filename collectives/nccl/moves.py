@@ -45,22 +45,14 @@ def check(task: Task, where: str) -> None:
 
 
 class Moves:
-    """Calls of NCCL on one stream. To be used by one thread at a time.
-
-    comm: the communicator. narrow: another one, of few multiprocessors, for tasks that leave the others to what
-    computes beside them; 0: there is none.
-    """
+    """Calls of one NCCL communicator on one stream. To be used by one thread at a time."""
 
     def __init__(
-        self, library: Library, cuda: Runtime, comm: int, stream: Stream, *, rank: int, world_size: int, narrow: int = 0
+        self, library: Library, cuda: Runtime, comm: int, stream: Stream, *, rank: int, world_size: int
     ) -> None:
-        self.library, self.cuda, self.comm, self.stream, self.narrow = library, cuda, comm, stream, narrow
+        self.library, self.cuda, self.comm, self.stream = library, cuda, comm, stream
         self.rank, self.world_size = rank, world_size
         self.pointer = cuda.pointer(stream)
-
-    @property
-    def comms(self) -> tuple[int, ...]:
-        return (self.comm, self.narrow) if self.narrow else (self.comm,)
 
     def enqueue(self, task: Task) -> None:
         """Enqueue `task`. Raises NcclError."""
@@ -74,8 +66,8 @@ class Moves:
             self._all_reduce_narrow(task)
             return
         dtype, op = _reduction(task)
-        address, comm = self.cuda.address(task.target), (self.narrow if task.yields else 0) or self.comm
-        self.library.all_reduce(address, address, task.target.size, dtype, op, comm, self.pointer)
+        address = self.cuda.address(task.target)
+        self.library.all_reduce(address, address, task.target.size, dtype, op, self.comm, self.pointer)
 
     def _all_reduce_narrow(self, task: Task) -> None:
         flat, wire = task.target, task.call.wire

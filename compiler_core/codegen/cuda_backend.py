@@ -240,12 +240,9 @@ def _build(
         record(name, "emit", lambda: source, part="launcher", artefact="code")
         (folder / SOURCE).write_text(source)
         products = list(dict.fromkeys(product for plan in plans for product in plan.products))
-        beside = {
-            product for plan, graph in zip(plans, graphs, strict=True) if graph.signals for product in plan.products
-        }
-        with ThreadPoolExecutor(2) as pool:
-            built = pool.submit(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
-            measured = pool.submit(choose_on, products if config.measure else [], _number(graphs), beside)
+        with ThreadPoolExecutor(2) as beside:
+            built = beside.submit(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
+            measured = beside.submit(choose_on, products if config.measure else [], _number(graphs))
             with timed(name, "cubins"):
                 compiled = compile_cubins(module, wanted, capability, folder, workers)
             with timed(name, "build"):

@@ -108,7 +108,6 @@ class BucketPlan:
     caps: Caps
     buckets: tuple[Bucket, ...]
     launch: tuple[int, ...] = ()  # the buckets' numbers in the order in which they are launched; empty: as they stand
-    yields: bool = False  # whether they leave most of a GPU to the backward (yielding.py)
 
     @property
     def launch_order(self) -> tuple[int, ...]:

@@ -101,8 +101,7 @@ class Flight:
         label, stamp = layout.labels[number], Stamp(layout.word, self.step, number)
         if self.hook is None:  # all_reduce_async, without looking again at what the layout has made
             flat = buffer.flat
-            task = Task(layout.calls[number], flat, flat, label, None, stamp, self.gate, yields=layout.plan.yields)
-            return self.communicator.launch(task)
+            return self.communicator.launch(Task(layout.calls[number], flat, flat, label, None, stamp, self.gate))
         parameters = layout.pools[number].parameters
         return self.hook.launch(
             self.communicator,

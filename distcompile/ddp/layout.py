@@ -51,8 +51,7 @@ class Layout:
         self.plan, self.version = plan, version
         self.order = plan.launch_order
         self.groups = tuple(bucket.names for bucket in plan.buckets)
-        buckets = [(b.dtype, b.slots, b.numel) for b in plan.buckets]
-        self.word = word_of(f"{instance} {self.order} {plan.yields} {buckets}")
+        self.word = word_of(f"{instance} {self.order} {[(b.dtype, b.slots, b.numel) for b in plan.buckets]}")
         self.places = {name: (b, s) for b, names in enumerate(self.groups) for s, name in enumerate(names)}
         self.counts = [len(names) for names in self.groups]
         op = reduction_on(next(iter(parameters.values())).device) if parameters else "sum"

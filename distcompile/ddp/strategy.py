@@ -48,7 +48,6 @@ from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.pieces import Piece, PutOff, Step
 from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
-from distcompile.ddp.yielding import is_hidden
 
 
 class Ticket:
@@ -127,8 +126,6 @@ class BucketStrategy:
             if books.settings.overlap == "step":
                 shares = ready_shares(backward, piece.ready)
                 plan = replace(plan, launch=launch_order(plan, shares, self.first_use))
-            if books.layout.averages:  # on GPUs
-                plan = replace(plan, yields=is_hidden(backward, plan))
             books.offer(plan)
         layout, is_alone = books.layout, books.communicator.world_size == 1
         segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)

@@ -111,7 +111,7 @@ def init_process_group(
     if made.host_transport == "mpi":
         watchdog.attach(made)
     if isinstance(made, NcclCommunicator):
-        made.stages_messages, made.narrow_ctas = not config.nccl_messages, config.nccl_ctas
+        made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
 
 
@@ -208,7 +208,7 @@ def new_group(
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
     if transport == "nccl" and not made.takes_device_arrays():
         made = NcclCommunicator(made)
-        made.stages_messages, made.narrow_ctas = not config.nccl_messages, config.nccl_ctas
+        made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
     if timeout is not None:
         made.timeout_s = seconds(timeout)

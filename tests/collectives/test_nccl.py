@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collectives import Stamp, run_ranks
-from collectives.call import Call, Task
+from collectives.call import Task
 from collectives.errors import (
     CollectiveArgumentError,
     CollectiveError,
@@ -53,27 +53,6 @@ def test_all_reduce_is_what_it_is_on_the_cpu(world: int, op: Any) -> None:
 
         for host, array in nccl_ranks(world, here):
             np.testing.assert_array_equal(host, array, err_msg=dtype)
-
-
-@pytest.mark.parametrize("told", ["", "4"])
-def test_what_yields_goes_by_few_multiprocessors(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By another communicator, unless NCCL has been told of a number. In launch order with all others."""
-    monkeypatch.setenv("NCCL_MAX_CTAS", told)
-    fabric = Fabric(2)
-
-    def here(c: NcclCommunicator) -> Any:
-        c.narrow_ctas = 8
-        arrays = [on_device(values(c.rank + k)) for k in range(4)]
-        calls = [Task(Call("all_reduce", "sum", "float32", 12), x, x, yields=k % 2 == 1) for k, x in enumerate(arrays)]
-        for work in [c.launch(task) for task in calls]:
-            work.wait()
-        library = c.engine.library  # type: ignore[union-attr]
-        return library.narrowed, [len(fabric.comms[name][c.rank]) for name, _ in library.comms.values()], arrays
-
-    for narrowed, used, arrays in nccl_ranks(2, here, fabric=fabric):
-        assert (narrowed, used) == (([], [4]) if told else ([8], [2, 2]))
-        for k, array in enumerate(arrays):
-            np.testing.assert_array_equal(array.get(), values(k) + values(k + 1))
 
 
 def test_bools_are_any_and_all() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,7 @@ from compiler_core.codegen.cuda import cubins, tune
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.errors import DeviceError
-from compiler_core.runtime.cuda import checks, context, driver, measure, products
+from compiler_core.runtime.cuda import checks, context, driver, products
 from tests.fake_cuda import lt
 from tests.fake_cuda.lt import FakeLt
 from tests.fake_cupy import on_fake_device
@@ -99,13 +99,6 @@ class FakeCuda:
         words = ctypes.CFUNCTYPE(_P, _I)(lambda code: ctypes.addressof(self._words))
         version = ctypes.CFUNCTYPE(_Z)(lambda: 130000)
         self._made: dict[str, Any] = {**made, "cublasGetStatusString": words, "cublasLtGetVersion": version}
-
-    @contextmanager
-    def holding(self, count: int) -> Iterator[None]:
-        """`measure.holding`: algorithms are as slow as the fake's cuBLASLt has it beside others."""
-        self.lt.is_beside = True
-        yield
-        self.lt.is_beside = False
 
     @property
     def recording(self) -> list[Callable[[], object]] | None:
@@ -365,7 +358,6 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     monkeypatch.setattr(context, "_units", {})
     monkeypatch.setattr(products, "_threads", products._Threads())
     monkeypatch.setattr(checks, "_words", checks._Words())
-    monkeypatch.setattr(measure, "holding", fake.holding)
     monkeypatch.setattr(cuda_backend, "device_capability", lambda: 90)
     with on_fake_device():
         yield fake

@@ -1,7 +1,7 @@
 """A cuBLASLt that is not there: descriptors by number, algorithms that are all one, products in NumPy.
 
 In: what programs ask. Out: `FakeLt`, whose functions `FakeCuda` serves: `algorithms` says how many there are, and
-`slowness` how long one takes (seconds) by its number, so that a choice can be seen; `slowness_beside`: beside others.
+`slowness` how long one takes (seconds) by its number, so that a choice can be seen.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ class FakeLt:
     def __init__(self, multiply: Callable[..., dict[str, Any]]) -> None:
         self.algorithms = 3
         self.slowness: dict[int, float] = {}
-        self.slowness_beside: dict[int, float] = {}
-        self.is_beside = False
         self.made: list[dict[Any, Any]] = []
         self._multiply = multiply
 
@@ -82,6 +80,6 @@ class FakeLt:
         product = [(at, x["leading"], x[6], x["kind"]) for at, x in ((a, first), (b, second), (d, result))]
         bias = what[8] if what[7] == 4 else 0
         number = ctypes.c_uint64.from_address(algorithm).value
-        time.sleep((self.slowness_beside if self.is_beside else self.slowness).get(number, 0.0))
+        time.sleep(self.slowness.get(number, 0.0))
         sizes = (what[3], what[4], m, n, k, alpha, beta, product, what["compute"], result[5], bias)
         return self._multiply(*sizes) | {"algorithm": number, "bias": bool(bias), "device": bool(what[2])}

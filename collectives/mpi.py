@@ -156,11 +156,12 @@ class MpiCommunicator(Communicator):
         self.engine.stop(self.timeout_s)
         is_clean &= self.engine.broken is None
         self.is_closed = True
-        self.point_to_point.close()
+        are_messages_done = self.point_to_point.close()
         self.objects.roll.free()
         if is_clean:
             self.buckets.Free()
             self.control.Free()
+        if is_clean and are_messages_done:
             self.messages.Free()
 
     def _part(self) -> bool:

@@ -30,6 +30,7 @@ from collectives.errors import (
     TransportError,
 )
 from collectives.host import Host
+from collectives.kept import keep_for_ever
 from collectives.native import Library
 from collectives.native_work import DONE, NativeWork
 from collectives.observer import current
@@ -47,8 +48,6 @@ NO_PROGRAM = (0, 0, 0, 0)
 FINE, MISMATCH, LATE, STUCK, MPI_FAILED, PEER_DIED, PEER_FAILED, OUT_OF_REACH, CLOSED_EARLY, NO_MEMORY, SPLITS = range(
     11
 )
-
-_UNFINISHED: list[Task | None] = []  # failed in the middle: MPI may still write their arrays, until the process ends
 
 
 class NativeEngine:
@@ -152,7 +151,7 @@ class NativeEngine:
                     self.failure()
                 work = self.pending.popleft()
                 if work.failed_while_mpi_moved:
-                    _UNFINISHED.append(work.task)
+                    keep_for_ever(work.task)  # MPI may still write its arrays
                 work.task = None
         finally:
             self.settling.release()

@@ -17,6 +17,7 @@ import numpy as np
 
 from collectives.call import Array, Call
 from collectives.errors import CollectiveTimeoutError
+from collectives.kept import keep_for_ever
 from collectives.rollcall import Backoff, RollCall
 
 PIECE_NBYTES = 256 << 20
@@ -31,9 +32,6 @@ class ObjectChannel:
         self.rank, self.world_size = comm.Get_rank(), comm.Get_size()
         self.roll = RollCall(comm, mpi)
         self.lock = threading.Lock()
-        self.unfinished: list[
-            Any
-        ] = []  # requests and buffers of exchanges that were given up: MPI may still write them
 
     def meet(self, call: Call, timeout_s: float) -> None:
         """Return when all ranks make `call` here."""
@@ -82,10 +80,10 @@ class ObjectChannel:
 
     def _drive(self, request: Any, buffers: Any, deadline_s: float) -> None:
         """Complete `request`. Raises CollectiveTimeoutError at the deadline (perf_counter seconds)."""
-        backoff = Backoff(lambda: True)
+        backoff = Backoff(lambda: True, stretched_s=0.0)
         while not request.Test():
             if time.perf_counter() > deadline_s:
-                self.unfinished.append((request, buffers))
+                keep_for_ever(request, buffers)
                 raise CollectiveTimeoutError(
                     "an exchange of objects stopped in the middle",
                     where=f"rank {self.rank}",

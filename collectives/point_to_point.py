@@ -5,38 +5,46 @@ serial number, whether the data come apart); up to 4 KB of data travel with them
 number, so that they cannot be taken for another's. Only the receiver learns of a misfit: it takes the
 data out of the way and fails.
 Progress: whoever launches looks once; what is not done then is driven by a thread that sleeps between looks: a sender
-may go on computing, or wait in a collective, while the receiver takes its message.
+may go on computing, or wait in a collective, while the receiver takes its message. Where MPI cannot read the other
+process's memory it moves some 10 to 100 KB when it is called: so a look is several calls, the sleeps stay short, and
+data go in pieces, each of which, once done, makes looks frequent again.
+Arrays of messages that are given up stay for as long as MPI may touch them (kept.py).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 
 from collectives.call import DTYPES, Array
 from collectives.errors import ClosedError, CollectiveArgumentError, CollectiveError, TransportError
+from collectives.kept import give_up, keep_for_ever
 from collectives.mailbox import message_misfit
 from collectives.rollcall import Backoff
 from collectives.work import LocalWork
 
 HEADER_NBYTES = 32
 INLINE_NBYTES = 4096
-CHUNK_NBYTES = 256 << 20
+PIECE_NBYTES = 1 << 20
+CALLS_A_LOOK = 16  # of MPI_Test, if data are under way
+LONGEST_SLEEP_S = 2e-3  # between two looks: a sender does not see the receiver come, and then needs many
 
 
 class Exchange(Protocol):
     """A message under way."""
 
     work: LocalWork
+    steps: int  # requests done so far
 
     def is_done(self) -> bool:
         """Look; take the next step if the last one is done."""
 
-    def cancel(self) -> None:
-        """Give up what MPI still waits for."""
+    def cancel(self) -> bool:
+        """Give up what MPI still waits for; whether it is through with all of it."""
 
 
 class PointToPoint:
@@ -49,7 +57,7 @@ class PointToPoint:
         self.changed = threading.Condition()
         self.pending: list[Exchange] = []
         self.thread: threading.Thread | None = None
-        self.is_closed = False
+        self.is_closed, self.is_clean = False, True
 
     def send(self, array: Array, peer: int, tag: int) -> LocalWork:
         """Begin to send `array`."""
@@ -81,56 +89,72 @@ class PointToPoint:
         """Look at everything under way, in order; leave what remains to the thread."""
         self.pending.append(exchange)
         self._look()
-        if self.pending:
+        if self.pending or exchange.work.nbytes > INLINE_NBYTES:
             if self.thread is None:
                 self.thread = threading.Thread(target=self._serve, name=f"messages of rank {self.rank}", daemon=True)
                 self.thread.start()
             self.changed.notify_all()
         return exchange.work
 
-    def _look(self) -> None:
-        """One look at everything under way. The caller holds the lock."""
-        for exchange in list(self.pending):
+    def _look(self) -> bool:
+        """One look at everything under way; whether anything moved. The caller holds the lock."""
+        looked_at = list(self.pending)
+        before = sum(exchange.steps for exchange in looked_at)
+        for exchange in looked_at:
             try:
                 if not exchange.is_done():
                     continue
-            except CollectiveError as error:
-                exchange.work.finish(error)
             except self.mpi.Exception as error:
                 what = f"MPI failed in {exchange.work.what}"
+                self.is_clean = False
+                keep_for_ever(exchange)
                 exchange.work.finish(TransportError(what, where=f"rank {self.rank}", got=str(error)))
             self.pending.remove(exchange)
+        return sum(exchange.steps for exchange in looked_at) > before
 
     def _serve(self) -> None:
         backoff = self._backoff()
         while True:
             with self.changed:
-                if not self.pending and not self.is_closed:
-                    self.changed.wait()
+                if not self.pending:
+                    self._rest()
                     backoff = self._backoff()
                 if self.is_closed:
                     return
-                before = len(self.pending)
-                self._look()
-                if len(self.pending) < before:
+                if self._look():
                     backoff = self._backoff()
             backoff.pause()
 
-    def _backoff(self) -> Backoff:
-        return Backoff(lambda: any(exchange.work.is_awaited for exchange in self.pending))
+    def _rest(self) -> None:
+        """Return when there is something to do. The caller holds the lock.
 
-    def close(self) -> None:
-        """End the thread; messages still under way fail."""
+        Looks go on, ever more seldom: of a message that is done here, MPI may still owe the other rank the last step.
+        """
+        backoff = Backoff(lambda: False)
+        while not self.pending and not self.is_closed:
+            with suppress(self.mpi.Exception):  # a message that this concerns fails of it
+                if not self.mpi.Is_finalized():
+                    self.comm.Iprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG)
+            if self.changed.wait(backoff.next_s()):
+                backoff = Backoff(lambda: False)
+
+    def _backoff(self) -> Backoff:
+        is_awaited = lambda: any(exchange.work.is_awaited for exchange in self.pending)  # noqa: E731
+        return Backoff(is_awaited, stretched_s=LONGEST_SLEEP_S)
+
+    def close(self) -> bool:
+        """End the thread; messages still under way fail. Whether MPI is through with them all."""
         with self.changed:
             self.is_closed = True
             for exchange in self.pending:
-                exchange.cancel()
+                self.is_clean &= exchange.cancel()
                 what = f"the communicator was closed before {exchange.work.what} was done"
                 exchange.work.finish(ClosedError(what, where=f"rank {self.rank}"))
             self.pending = []
             self.changed.notify_all()
         if self.thread is not None:
             self.thread.join(self.timeout_s)
+        return self.is_clean
 
 
 def largest_tag(mpi: Any) -> int:
@@ -140,17 +164,28 @@ def largest_tag(mpi: Any) -> int:
 
 
 def pieces(array: Array) -> Iterator[Array]:
-    """The bytes of a flat array, in pieces that MPI can count."""
+    """The bytes of a flat array, as they go."""
     raw = array.view(np.uint8)
-    for start in range(0, raw.size, CHUNK_NBYTES):
-        yield raw[start : start + CHUNK_NBYTES]
+    for start in range(0, raw.size, PIECE_NBYTES):
+        yield raw[start : start + PIECE_NBYTES]
+
+
+def take_done(requests: list[Any]) -> int:
+    """Take what is done off the front of the list, looking several times; how many that were."""
+    before = len(requests)
+    for _ in range(CALLS_A_LOOK):
+        while requests and requests[0].Test():
+            del requests[0]
+        if not requests:
+            break
+    return before - len(requests)
 
 
 class _Sending:
     """A message that leaves: all of it is handed to MPI at once."""
 
     def __init__(self, ends: PointToPoint, array: Array, peer: int, tag: int, serial: int, work: LocalWork) -> None:
-        self.work = work
+        self.work, self.steps = work, 0
         work.peer = peer
         is_inline = array.nbytes <= INLINE_NBYTES
         header = np.array([DTYPES.index(array.dtype.name), array.size, serial, not is_inline], np.int64).view(np.uint8)
@@ -164,15 +199,13 @@ class _Sending:
         work.start()
 
     def is_done(self) -> bool:
-        while self.requests and self.requests[0].Test():
-            del self.requests[0]
+        self.steps += take_done(self.requests)
         if not self.requests:
             self.work.finish()
         return not self.requests
 
-    def cancel(self) -> None:
-        for request in self.requests:
-            request.Free()  # MPI sends what it has; a send cannot be called back
+    def cancel(self) -> bool:
+        return give_up(self.requests, [], self.message, self.array)
 
 
 class _Receiving:
@@ -181,7 +214,8 @@ class _Receiving:
     def __init__(
         self, ends: PointToPoint, array: Array, peer: int | None, tag: int, own_tag: int, work: LocalWork
     ) -> None:
-        self.ends, self.array, self.tag, self.work = ends, array, tag, work
+        self.ends, self.array, self.tag, self.work, self.steps = ends, array, tag, work, 0
+        self.target = array  # or what takes a misfit's data out of the way
         self.message = np.empty(HEADER_NBYTES + INLINE_NBYTES, np.uint8)
         source = ends.mpi.ANY_SOURCE if peer is None else peer
         self.header: Any = ends.comm.Irecv([self.message, ends.mpi.BYTE], source=source, tag=own_tag)
@@ -191,8 +225,7 @@ class _Receiving:
     def is_done(self) -> bool:
         if self.header is not None and not self._has_header():
             return False
-        while self.requests and self.requests[0].Test():
-            del self.requests[0]
+        self.steps += take_done(self.requests)
         if not self.requests:
             self.work.finish(self.misfit)
         return not self.requests
@@ -202,6 +235,7 @@ class _Receiving:
         if not self.header.Test(status):
             return False
         self.header = None
+        self.steps += 1
         code, count, serial, is_apart = self.message[:HEADER_NBYTES].view(np.int64).tolist()
         source, dtype = status.Get_source(), np.dtype(DTYPES[code])
         self.work.peer = source
@@ -210,7 +244,7 @@ class _Receiving:
             source, self.tag, sent_dtype=dtype.name, sent_count=count, rank=self.ends.rank,
             wanted_dtype=self.array.dtype.name, wanted_count=self.array.size,
         )  # fmt: skip
-        target = self.array if self.misfit is None else np.empty(count, dtype)
+        target = self.target = self.array if self.misfit is None else np.empty(count, dtype)
         if is_apart:
             tag = self.ends.half + serial
             self.requests = [
@@ -220,8 +254,6 @@ class _Receiving:
             target[...] = self.message[HEADER_NBYTES : HEADER_NBYTES + target.nbytes].view(dtype)
         return True
 
-    def cancel(self) -> None:
-        for request in [self.header, *self.requests]:
-            if request is not None:
-                request.Cancel()
-                request.Free()
+    def cancel(self) -> bool:
+        header = [] if self.header is None else [self.header]
+        return give_up([], [*header, *self.requests], self.message, self.target)

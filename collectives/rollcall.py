@@ -10,6 +10,7 @@ Limit: the cost grows with the number of ranks (about 2 us a rank); past a few h
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -20,6 +21,7 @@ import numpy as np
 
 from collectives.call import CALL_LENGTH, GATE_WORDS, NO_STAMP, Array, Call, Stamp
 from collectives.errors import CollectiveTimeoutError, RankFailedError, SlowRanksWarning
+from collectives.kept import give_up
 from collectives.mismatch import mismatch_error
 from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
 
@@ -41,20 +43,30 @@ SLEEP_SHARE = 0.01  # or this share of the time waited so far, if that is more
 class Backoff:
     """How long to leave the core between two looks for late ranks: short at first, longer the longer it takes.
 
-    With `is_awaited()` (someone can do nothing else meanwhile) it starts by only yielding.
+    With `is_awaited()` (someone can do nothing else meanwhile) it starts by only yielding. stretched_s: no sleep gets
+    longer for being one of a long wait; for data, of which MPI may move only a little at each look.
     """
 
-    def __init__(self, is_awaited: Callable[[], bool]) -> None:
-        self.is_awaited, self.sleep_s, self.began_s = is_awaited, 20e-6, time.perf_counter()
+    def __init__(self, is_awaited: Callable[[], bool], *, stretched_s: float = math.inf) -> None:
+        self.is_awaited, self.stretched_s = is_awaited, stretched_s
+        self.sleep_s, self.began_s = 20e-6, time.perf_counter()
 
     def pause(self) -> None:
+        sleep_s = self.next_s()
+        if sleep_s:
+            time.sleep(sleep_s)
+        else:
+            os.sched_yield()
+
+    def next_s(self) -> float:
+        """How long to sleep before the next look; 0: only yield."""
         waited_s, is_awaited = time.perf_counter() - self.began_s, self.is_awaited()
         if is_awaited and waited_s < SPIN_S:
-            os.sched_yield()
-            return
+            return 0.0
         longest_s = LONGEST_AWAITED_SLEEP_S if is_awaited else LONGEST_SLEEP_S
-        time.sleep(min(self.sleep_s, max(longest_s, SLEEP_SHARE * waited_s)))
+        sleep_s = min(self.sleep_s, max(longest_s, min(SLEEP_SHARE * waited_s, self.stretched_s)))
         self.sleep_s *= 1.3
+        return sleep_s
 
 
 class Patience:
@@ -174,10 +186,8 @@ class RollCall:
         return self.theirs.copy()
 
     def free(self) -> None:
-        """Release the requests; ones still waiting (after an error) are cancelled."""
-        if self.is_receiving:
-            for request in self.receives:
-                request.Cancel()
+        """Release the requests; ones still waiting (after an error) are given up."""
+        if self.is_receiving and not give_up(self.sends, self.receives, self.mine, self.theirs):
             return
         for request in (*self.receives, *self.sends):
             request.Free()

@@ -38,9 +38,12 @@ class Entry:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def _of_ranks(name: str, **environment: str) -> Entry:
+SIDE = "benchmarks/gpu/gpt2_side.py"
+
+
+def _of_ranks(name: str, *arguments: str, **environment: str) -> Entry:
     """The two ranks' step alone, and its buckets, as those variables have it: compare with gpt2_ranks."""
-    command = ("-m", "launch", "-n", "2", "benchmarks/gpu/gpt2_side.py", "--report")
+    command = ("-m", "launch", "-n", "2", SIDE, *(arguments or ("--report",)))
     return Entry(f"gpt2_ranks_{name}", command, 60, 2, tuple(environment.items()))
 
 
@@ -53,10 +56,14 @@ ENTRIES = (
     _of_ranks("4_ctas", NCCL_MAX_CTAS="4"),
     _of_ranks("8_ctas", NCCL_MAX_CTAS="8"),
     _of_ranks("simple", NCCL_PROTO="Simple"),
+    _of_ranks("profile", "--profile"),
+    _of_ranks("mute", "--profile", "--mute"),
     Entry("compiled_modes", (*PYTEST, "tests/compiler_core/codegen/test_on_a_device.py"), 240),
     Entry("conformance", (*PYTEST, "tests/conformance/test_conformance_gpu.py"), 300),
     Entry("conformance_eager", (*PYTEST, "tests/conformance/test_conformance_gpu_eager.py"), 200),
     Entry("gpt2", (*GPT2, "--rounds", "3"), 200),
+    Entry("gpt2_profile", (SIDE, "--profile"), 60),
+    Entry("losses", ("benchmarks/gpu/losses.py",), 200),
     Entry("gpt2_graphs", (*GPT2, "--rounds", "2", "--modes", "graphs"), 150),
     Entry("gpt2_eager", (*GPT2, "--rounds", "2", "--modes", "eager"), 100),
     Entry("resnet", (*RESNET, "--rounds", "2", "--modes", "compile,graphs"), 300),

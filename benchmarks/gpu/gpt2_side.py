@@ -1,22 +1,26 @@
 """One side of gpt2.py: the training step of GPT-2 with 124 M parameters on a GPU, written once for both frameworks.
 
-In: --mode eager, compile or graphs, --batch, --steps. Out: the line of step_side.py. With more than one rank
-DistributedDataParallel is around the model, unless --no-ddp.
+In: --mode eager, compile or graphs, --batch, --steps. Out: the line of step_side.py, or (--losses) one with the loss of
+each step. With more than one rank DistributedDataParallel is around the model, unless --no-ddp. Tokens are the same for
+both frameworks; weights are with --weights.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 BEGUN_S = time.perf_counter()
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-from framework import NAME, F, nn, torch  # noqa: E402
+from framework import NAME, F, identity, nn, torch  # noqa: E402
 from step_side import MODES, compiled, report  # noqa: E402
 
 TOKENS, VOCABULARY = 50257, 50304  # the second is padded to a multiple of 128
@@ -63,25 +67,23 @@ class GPT(nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", choices=MODES, default="compile")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--layers", type=int, default=LAYERS)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--no-ddp", action="store_true")
-    parser.add_argument("--report", action="store_true", help="ours, with DDP: when each bucket of the last step moved")
-    given = parser.parse_args()
+    given = _arguments()
     rank, world = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     model = GPT(given.layers).cuda()
+    if given.weights:
+        _share_weights(model, Path(given.weights))
     if world > 1:
         torch.distributed.init_process_group("nccl")
+        if given.mute:
+            _mute()
         if not given.no_ddp:
             model = nn.parallel.DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
     run, optimizer = compiled(model, given.mode), torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    tokens = torch.randint(0, TOKENS, (given.batch, CONTEXT), device="cuda")
+    drawn = np.random.default_rng(0).integers(0, TOKENS, (given.batch, CONTEXT))
+    tokens = torch.from_numpy(drawn).cuda()
     targets = tokens.roll(-1, 1)
 
     def step() -> Any:
@@ -92,11 +94,65 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss
 
-    line = report(step, mode=given.mode, world=world, warm=8, steps=given.steps, begun_s=BEGUN_S)
+    if given.losses:
+        told = [json.dumps(identity() | {"mode": given.mode, "losses": [step().item() for _ in range(given.steps)]})]
+    else:
+        told = [report(step, mode=given.mode, world=world, warm=8, steps=given.steps, begun_s=BEGUN_S)]
+    if given.profile:
+        told.insert(0, _profile(step))
+    if given.report:
+        told.insert(0, model.overlap_report())
     if rank == 0:
-        print(*([model.overlap_report()] if given.report else []), line, sep="\n", flush=True)
+        print(*told, sep="\n", flush=True)
     if NAME == "torch" and world > 1:
         torch.distributed.destroy_process_group()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=MODES, default="compile")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--no-ddp", action="store_true")
+    parser.add_argument("--weights", default="", help="initial weights: of this file; made, if it is not there")
+    parser.add_argument("--losses", action="store_true", help="the steps' losses instead of their times")
+    parser.add_argument("--profile", action="store_true", help="each kernel's time in five more steps, of rank 0")
+    parser.add_argument("--report", action="store_true", help="ours, with DDP: when each bucket of the last step moved")
+    parser.add_argument("--mute", action="store_true", help="ours, with DDP: buckets are not sent: what else it costs")
+    return parser.parse_args()
+
+
+def _share_weights(model: Any, path: Path) -> None:
+    """Take the weights of `path`; the first side that comes writes its own there."""
+    if path.exists():
+        with torch.no_grad(), np.load(path) as kept:
+            for name, parameter in model.named_parameters():
+                parameter.copy_(torch.from_numpy(kept[name]))
+    else:
+        np.savez(path, **{name: p.detach().cpu().numpy() for name, p in model.named_parameters()})
+
+
+def _mute() -> None:
+    """All-reduces of device arrays do nothing: each rank keeps its own gradients."""
+    from collectives.nccl.moves import Moves
+
+    Moves._all_reduce = lambda self, task: None  # type: ignore[method-assign]
+
+
+def _profile(step: Any, steps: int = 5) -> Any:
+    """A row for each kernel, as either framework has it."""
+    if NAME == "torch":
+        with torch.profiler.profile() as found:
+            for _ in range(steps):
+                step()
+            torch.cuda.synchronize()
+        return found.key_averages().table(sort_by="self_cuda_time_total", row_limit=60, max_name_column_width=100)
+    with torch.debug.profiling() as found:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    return found
 
 
 if __name__ == "__main__":

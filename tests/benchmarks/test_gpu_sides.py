@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import distcompile as dc
 from compiler_core.config import config
 from tests.fake_cuda import FakeCuda
 
@@ -41,6 +42,26 @@ def test_a_side_prints_one_line_of_its_step(
     assert 0 < found["host_ms"] <= found["step_ms"] <= found["first_step_s"] * 1e4
     assert all(map(math.isfinite, found["losses"]))
     assert min(found["peak_gib"], found["first_peak_gib"]) >= 0
+
+
+def test_losses_are_of_the_same_weights_and_tokens(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCH_FRAMEWORK", "distcompile")
+    monkeypatch.setattr(sys, "path", [str(GPU), str(GPU.parent), *sys.path])
+    side = importlib.import_module("gpt2_side")
+    for constant, value in SMALL["gpt2_side"].items():
+        monkeypatch.setattr(side, constant, value)
+    arguments = ["--mode", "eager", "--layers", "1", "--batch", "2", "--steps", "3", "--losses", "--profile"]
+    found, seeded = [], dc.manual_seed
+    for seed in range(2):
+        monkeypatch.setattr(side.torch, "manual_seed", lambda _, seed=seed: seeded(seed))
+        monkeypatch.setattr(sys, "argv", ["gpt2_side", *arguments, "--weights", str(tmp_path / "weights.npz")])
+        side.main()
+        *_, line = capsys.readouterr().out.splitlines()
+        found.append(json.loads(line)["losses"])
+    assert found[0] == found[1]
+    assert found[0][0] > found[0][-1]
 
 
 def test_all_that_is_seen_on_gpus_is_there_and_told(

@@ -11,9 +11,18 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+_is_used = False
+
+
+def is_used() -> bool:
+    """Whether anything was kept: MPI may have much to do before it gets to what is waited for."""
+    return _is_used
+
 
 def keep_for_ever(*things: object) -> None:
-    """Never free `things`."""
+    """Never free `things`, which MPI may go on moving whenever it is called: what comes next stands behind them."""
+    global _is_used
+    _is_used = True
     for thing in things:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 

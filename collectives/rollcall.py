@@ -21,7 +21,7 @@ import numpy as np
 
 from collectives.call import CALL_LENGTH, GATE_WORDS, NO_STAMP, Array, Call, Stamp
 from collectives.errors import CollectiveTimeoutError, RankFailedError, SlowRanksWarning
-from collectives.kept import give_up
+from collectives.kept import give_up, is_used
 from collectives.mismatch import mismatch_error
 from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
 
@@ -36,6 +36,7 @@ WARN_AFTER_S = 60.0
 SPIN_S = 200e-6  # an awaited roll call yields the core, but does not sleep, this long
 LONGEST_SLEEP_S = 500e-6  # between two looks; if somebody waits, the second of these;
 LONGEST_AWAITED_SLEEP_S = 100e-6
+CALLS_BEHIND_DATA = 16  # of MPI, in a look, where it has data to move first
 SEE_THAT_RANK = "see the output of that rank; this one only needed it"
 SLEEP_SHARE = 0.01  # or this share of the time waited so far, if that is more
 
@@ -44,7 +45,8 @@ class Backoff:
     """How long to leave the core between two looks for late ranks: short at first, longer the longer it takes.
 
     With `is_awaited()` (someone can do nothing else meanwhile) it starts by only yielding. stretched_s: no sleep gets
-    longer for being one of a long wait; for data, of which MPI may move only a little at each look.
+    longer for being one of a long wait; for data, of which MPI may move only a little at each look. Nor does any once
+    data were given up that MPI still moves (kept.py).
     """
 
     def __init__(self, is_awaited: Callable[[], bool], *, stretched_s: float = math.inf) -> None:
@@ -64,7 +66,8 @@ class Backoff:
         if is_awaited and waited_s < SPIN_S:
             return 0.0
         longest_s = LONGEST_AWAITED_SLEEP_S if is_awaited else LONGEST_SLEEP_S
-        sleep_s = min(self.sleep_s, max(longest_s, min(SLEEP_SHARE * waited_s, self.stretched_s)))
+        stretched_s = 0.0 if is_used() else min(SLEEP_SHARE * waited_s, self.stretched_s)
+        sleep_s = min(self.sleep_s, max(longest_s, stretched_s))
         self.sleep_s *= 1.3
         return sleep_s
 
@@ -174,7 +177,7 @@ class RollCall:
         self.is_receiving = True
         backoff, patience = Backoff(is_awaited), Patience(what, self.rank, timeout_s, self.world)
         try:
-            while not self.mpi.Request.Testall(requests):
+            while not self._are_done(requests):
                 backoff.pause()
                 missing = self.missing()
                 tell(f"waiting for rank(s) {missing}")
@@ -184,6 +187,9 @@ class RollCall:
         self.is_receiving = False
         check_rows(self.theirs, self.rank, call, what)
         return self.theirs.copy()
+
+    def _are_done(self, requests: list[Any]) -> bool:
+        return any(self.mpi.Request.Testall(requests) for _ in range(CALLS_BEHIND_DATA if is_used() else 1))
 
     def free(self) -> None:
         """Release the requests; ones still waiting (after an error) are given up."""

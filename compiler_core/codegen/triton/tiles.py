@@ -150,13 +150,15 @@ def _warps(area: int, each: int = 16) -> int:
 
 
 def candidates(shape: Shape) -> Iterator[Tile]:
-    """The rule's tile, then others: twice and half as many warps, rows, lanes."""
+    """The rule's tile, then others: twice and half as many warps, rows, lanes; four times as many rows and lanes."""
     first = choose(shape)
     yield first
     for warps in (first.warps * 2, first.warps // 2):
         if 1 <= warps <= _MAX_WARPS:
             yield replace(first, warps=warps)
     for factor in (2, 4):
+        if shape.independent and shape.columns >= first.lanes * factor and not shape.summed:
+            yield replace(first, lanes=first.lanes * factor, warps=min(first.warps * factor, _MAX_WARPS))
         if shape.rows >= first.rows * factor:
             yield replace(first, rows=first.rows * factor, warps=min(first.warps * factor, _MAX_WARPS))
     if shape.rows > first.rows or shape.columns > first.lanes:

@@ -92,6 +92,22 @@ def test_every_candidate_gives_the_same_elements(fake_cuda: FakeCuda, clock: Clo
         np.testing.assert_allclose(on_host(out), x - x.mean(1, keepdims=True), rtol=1e-5, atol=1e-5)
 
 
+def test_longer_vectors_are_tried_where_lanes_are_independent(
+    fake_cuda: FakeCuda, clock: Clock, rng: Any, tmp_path: Path
+) -> None:
+    """Fewer programs: starting one takes a device time, too."""
+    x, lanes = rng.standard_normal(5000).astype(np.float32), []
+    for wanted in range(5):
+        clock.wanted, clock.tried = wanted, []
+        with config.patch(cache_dir=tmp_path / str(wanted)):
+            run = compiled(lambda x: F.mul(x, 3.0), TensorMeta((5000,), float32))
+        fake_cuda.calls.clear()
+        np.testing.assert_array_equal(on_host(run([on_device(x)])[0]), x * np.float32(3.0))
+        (chosen,) = launched(fake_cuda)
+        lanes.append(chosen.tile.lanes if chosen.tile else 0)
+    assert lanes[3:] == [2 * lanes[0], 4 * lanes[0]]
+
+
 def test_a_choice_is_kept_for_other_programs_with_that_kernel(
     fake_cuda: FakeCuda, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

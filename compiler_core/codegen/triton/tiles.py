@@ -23,7 +23,8 @@ LONGEST = 16384  # lanes of a row that is kept in registers
 STRIP = 8192  # lanes of a longer one
 IN_FLIGHT = 65536  # bytes that a program's turns in flight may take of shared memory
 _MANY = 128  # programs
-_TOO_MANY = 1 << 15  # programs of one row each, from which they take two: starting one takes time, too
+_TOO_MANY = 1 << 15  # programs, from which each takes two rows, or twice the lanes: see _LIGHT
+_LIGHT = 1 << 12  # bytes: a multiprocessor starts 6 programs a us; those that load less leave memory waiting
 _WARP = 32
 _MAX_WARPS = 32
 
@@ -103,10 +104,15 @@ def _independent(shape: Shape) -> Tile:
     if shape.summed:
         rows = min(rows, 32)
         return _tile(rows, lanes, 32, _stages(shape, rows * lanes, 3 if shape.width <= 2 and not shape.streams else 2))
-    if rows == 1 and shape.width <= 2:
-        programs = shape.rows * shape.outer * -(-shape.columns // lanes)
-        rows = 4 if programs >= 16 * _TOO_MANY else 2 if programs >= _TOO_MANY else 1
-    return _tile(rows, lanes, 8 if shape.costly else 16 if shape.width <= 2 or shape.across else 4)
+    each = 8 if shape.costly else 16 if shape.width <= 2 or shape.across else 4
+    programs = max(shape.rows, 1) * shape.outer * -(-shape.columns // lanes)
+    if rows == 1 and programs >= _TOO_MANY and lanes * shape.loaded <= _LIGHT:
+        more = 4 if programs >= 16 * _TOO_MANY else 2
+        if shape.rows >= more:
+            rows = more
+        elif not shape.rows:
+            lanes, each = min(2 * lanes, power_of_two(shape.columns)), max(each, 8 if shape.costly else 16)
+    return _tile(rows, lanes, each)
 
 
 def _reduced(shape: Shape) -> Tile:

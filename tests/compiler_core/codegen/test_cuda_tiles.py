@@ -14,7 +14,7 @@ from compiler_core import cuda
 from compiler_core.codegen.cuda import tune
 from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.codegen.triton.module import Launch
-from compiler_core.codegen.triton.tiles import Tile, candidates, choose
+from compiler_core.codegen.triton.tiles import Shape, Tile, candidates, choose
 from compiler_core.config import config
 from compiler_core.dtype import float32, int64
 from compiler_core.meta import TensorMeta
@@ -106,6 +106,27 @@ def test_longer_vectors_are_tried_where_lanes_are_independent(
         (chosen,) = launched(fake_cuda)
         lanes.append(chosen.tile.lanes if chosen.tile else 0)
     assert lanes[3:] == [2 * lanes[0], 4 * lanes[0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "width", "loaded", "costly", "tile"),
+    [
+        (0, 1 << 20, 4, 4, False, Tile(1, 512, 4)),
+        (0, 1 << 25, 4, 4, False, Tile(1, 1024, 2)),  # a weight's cast: 78 us where shorter programs take 127
+        (0, 1 << 24, 4, 4, True, Tile(1, 1024, 4)),
+        (0, 1 << 25, 4, 4, True, Tile(1, 2048, 8)),
+        (0, 1 << 25, 4, 16, False, Tile(1, 512, 4)),  # an optimizer's: has enough to load
+        (64, 50304, 2, 2, False, Tile(1, 1024, 2)),
+        (16384, 3072, 2, 2, True, Tile(2, 1024, 8)),  # gelu: 56.5 us, of one row 62.7
+        (16384, 50304, 2, 2, False, Tile(4, 1024, 8)),  # the logits' gradient: 786 us, of one row 993
+    ],
+)
+def test_many_programs_have_more_to_do(
+    rows: int, columns: int, width: int, loaded: int, costly: bool, tile: Tile
+) -> None:
+    """As measured on an H200."""
+    shape = Shape(rows, columns, True, False, 1, False, False, False, costly, width=width, loaded=loaded)
+    assert choose(shape) == tile
 
 
 def test_a_choice_is_kept_for_other_programs_with_that_kernel(

@@ -105,11 +105,11 @@ def _independent(shape: Shape) -> Tile:
         rows = min(rows, 32)
         return _tile(rows, lanes, 32, _stages(shape, rows * lanes, 3 if shape.width <= 2 and not shape.streams else 2))
     each = 8 if shape.costly else 16 if shape.width <= 2 or shape.across else 4
-    programs = max(shape.rows, 1) * shape.outer * -(-shape.columns // lanes)
-    if rows == 1 and programs >= _TOO_MANY and lanes * shape.loaded <= _LIGHT:
+    programs = max(-(-shape.rows // rows), 1) * shape.outer * -(-shape.columns // lanes)
+    if programs >= _TOO_MANY and rows * lanes * shape.loaded <= _LIGHT:
         more = 4 if programs >= 16 * _TOO_MANY else 2
-        if shape.rows >= more:
-            rows = more
+        if shape.rows >= rows * more:
+            rows *= more
         elif not shape.rows:
             lanes, each = min(2 * lanes, power_of_two(shape.columns)), max(each, 8 if shape.costly else 16)
     return _tile(rows, lanes, each)

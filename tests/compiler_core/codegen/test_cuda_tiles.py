@@ -118,6 +118,8 @@ def test_longer_vectors_are_tried_where_lanes_are_independent(
         (0, 1 << 25, 4, 16, False, Tile(1, 512, 4)),  # an optimizer's: has enough to load
         (64, 50304, 2, 2, False, Tile(1, 1024, 2)),
         (16384, 3072, 2, 2, True, Tile(2, 1024, 8)),  # gelu: 56.5 us, of one row 62.7
+        (256 * 56 * 56, 64, 2, 2, False, Tile(32, 64, 4)),
+        (256 * 14 * 14, 64, 2, 2, False, Tile(16, 64, 2)),
         (16384, 50304, 2, 2, False, Tile(4, 1024, 8)),  # the logits' gradient: 786 us, of one row 993
     ],
 )

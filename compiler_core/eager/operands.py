@@ -16,9 +16,10 @@ Grads: TypeAlias = Sequence[Array | None]
 
 
 def alike(first: Array, *others: Array | None) -> bool:
-    """Whether all are f32, or all f64."""
+    """Whether all are f32, or all f64. What was unpickled has a dtype object of its own."""
     dtype = first.dtype
-    return (dtype is F32 or dtype is F64) and all(o is None or o.dtype is dtype for o in others)
+    is_one = dtype is F32 or dtype is F64 or dtype in (F32, F64)
+    return is_one and all(o is None or o.dtype is dtype or o.dtype == dtype for o in others)
 
 
 def dense(x: Array) -> Array:

@@ -240,7 +240,7 @@ def _classes(k: Kernels) -> None:
     forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
 
     def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Made:
-        if not alike(x) or not x.size or x.ndim > 2 or target.dtype is not _I64 or target.shape != x.shape[:-1]:
+        if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or target.shape != x.shape[:-1]:
             return None
         loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
         if forward((dense(x), dense(target), loss, logs, count), ignore_index):
@@ -258,7 +258,7 @@ def _classes(k: Kernels) -> None:
         return dx, None
 
     def embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Made:
-        if not alike(weight) or weight.ndim != 2 or index.dtype is not _I64 or not index.size:
+        if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
             return None
         if index.view(np.uint64).max() >= weight.shape[0]:  # negative ones too
             return None

@@ -3,6 +3,7 @@ promises of them: errors for values that changed, freed values, hooks, layouts, 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distcompile as dc
 from compiler_core import dtype as dt
 from compiler_core.config import config
 from compiler_core.eager import native, rules
@@ -298,6 +300,18 @@ def test_an_index_out_of_range_is_an_error() -> None:
         F.cross_entropy(rows(), tensor([0, 4, 1]))
     with pytest.raises(IndexError_):
         F.embedding(tensor([0, -1]), rows())
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_was_unpickled_is_computed_whole(dtype: Any) -> None:
+    """Its dtype is equal to NumPy's own, and another object: a model loaded from a file ran op by op."""
+    x, target = pickle.loads(pickle.dumps((np.ones((4, 6), dtype), np.zeros(4, np.int64))))
+    assert x.dtype is not np.dtype(dtype)
+    logits = dc.from_numpy(x).requires_grad_()
+    made = [dc.nn.functional.gelu(logits), dc.nn.functional.layer_norm(logits, (6,))]
+    made.append(dc.nn.functional.cross_entropy(logits, dc.from_numpy(target)))
+    assert [type(one.grad_fn) for one in made] == [WholeNode] * 3
 
 
 @needs_compiler

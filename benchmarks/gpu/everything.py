@@ -42,7 +42,7 @@ SIDE = "benchmarks/gpu/gpt2_side.py"
 
 
 def _of_ranks(name: str, *arguments: str, **environment: str) -> Entry:
-    """The two ranks' step alone, and its buckets, as those variables have it: compare with gpt2_ranks."""
+    """The two ranks' step alone, as those variables have it, and its buckets, or what `arguments` ask for."""
     command = ("-m", "launch", "-n", "2", SIDE, *(arguments or ("--report",)))
     return Entry(f"gpt2_ranks_{name}", command, 60, 2, tuple(environment.items()))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn
 
@@ -322,11 +322,16 @@ class _Memory:
 
     def allocate(self, nbytes: int) -> Any:
         """CuPy's allocator."""
+        return self.allocate_all((nbytes,))[0]
+
+    def allocate_all(self, sizes: Sequence[int]) -> list[Any]:
+        """Memory of each of these sizes: for a program's outputs, of which there are hundreds."""
         if self.used_by or self._pending:
             self.sweep()
-        made = self.pool.malloc(nbytes)
+        malloc = self.pool.malloc
+        made = [malloc(nbytes) for nbytes in sizes]
         number = self._device()
-        bound = self.bound.get(number, 0) + (nbytes + _UNIT - 1) // _UNIT * _UNIT
+        bound = self.bound.get(number, 0) + sum([(nbytes + _UNIT - 1) // _UNIT * _UNIT for nbytes in sizes])
         self.bound[number] = bound if bound <= self.most.get(number, 0) else self.ask(number)
         return made
 
@@ -341,6 +346,15 @@ class _Memory:
 
 _UNIT = 512  # bytes, of which the pool's blocks are multiples
 _OURS = 2  # references to memory that nobody else refers to: the entry's, getrefcount's
+
+
+def allocate_all(sizes: Sequence[int]) -> list[Any]:
+    """Memory of each of these sizes on the current device, by the allocator that CuPy has at the moment."""
+    allocator = module().cuda.get_allocator()
+    if allocator == _found.memory.allocate:
+        made: list[Any] = _found.memory.allocate_all(sizes)
+        return made
+    return [allocator(size) for size in sizes]
 
 
 def record_stream(array: Array, stream: Any) -> None:

@@ -255,6 +255,7 @@ def install(state: State) -> types.ModuleType:
     cuda.memory, cuda.is_available = memory, lambda: state.devices > 0
     cuda.pool, cuda.pinned_pool = cuda.MemoryPool(state), cuda.MemoryPool(None)
     cuda.set_allocator = lambda allocator=None: setattr(state, "allocate", allocator or state.malloc)
+    cuda.get_allocator = lambda: cuda.alloc  # which gives pointers, as the pool's does there
     cuda.PinnedMemoryPointer = type("PinnedMemoryPointer", (bytearray,), {})
     cuda.alloc_pinned_memory = cuda.PinnedMemoryPointer
     return cuda  # type: ignore[no-any-return]

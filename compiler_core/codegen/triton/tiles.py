@@ -102,8 +102,9 @@ def _independent(shape: Shape) -> Tile:
         return _tile(_rows(shape, SUMMING // 2 // lanes), lanes, 16)
     rows = _rows(shape, (SUMMING if shape.summed or shape.across else AREA) // lanes)
     if shape.summed:
-        rows = min(rows, 32)
-        return _tile(rows, lanes, 32, _stages(shape, rows * lanes, 3 if shape.width <= 2 and not shape.streams else 2))
+        rows, is_deep = min(rows, 32), shape.width <= 2 and (shape.costly or not shape.streams)
+        each = 16 if shape.costly and shape.streams else 32
+        return _tile(rows, lanes, each, _stages(shape, rows * lanes, 3 if is_deep else 2))
     each = 8 if shape.costly else 16 if shape.width <= 2 or shape.across else 4
     programs = max(-(-shape.rows // rows), 1) * shape.outer * -(-shape.columns // lanes)
     if programs >= _TOO_MANY and rows * lanes * shape.loaded <= _LIGHT:

@@ -4,7 +4,8 @@ In: a `CudaEntry`, the shared object of its host function, its cubins and consta
 backend's `Executable`: it returns when the work is enqueued. Checks are read later, without waiting (checks.py).
 
 Invariants: no address reaches the device before the array's dtype, shape, device and layout were compared with the
-entry's; inputs and places that are strided, or do not start on 16 bytes, are copied. Outputs that are given no place
+entry's; of an array that comes again and again (a parameter) they are the same for as long as it lives, so that is
+done twice. Inputs and places that are strided, or do not start on 16 bytes, are copied. Outputs that are given no place
 get memory (blocks.py) before their work is enqueued, and become arrays after it: until then the device may be idle.
 Values of the host (0-d, random keys, scales) are gathered and uploaded in one copy; the driver has taken them when that
 call returns. Kernels are loaded at the first call on a device. Safe in several threads and on several streams: each has
@@ -15,6 +16,7 @@ Raises: DeviceError, ShapeError, DTypeError, IndexError_ from a check, and what 
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -119,6 +121,8 @@ class CudaExecutable:
         self._blocks = (ctypes.c_uint32 * (len(sizes) + 1))(*sizes)
         self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
         self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
+        self._last = [0] * len(entry.inputs)  # the id of the array of the call before
+        self._known: list[tuple[Callable[[], Array | None], int, int] | None] = [None] * len(entry.inputs)
         self.blocks = lay_out(entry.outputs)
         announce(self)
 
@@ -161,39 +165,65 @@ class CudaExecutable:
             raise BackendError(f"{entry.symbol} takes {len(entry.inputs)} inputs, got {len(inputs)}")
         if outs is not None and len(outs) != len(entry.outputs):
             raise BackendError(f"{entry.symbol} has {len(entry.outputs)} outputs, got {len(outs)} places for them")
-        prepared = Prepared()
-        device, kind, append = xp.cuda.runtime.getDevice(), xp.ndarray, prepared.addresses.append
-        for k, (array, meta, dtype) in enumerate(zip(inputs, entry.inputs, self._dtypes)):
+        prepared, device = Prepared(), xp.cuda.runtime.getDevice()
+        self._add_inputs(inputs, prepared, device)
+        prepared.addresses += self.load(device).addresses
+        if pointers is None:
+            pointers = self._new_pointers(outs)
+        prepared.pointers = pointers
+        starts = [0 if pointer is None else pointer.ptr for pointer in pointers]
+        at = [starts[block] + offset for block, offset in self.blocks.places]
+        if outs is None:
+            prepared.results = [None] * len(at)
+            prepared.addresses += at
+        else:
+            self._add_outputs(outs, at, prepared, device)
+        return prepared
+
+    def _add_inputs(self, inputs: Sequence[Array], prepared: Prepared, device: int) -> None:
+        """Their addresses. An array that came in the call before, too, was compared with the entry then (`_known`)."""
+        kind, append, known, last = context.cupy().ndarray, prepared.addresses.append, self._known, self._last
+        for k, (array, meta, dtype) in enumerate(zip(inputs, self.entry.inputs, self._dtypes)):
+            found = known[k]
+            if found is not None:
+                held, number, at = found
+                if held() is array and number == device:
+                    append(at)
+                    continue
             if type(array) is kind and array.dtype == dtype and array.shape == meta.shape:
                 pointer: Any = array.data
                 at = pointer.ptr
                 if pointer.device_id == device and not at % ALIGNED and array.flags.c_contiguous:
                     append(at)
+                    came_before, last[k] = last[k] == id(array), id(array)
+                    known[k] = (weakref.ref(array), device, at) if came_before else None
                     continue
             self._add_input(k, array, prepared, device)
-        prepared.addresses += self.load(device).addresses
-        keep, first, places = prepared.results.append, len(entry.inputs), self.blocks.places
-        given: Sequence[Array | None] = [None] * len(places) if outs is None else outs
-        if pointers is None:
-            wanted = self.blocks_for(given)
-            pointers = [xp.cuda.alloc(size) if k in wanted else None for k, size in enumerate(self.blocks.sizes)]
-        prepared.pointers = pointers
-        starts = [0 if pointer is None else pointer.ptr for pointer in pointers]
-        for k, (out, meta, (block, offset)) in enumerate(zip(given, entry.outputs, places)):
+
+    def _new_pointers(self, outs: Sequence[Array | None] | None) -> list[Any]:
+        """New memory for the blocks of outputs without a place."""
+        if outs is None:
+            return cuda.allocate_all(self.blocks.sizes)
+        wanted = self.blocks_for(outs)
+        made = iter(cuda.allocate_all([size for k, size in enumerate(self.blocks.sizes) if k in wanted]))
+        return [next(made) if k in wanted else None for k in range(len(self.blocks.sizes))]
+
+    def _add_outputs(self, outs: Sequence[Array | None], at: Sequence[int], prepared: Prepared, device: int) -> None:
+        """The addresses of places, and of outputs without one. at: where each of these lies."""
+        kind, append, keep = context.cupy().ndarray, prepared.addresses.append, prepared.results.append
+        for k, (out, meta, dtype) in enumerate(zip(outs, self.entry.outputs, self._dtypes[len(self.entry.inputs) :])):
             if out is None:
                 keep(None)
-                append(starts[block] + offset)
+                append(at[k])
                 continue
-            dtype = self._dtypes[first + k]
             if type(out) is kind and out.dtype == dtype and out.shape == meta.shape:
-                pointer = out.data
-                at = pointer.ptr
-                if pointer.device_id == device and not at % ALIGNED and out.flags.c_contiguous:
+                pointer: Any = out.data
+                address = pointer.ptr
+                if pointer.device_id == device and not address % ALIGNED and out.flags.c_contiguous:
                     keep(out)
-                    append(at)
+                    append(address)
                     continue
             self._add_output(k, out, prepared, device)
-        return prepared
 
     def blocks_for(self, outs: Sequence[Array | None]) -> set[int]:
         """The blocks that outputs without a place lie in."""

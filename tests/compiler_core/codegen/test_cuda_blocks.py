@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -13,6 +15,7 @@ import distcompile as dc
 from compiler_core import cuda
 from compiler_core.config import config
 from compiler_core.dtype import float32
+from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.runtime.cuda import blocks
@@ -99,3 +102,59 @@ def test_a_result_that_is_kept_keeps_nothing_else(fake_cuda: FakeCuda) -> None:
     assert mean is variance is count
     assert mean is not losses[-1]._cell.raw.data.mem
     assert [after - before for before, after in pairwise(used[1:])] == [512, 512]
+
+
+def test_an_array_that_comes_again_is_looked_at_twice_and_another_anew(fake_cuda: FakeCuda) -> None:
+    program: Any = compiled(lambda x, y: (prims.sub(x, y),), vector(6), vector(6))
+    run = program.run if isinstance(program, Replaying) else program
+    kept, values = on_device(np.arange(6, dtype=np.float32)), np.ones(6, np.float32)
+    for turn in range(5):
+        given = on_device(values * turn)
+        (out,) = program([kept, given])
+        assert on_host(out).tolist() == [k - turn for k in range(6)]
+    assert run._known[0][0]() is kept
+    other = on_device(np.full(6, 7, np.float32))
+    (out,) = program([other, given])
+    assert on_host(out).tolist() == [3.0] * 6
+    for wrong, error in ((np.zeros(6, np.float64), DTypeError), (np.zeros(7, np.float32), ShapeError)):
+        with pytest.raises(error, match="input 0"):
+            program([on_device(wrong), given])
+    alive = weakref.ref(kept)
+    del kept
+    gc.collect()
+    assert alive() is None
+
+
+class _Pool:
+    """A pool that gives numbers, and knows how much it gave."""
+
+    def __init__(self) -> None:
+        self.given = self.asked = 0
+
+    def malloc(self, nbytes: int) -> int:
+        if nbytes > 1 << 20:
+            raise MemoryError
+        self.given += -(-nbytes // 512) * 512
+        return nbytes
+
+    def used_bytes(self) -> int:
+        self.asked += 1
+        return self.given
+
+    def total_bytes(self) -> int:
+        return self.given
+
+
+def test_memory_that_is_given_out_together_counts_as_if_it_were_one_by_one(fake_cuda: FakeCuda) -> None:
+    memory = cuda._Memory(cuda.module())
+    pool = memory.pool = _Pool()
+    assert memory.allocate_all([1, 513, 0]) == [1, 513, 0]
+    assert memory.most[cuda.current()] == pool.given == 1536
+    assert memory.allocate(5) == 5
+    assert (memory.most[cuda.current()], pool.asked) == (2048, 2)
+    pool.given = 0
+    memory.bound[cuda.current()] = 0
+    memory.allocate_all([512, 512])
+    assert pool.asked == 2, "there can be no new maximum"
+    with pytest.raises(MemoryError):
+        memory.allocate_all([512, 1 << 21])

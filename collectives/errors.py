@@ -31,6 +31,10 @@ class SlowEngineWarning(UserWarning):
     """Collectives are run by a Python thread, as the native engine could not be built or loaded."""
 
 
+class CopyEnginesWarning(UserWarning):
+    """Large sums between the GPUs of a host are left to NCCL's kernels: its ranks do not reach each other's memory."""
+
+
 class CollectiveArgumentError(CollectiveError, ValueError):
     """A buffer, reduction or root rank that the collective does not take; raised before anything is sent."""
 

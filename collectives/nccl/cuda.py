@@ -11,9 +11,12 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collectives.nccl.peer_memory import PeerMemory
 
 DeviceArray: TypeAlias = Any  # of the device's array module
 Stream: TypeAlias = Any
@@ -59,6 +62,9 @@ class Runtime(Protocol):
 
     def identity(self) -> int:
         """A number that no other GPU has, on any host; 63 bits."""
+
+    def peer_memory(self) -> PeerMemory:
+        """Memory of this GPU that other processes' GPUs reach. Raises if there is no such thing."""
 
 
 class Cuda:
@@ -127,6 +133,11 @@ class Cuda:
         runtime = self.cupy.cuda.runtime
         name = runtime.getDeviceProperties(self.index)["uuid"]
         return int.from_bytes(hashlib.sha256(bytes(name)).digest()[:8], "little") >> 1
+
+    def peer_memory(self) -> PeerMemory:
+        from collectives.nccl.peer_memory import CudaPeerMemory
+
+        return CudaPeerMemory(self.index)
 
 
 def _is_high_priority() -> bool:

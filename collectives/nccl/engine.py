@@ -184,13 +184,35 @@ class NcclEngine:
             try:
                 if not self.opening.is_known():
                     self.opening.wait(SLICE_S)
-                comm = self.library.init(self.world_size, self.opening.identity(), self.rank)
-                self.moves = moves.Moves(
-                    self.library, self.cuda, comm, self.stream, rank=self.rank, world_size=self.world_size
-                )
+                self._start()
             except CollectiveError as error:
                 if not isinstance(error, CollectiveTimeoutError) or self.opening.is_known():
                     self.fail(error)
+            except Exception as error:  # noqa: BLE001 - whoever waits must learn of it, whatever it is
+                self.fail(NcclError("NCCL could not be started", where=self.where, got=repr(error)))
+
+    def _start(self) -> None:
+        comm = self.library.init(self.world_size, self.opening.identity(), self.rank)
+        made = moves.Moves(self.library, self.cuda, comm, self.stream, rank=self.rank, world_size=self.world_size)
+        until_s = time.perf_counter() + self.timeout_s
+
+        def look() -> None:
+            self.check()
+            if time.perf_counter() > until_s:
+                raise CollectiveTimeoutError(
+                    f"ranks did not meet on their GPUs within {self.timeout_s:g} s", where=self.where
+                )
+
+        try:
+            made.meet(look)
+        except BaseException:
+            made.abort()
+            raise
+        with self.failing:  # whoever fails from now on ends `moves`, too
+            if self.broken is None:
+                self.moves = made
+        if self.moves is None:
+            made.abort()
 
     def _look_after_first(self) -> None:
         """See the first pending collective enqueued; sleep if there is none."""
@@ -233,7 +255,7 @@ class NcclEngine:
                 return
             self.broken = error
         if self.moves is not None:
-            self.library.abort(self.moves.comm)
+            self.moves.abort()
         for work in (*self.pending, *self.flying):
             work.fail(error)
         self.host.give_up(error)
@@ -264,15 +286,17 @@ class NcclEngine:
             self.fail(error)
 
     def stop(self) -> None:
-        """After `drain`: end our thread."""
+        """After `drain`: end our thread, and let go of the other ranks' memory."""
         with self.changed:
             self.is_closing = True
             self.changed.notify_all()
         self.thread.join(self.timeout_s)
+        if self.moves is not None:
+            self.moves.close()
 
     def free(self) -> None:
-        """After `stop`, when all ranks have drained: let NCCL go, waiting for nobody."""
+        """After `stop`, when all ranks have stopped: let NCCL and memory go, waiting for nobody."""
         if self.moves is not None and self.broken is None:
-            self.library.abort(self.moves.comm)
+            self.moves.free(others_may_be_busy=getattr(self.host, "broken", None) is not None)
         self.is_freed = self.broken is None
         self.broken = self.broken or NcclError("this communicator is closed", where=self.where)

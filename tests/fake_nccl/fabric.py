@@ -21,10 +21,10 @@ from collectives import Communicator, run_ranks
 from collectives.errors import NcclError
 from collectives.nccl.communicator import NcclCommunicator
 from collectives.nccl.library import DTYPES, OPS
-from tests.fake_nccl.streams import Runtime, Stream
+from tests.fake_nccl.memory import Machine, PeerMemory
+from tests.fake_nccl.streams import HANG_S, Runtime, Stream
 
 R = TypeVar("R")
-HANG_S = 20.0  # a test that hangs fails
 NAMES = {number: name for name, number in DTYPES.items()}
 REDUCE = {number: name for name, number in OPS.items()}
 
@@ -60,12 +60,15 @@ class Fabric:
         self.aborted: set[int | bytes] = set()  # communicators, and the ids of those that a member left
         self.errors: dict[int, str] = {}
         self.ids = 0
+        self.machine = Machine()
 
     def library(self, rank: int) -> Library:
         return Library(self, rank)
 
     def runtime(self, rank: int) -> Runtime:
-        return Runtime(self.lock, self.streams, identity=1 + rank % self.gpus)
+        runtime = Runtime(self.lock, self.streams, identity=1 + rank % self.gpus)
+        runtime.memory = PeerMemory(self.machine, runtime, rank)
+        return runtime
 
     def communicator(self, host: Communicator) -> NcclCommunicator:
         runtime = self.runtime(host.rank)
@@ -158,8 +161,9 @@ class Library:
         fabric, stream = self.fabric, self.fabric.streams[stream_number]
         if comm in fabric.aborted:
             raise NcclError("the communicator was aborted")
-        assert stream.has_waited, f"{kind} does not wait for what made its arrays"
-        stream.has_waited = False
+        is_made_there = kind == "all_gather" and stream.makes  # ranks that meet at the start
+        assert stream.has_waited or is_made_there, f"{kind} does not wait for what made its arrays"
+        stream.has_waited = stream.makes = False
         self.calls.append(kind)
         unique_id, rank = self.comms[comm]
         with fabric.changed:

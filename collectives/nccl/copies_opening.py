@@ -9,11 +9,13 @@ DISTCOMPILE_COPY_ENGINES=0, on any rank, leaves all sums to NCCL.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from collectives import host
@@ -27,7 +29,6 @@ TRIAL_S = 5.0
 REASON_NBYTES = 160
 Gather: TypeAlias = Callable[[bytes], list[bytes]]  # of as many bytes from every rank: all ranks', in order
 _ROW = struct.Struct(f"<8s?8sQ{HANDLE_NBYTES}s{REASON_NBYTES}s")
-_MARK = b"dc copy\1"  # of a row; anything else did not come from a rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,16 @@ class Offer:
     handle: bytes = b""
     reason: str = ""
 
-    def pack(self) -> bytes:
+    def pack(self, mark: bytes) -> bytes:
         reason = self.reason.encode()[:REASON_NBYTES]
-        return _ROW.pack(_MARK, self.is_off, self.place, self.nbytes, self.handle, reason)
+        return _ROW.pack(mark, self.is_off, self.place, self.nbytes, self.handle, reason)
 
     @staticmethod
-    def unpack(row: bytes) -> Offer:
-        """Raises TransportError."""
-        mark, is_off, place, nbytes, handle, reason = _ROW.unpack(row)
-        if mark != _MARK:
-            raise TransportError("what ranks say at the start did not arrive", got=repr(mark))
+    def unpack(row: bytes, mark: bytes) -> Offer:
+        """Raises TransportError if the row has another mark."""
+        found, is_off, place, nbytes, handle, reason = _ROW.unpack(row)
+        if found != mark:
+            raise TransportError("what ranks say at the start did not arrive", expected=repr(mark), got=repr(found))
         return Offer(is_off, place, nbytes, handle, reason.rstrip(b"\0").decode(errors="replace"))
 
 
@@ -66,23 +67,31 @@ def is_wanted() -> bool:
     return os.environ.get(VARIABLE, "1").lower() not in ("0", "false", "no", "off")
 
 
-def open_copies(cuda: Runtime, stream: Stream, rank: int, world_size: int, gather: Gather) -> CopyEngines | Refused:
+def open_copies(
+    cuda: Runtime, stream: Stream, rank: int, world_size: int, gather: Gather, *, name: bytes = b""
+) -> CopyEngines | Refused:
     """Copy engines whose work goes to `stream`. Collective; waits for all ranks.
 
-    Raises what `gather` raises, and TransportError if that brings something else than the rows.
+    name: the group's, which no other has; so that what lay in memory is not taken for what a rank said.
+    Raises what `gather` raises, and TransportError if that brings something else than the ranks' rows.
     """
-    opening = _Opening(cuda, rank, world_size)
-    offers = [Offer.unpack(row) for row in gather(opening.offer().pack())]
+    opening, meetings = _Opening(cuda, rank, world_size), count()
+
+    def all_say(mine: Offer) -> list[Offer]:
+        mark = hashlib.sha256(b"%d of %s" % (next(meetings), name)).digest()[:8]
+        return [Offer.unpack(row, mark) for row in gather(mine.pack(mark))]
+
+    offers = all_say(opening.offer())
     refused = _judged(offers)
     if refused is not None:
         opening.give_back()
         return refused
     assert opening.memory is not None
-    answers = [Offer.unpack(row) for row in gather(Offer(reason=opening.map(offers)).pack())]
+    answers = all_say(Offer(reason=opening.map(offers)))
     refused = _faults(answers)
     if refused is not None:
         opening.unmap()
-        gather(Offer().pack())  # nobody maps anybody's now
+        all_say(Offer())  # nobody maps anybody's now
         opening.give_back()
         return refused
     blocks = [opening.blocks[peer] for peer in range(world_size)]

@@ -195,7 +195,8 @@ class NcclEngine:
                 self.fail(NcclError("NCCL could not be started", where=self.where, got=repr(error)))
 
     def _start(self) -> None:
-        comm = self.library.init(self.world_size, self.opening.identity(), self.rank)
+        name = self.opening.identity()
+        comm = self.library.init(self.world_size, name, self.rank)
         made = moves.Moves(self.library, self.cuda, comm, self.stream, rank=self.rank, world_size=self.world_size)
         until_s = time.perf_counter() + self.timeout_s
 
@@ -207,7 +208,7 @@ class NcclEngine:
                 )
 
         try:
-            made.meet(look)
+            made.meet(name, look)
         except BaseException:
             made.abort()
             raise

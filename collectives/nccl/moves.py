@@ -65,16 +65,18 @@ class Moves:
 
     # -- the start and the end
 
-    def meet(self, look: Callable[[], None]) -> None:
+    def meet(self, name: bytes, look: Callable[[], None]) -> None:
         """Agree with all ranks on who does large sums. Before any task; the host waits for all ranks.
 
-        look: called meanwhile, every now and then; what it raises ends the wait.
+        name: NCCL's of the group. look: called meanwhile, every now and then; what it raises ends the wait.
         """
         if not FEWEST <= self.world_size <= MOST:
             return
-        made = open_copies(
-            self.cuda, self.stream, self.rank, self.world_size, lambda said: self._gather_bytes(said, look)
-        )
+
+        def gather(said: bytes) -> list[bytes]:
+            return self._gather_bytes(said, look)
+
+        made = open_copies(self.cuda, self.stream, self.rank, self.world_size, gather, name=name)
         if isinstance(made, CopyEngines):
             self.copies = made
         elif self.rank == 0:

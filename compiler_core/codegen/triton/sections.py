@@ -202,7 +202,7 @@ def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
         streams=any(_streams(loop, local) for loop in blocks),
         width=_width(section.body, params),
-        loaded=sum({e: e.dtype.itemsize for e in _lane_loads(vectors, local)}.values()),
+        loaded=sum({e: e.dtype.itemsize for e in _lane_loads(vectors, local) if not rows or _differs(e, rows)}.values()),
     )
 
 
@@ -225,6 +225,11 @@ def _lane_loads(vectors: list[Loop], local: set[str]) -> Iterator[Load]:
     inside = (stmt for loop in vectors for stmt in loop.body)
     parts = (e for stmt in inside for expr in expressions(stmt) for e in walk_expr(expr))
     return (e for e in parts if isinstance(e, Load) and e.buffer not in local)
+
+
+def _differs(load: Load, rows: set[str]) -> bool:
+    """Whether rows load different places: others are loaded once, or are in a cache."""
+    return not rows.isdisjoint(symbol.name for symbol in load.index.free_symbols)
 
 
 def _goes_over_rows_again(vectors: list[Loop]) -> bool:

@@ -15,18 +15,18 @@ A buffer that a program stores and loads again gets a barrier after each vector 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler_core.codegen.index import Interval
 from compiler_core.codegen.triton.coarse import coarse
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
 from compiler_core.codegen.triton.reduce import Reducer, combine_halves, neutral
-from compiler_core.codegen.triton.sections import Section, expressions, is_scalar_of_block, stays_in_lane
+from compiler_core.codegen.triton.sections import Section, expressions, index_names, is_scalar_of_block, stays_in_lane
 from compiler_core.codegen.triton.tiles import Tile, power_of_two
 from compiler_core.codegen.triton.types import register_type
 from compiler_core.dtype import DType, bool_, int8
-from compiler_core.loop_ir.expr import Call, Const, Expr, Load, walk_expr
+from compiler_core.loop_ir.expr import Call, Const, Expr, Load, Where, children, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -256,8 +256,9 @@ class SectionPrinter:
         yield from [f"{pad}    {loop.axis} = {_ZERO} + {loop.axis}"] * self.is_wide
         yield from self._repeated(loop.body, pad)
 
-    def _repeated(self, body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
+    def _repeated(self, body: tuple[Stmt, ...], pad: str, ahead: Sequence[Loop] = ()) -> Iterator[str]:
         known, self.scope.loaded = self.scope.loaded, dict(self.scope.loaded)
+        yield from self._fetch(ahead, pad + "    ")
         yield from self._block(body, pad + "    ")
         self.scope.loaded = known
 
@@ -266,27 +267,59 @@ class SectionPrinter:
         axis, lanes = loop.axis, self.counts[loop.axis]
         was_in_block, self.in_block = self.in_block, True
         lines, mask, repeated = self._header(loop, lanes)
+        ahead = self._fetched_ahead(loop) if repeated else []
+        yield from self._fetch(ahead, pad, loop.axis)
         yield from (pad + line for line in lines)
-        inner = pad + "    " if repeated else pad
         outer = dict(self.scope.lanes)
-        if lanes > 1 or loop.kind == "vector":
-            wide = f"{_ZERO} + " * self.is_wide
-            line = f"{axis} = {wide}{self._start(loop, repeated, lanes)}{self.reduce.lane_numbers(loop, lanes)}"
-            if repeated or line not in self.scope.loaded:
-                yield inner + line
-                yield from [f"{inner}{axis}_mask = {axis} < {mask}"] * bool(mask)
-                self.scope.loaded |= {line: axis} if not repeated else {}
-            self.scope.axes[axis] = f"{axis}_mask" if mask else ""
-            self.scope.lanes[axis] = frozenset((axis,))
-        elif not repeated:
-            yield f"{inner}{axis} = {self._start(loop, repeated, lanes).removesuffix(' + ') or 0}"
-        elif self.is_wide:
-            yield f"{inner}{axis} = {_ZERO} + {axis}"
-        yield from self._repeated(loop.body, pad) if repeated else self._block(loop.body, pad)
+        yield from self._enter(loop, mask, repeated, pad + "    " if repeated else pad)
+        yield from self._repeated(loop.body, pad, ahead) if repeated else self._block(loop.body, pad)
         self.scope.axes.pop(axis, None)
         self.scope.lanes = outer
         self.in_block = was_in_block
         yield from self._barrier(loop, pad)
+
+    def _enter(self, loop: Loop, mask: str, repeated: bool, pad: str) -> Iterator[str]:
+        """What `loop`'s axis is in its body; the scope knows of it from then on."""
+        axis, lanes = loop.axis, self.counts[loop.axis]
+        if lanes > 1 or loop.kind == "vector":
+            wide = f"{_ZERO} + " * self.is_wide
+            line = f"{axis} = {wide}{self._start(loop, repeated, lanes)}{self.reduce.lane_numbers(loop, lanes)}"
+            if repeated or line not in self.scope.loaded:
+                yield pad + line
+                yield from [f"{pad}{axis}_mask = {axis} < {mask}"] * bool(mask)
+                self.scope.loaded |= {line: axis} if not repeated else {}
+            self.scope.axes[axis] = f"{axis}_mask" if mask else ""
+            self.scope.lanes[axis] = frozenset((axis,))
+        elif not repeated:
+            yield f"{pad}{axis} = {self._start(loop, repeated, lanes).removesuffix(' + ') or 0}"
+        elif self.is_wide:
+            yield f"{pad}{axis} = {_ZERO} + {axis}"
+
+    # -- loads ahead of a turn's stores
+
+    def _fetched_ahead(self, loop: Loop) -> list[Loop]:
+        """The vector loops in `loop` whose loads come first in each of its turns.
+
+        The compiler moves no load up past a store, and none out of a loop that stores: where turns are in flight at
+        once (`tile.stages`), that is done here.
+        """
+        if not self.tile.stages or any(isinstance(stmt, Check) for stmt in walk(self.section.body)):
+            return []
+        inner = [stmt for stmt in loop.body if isinstance(stmt, Loop) and stmt.kind == "vector"]
+        return [one for one in inner if self._header(one, self.counts[one.axis])[0::2] == ([], False)]
+
+    def _fetch(self, loops: Sequence[Loop], pad: str, apart_from: str = "") -> Iterator[str]:
+        """Loads of these loops that need nothing but axes; apart_from: an axis that they do not need, either."""
+        for loop in loops:
+            self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+            outer = dict(self.scope.lanes)
+            yield from self._enter(loop, self._header(loop, self.counts[loop.axis])[1], False, pad)
+            for load in _plain_loads(loop.body):
+                if index_names(load) <= self.axes.keys() - {apart_from} and load.buffer in self.scope.constant:
+                    self.expr.text(load)
+            yield from self._after_loads([], pad)
+            self.scope.axes.pop(loop.axis, None)
+            self.scope.lanes = outer
 
     def _header(self, loop: Loop, lanes: int) -> tuple[list[str], str, bool]:
         """Lines that begin a loop over strips, what the lanes are below (or ""), whether it is a loop."""
@@ -374,3 +407,19 @@ class SectionPrinter:
         rows = frozenset(self.scope.axes) & self.reduce.rows
         value = self.reduce.masked(self.expr.text(stmt.value), stmt.value, neutral(_KIND[stmt.mode], dtype), rows)
         return [f"{name} = {combine_halves(self.expr, stmt.mode, dtype, name, value)}"]
+
+
+def _plain_loads(body: Sequence[Stmt]) -> Iterator[Load]:
+    """The loads of `body`, itself, that are made whatever the values are."""
+
+    def of(expr: Expr) -> Iterator[Load]:
+        if isinstance(expr, Load):
+            yield expr
+        elif not isinstance(expr, Where):
+            for child in children(expr):
+                yield from of(child)
+
+    for stmt in body:
+        if not isinstance(stmt, Loop):
+            for expr in expressions(stmt):
+                yield from of(expr)

@@ -8,8 +8,8 @@ tuner, the rule's first. A tile is data: `print_module` takes a measured one in 
     rows reduced           a whole row in registers up to LONGEST lanes, several rows where they are short; a longer row
                            in strips, read again from the L2 cache: so few programs at a time, each of many warps
 A thread holds 16 elements of 16-bit arrays, 4 of wider ones, 8 where functions need many registers; 32 of columns that
-are summed. Loops whose turns store what they made, and strips, have the next turns' loads in flight (`stages`): stores
-do not let the compiler move loads up. All as measured on an H200.
+are summed, 16 where rows of 16-bit arrays are stored, too. Loops whose turns store what they made, and strips, have the
+next turns' loads in flight (`stages`): stores do not let the compiler move loads up. All as measured on an H200.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Shape:
     columns: of the longest vector loop, 0 if there is none. independent: its blocks are programs. summed: rows are
     added up in registers. outer: programs of the parallel loops around. shared: whether all rows load the same columns.
     again: whether a row is gone over several times. across: memory is contiguous along the rows somewhere, and not
-    along the columns. costly: whether it calls functions that need many registers.
+    along the columns. costly: whether it calls functions that need many registers. streams: whether rows store what
+    stays. width: bytes of an element of the largest arrays. loaded: bytes that a lane loads in each row anew.
     """
 
     rows: int
@@ -102,9 +103,8 @@ def _independent(shape: Shape) -> Tile:
         return _tile(_rows(shape, SUMMING // 2 // lanes), lanes, 16)
     rows = _rows(shape, (SUMMING if shape.summed or shape.across else AREA) // lanes)
     if shape.summed:
-        rows, is_deep = min(rows, 32), shape.width <= 2 and (shape.costly or not shape.streams)
-        each = 16 if shape.costly and shape.streams else 32
-        return _tile(rows, lanes, each, _stages(shape, rows * lanes, 3 if is_deep else 2))
+        rows, each = min(rows, 32), 16 if shape.streams and shape.width <= 2 else 32
+        return _tile(rows, lanes, each, _stages(shape, rows * lanes, 3 if shape.width <= 2 else 2))
     each = 8 if shape.costly else 16 if shape.width <= 2 or shape.across else 4
     programs = max(-(-shape.rows // rows), 1) * shape.outer * -(-shape.columns // lanes)
     if programs >= _TOO_MANY and rows * lanes * shape.loaded <= _LIGHT:
@@ -170,6 +170,8 @@ def candidates(shape: Shape) -> Iterator[Tile]:
             yield replace(first, rows=first.rows * factor, warps=min(first.warps * factor, _MAX_WARPS))
     if shape.rows > first.rows or shape.columns > first.lanes:
         yield from (replace(first, stages=stages) for stages in (2, 3))
+        if shape.summed and first.stages:
+            yield replace(first, warps=min(first.warps * 2, _MAX_WARPS), stages=3)
     if first.rows >= 2:
         yield replace(first, rows=first.rows // 2)
     if first.lanes >= 256 and (shape.independent or shape.columns > first.lanes):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from compiler_core.meta import TensorMeta
 
 ALIGNED = 512  # bytes on which outputs start: as in CuPy's pool, where each has a block of its own
-SMALL = 1 << 20  # bytes of an output, up to which it shares a block
-SHARED = 8 << 20  # bytes of a shared block, up to which more outputs come into it
+SMALL = 8 << 20  # bytes of an output, up to which it shares a block: a matrix of weights, cast for the products
+SHARED = 64 << 20  # bytes of a shared block, up to which more outputs come into it
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,3 +227,40 @@ def test_loops_of_one_axis_and_of_two_kinds_are_kept_apart(fn) -> None:
         functions = load(module, interpret=False)
         for launch in (launch for group in module.launches.values() for launch in group):
             assert ".target sm_90" in compile_ptx(functions[launch.function], launch)
+
+
+ROWS_THAT_STORE = """
+kernel k(p0: f32[6144] in, p1: f32[768] in, p2: f32[6144] out, p3: f32[6144] in, p4: f32[6144] out, p5: f32[3072] out)
+  for i0 in 4 parallel
+    local s0: f32[768]
+    for i1 in 768 vector
+      s0[i1] = f32(0.0)
+    for i2 in 8 block of i0
+      acc a0: f32 sum
+      for i1 in 768 vector
+        t0 = mul(p0[768*i2 + i1], p1[i1])
+        p2[768*i2 + i1] = t0
+        a0 <- t0
+      for i1 in 768 vector
+        t1 = add(p3[768*i2 + i1], a0)
+        p4[768*i2 + i1] = t1
+        s0[i1] += t1
+    for i1 in 768 vector
+      p5[768*i0 + i1] = s0[i1]
+"""
+
+
+def test_a_turn_loads_before_it_stores_and_what_all_turns_share_is_loaded_before_them(rng) -> None:
+    """Triton's compiler moves no load past a store."""
+    kernel = parse_kernel(ROWS_THAT_STORE.lstrip())
+    lines = [line.strip() for line in print_module([kernel]).source.partition("def k_0(")[2].splitlines()]
+    (begin,) = (n for n, line in enumerate(lines) if line.startswith("for i2"))
+    assert "num_stages" in lines[begin]
+    turn = lines[begin : next(n for n, line in enumerate(lines) if "p5 +" in line)]
+    stored = next(n for n, line in enumerate(turn) if "tl.store" in line)
+    assert [any("tl.load(" + p in line for line in turn[:stored]) for p in ("p0", "p3")] == [True, True]
+    assert not any("tl.load" in line for line in turn[stored:])
+    assert any("tl.load(p1" in line for line in lines[:begin])
+    arrays = [rng.standard_normal(int(p.numel)).astype(np.float32) for p in kernel.params]
+    for got, expected in zip(*run_both(kernel, arrays)):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)

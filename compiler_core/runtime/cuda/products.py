@@ -241,11 +241,8 @@ def _measured(product: Product, compute: int, handle: int) -> dict[Algorithm, fl
         matrices = (alpha, _at(a), a_is, _at(b), b_is, beta, _at(d), d_is, _at(d), d_is)
         return int(multiply(at, description, *matrices, words, _at(workspace), size, stream))
 
-    found: dict[Algorithm, float] = {}
-    for algorithm in algorithms:
-        if run(algorithm) == 0:
-            found[algorithm] = measure.shortest_us(partial(run, algorithm))
-    return found
+    able = [algorithm for algorithm in algorithms if run(algorithm) == 0]
+    return dict(zip(able, measure.shortest_each([partial(run, algorithm) for algorithm in able]), strict=True))
 
 
 def _at(array: Any) -> ctypes.c_void_p:

@@ -15,13 +15,14 @@ Source: NCCL user guide, "Fault tolerance"; torch's ProcessGroupNCCL for what it
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from collectives.call import Task
-from collectives.errors import CollectiveError, CollectiveTimeoutError, NcclError
+from collectives.errors import CollectiveError, CollectiveTimeoutError, NcclError, TransportError
 from collectives.nccl import moves
 from collectives.nccl.clock import Clock
 from collectives.nccl.cuda import Event, Runtime
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.1  # at what is in flight
 OWN_S = 300e-6  # so long a collective is left to who launched it: mostly it waits at once, and two would only collide
+HEAR_S = 1.0  # so long an error at the start waits for its cause
 SLICE_S = 0.05  # of a wait that our thread, or a waiting one, comes back from to look around
 
 
@@ -199,24 +201,37 @@ class NcclEngine:
         comm = self.library.init(self.world_size, name, self.rank)
         made = moves.Moves(self.library, self.cuda, comm, self.stream, rank=self.rank, world_size=self.world_size)
         until_s = time.perf_counter() + self.timeout_s
-
-        def look() -> None:
-            self.check()
-            if time.perf_counter() > until_s:
-                raise CollectiveTimeoutError(
-                    f"ranks did not meet on their GPUs within {self.timeout_s:g} s", where=self.where
-                )
-
         try:
-            made.meet(name, look)
-        except BaseException:
+            made.meet(name, lambda: self._look_for_cause(until_s))
+        except BaseException as error:
             made.abort()
+            if isinstance(
+                error, TransportError
+            ):  # as when a rank gave up in the middle, for a reason that we may learn
+                self._hear()
             raise
         with self.failing:  # whoever fails from now on ends `moves`, too
             if self.broken is None:
                 self.moves = made
         if self.moves is None:
             made.abort()
+
+    def _look_for_cause(self, until_s: float) -> None:
+        """Raise what ends the start: an error here, ranks that differ in the first collective, or the time."""
+        self.check()
+        first = self.pending[0] if self.pending else None
+        if first is not None and first.permit.is_known():
+            first.permit.is_given()
+        if time.perf_counter() > until_s:
+            what = f"the ranks' GPUs did not meet within {self.timeout_s:g} s"
+            raise CollectiveTimeoutError(what, where=self.where)
+
+    def _hear(self) -> None:
+        """Give the cause of an error the time to get here."""
+        until_s = time.perf_counter() + HEAR_S
+        while time.perf_counter() < until_s:
+            self._look_for_cause(math.inf)
+            time.sleep(SLICE_S)
 
     def _look_after_first(self) -> None:
         """See the first pending collective enqueued; sleep if there is none."""

@@ -190,6 +190,7 @@ def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
     local = {stmt.name for stmt in walk(section.body) if isinstance(stmt, Local)}
     added = {s.buffer for loop in blocks for s in walk(loop.body) if isinstance(s, Store) and s.mode != "set"}
     rows, columns = {loop.axis for loop in blocks}, {loop.axis for loop in vectors}
+    anew = {load for load in _lane_loads(vectors, local) if not rows or _differs(load, rows)}
     return Shape(
         rows=max(map(share, blocks), default=0),
         columns=max(map(share, vectors), default=0),
@@ -202,7 +203,7 @@ def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
         streams=any(_streams(loop, local) for loop in blocks),
         width=_width(section.body, params),
-        loaded=sum({e: e.dtype.itemsize for e in _lane_loads(vectors, local) if not rows or _differs(e, rows)}.values()),
+        loaded=sum(load.dtype.itemsize for load in anew),
     )
 
 

@@ -32,7 +32,7 @@ _THREADS, _GROUP_NBYTES, _GROUPS, _MOST_BLOCKS = 128, 16, 4, 2048  # a thread ad
 _WARP = 32
 _ANY_WAY = 4  # cudaMemcpyDefault: where memory lies is known by its address
 _PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess
-_FIRST = -100  # priority: CUDA takes the highest that there is
+_FIRST = -5  # priority: CUDA takes the highest that there is, if that is lower
 _WAIT, _WRITE, _AT_LEAST = 1, 2, 0  # CU_STREAM_MEM_OP_{WAIT,WRITE}_VALUE_32, CU_STREAM_WAIT_VALUE_GEQ
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 

@@ -135,12 +135,10 @@ def judge(trial: Trial, code: int, words: str, ended: float, folder: Path, tempo
     took_s = ended - float(deed.read_text()) if deed.exists() and deed.read_text() else float("nan")
     names = {name for path in folder.glob("shm-*") for name in path.read_text().splitlines()}
     blamed = [int(match[1]) for line in words.splitlines() if (match := _BLAMED.match(line))]
-    # Python's own handler wrote that it died of SIGSEGV, and then of SIGBUS: over the stack of a thread that ran
-    fell_again = (trial.how, code) == ("SIGSEGV", 135) and "Fatal Python error: Segmentation fault" in words
     checks = {
         "the deed was not done": took_s == took_s,
         f"ended {took_s:.1f} s after the deed": not took_s > LIMIT_S,
-        f"exit code {code}, not {_CODES[trial.how]}": code == _CODES[trial.how] or fell_again,
+        f"exit code {code}, not {_CODES[trial.how]}": code == _CODES[trial.how],
         f"blamed {blamed}, not [{trial.victim}]": blamed == [trial.victim],
         f"processes left: {processes_with(marker)}": not processes_with(marker),
         "shared memory left": not any(Path(name).exists() for name in names),

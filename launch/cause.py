@@ -13,6 +13,7 @@ The rule:
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ from launch.records import RankRecord
 Kind = Literal["exception", "death", "left early", "warden lost", "never started", "orphaned", "mpiexec", "aborted"]
 MPIEXEC = -1
 _NOTICED_S = 0.5
+_CRASH = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_CRASHES: dict[str, int] = {  # in faulthandler's words
+    "Segmentation fault": signal.SIGSEGV, "Bus error": signal.SIGBUS, "Floating point exception": signal.SIGFPE,
+    "Floating-point exception": signal.SIGFPE, "Aborted": signal.SIGABRT, "Illegal instruction": signal.SIGILL,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,10 @@ def _told(record: RankRecord) -> Cause | None:
             return Cause("orphaned", rank, end.at, end.exit_code, "was ended, for the mpiexec above it had gone", True)
         if end.relayed and end.relayed == end.signum:
             return Cause("death", rank, end.at, end.exit_code, f"{end.how}, which mpiexec passed on", True)
+        fell_first = _first_crash(record.fault)
+        if end.signum and fell_first not in (0, end.signum):
+            how = f"was ended by {_name(fell_first)} (and, as its stacks were written, {_name(end.signum)})"
+            return Cause("death", rank, end.at, 128 + fell_first, how)
         return Cause("death", rank, end.at, end.exit_code, end.how)
     if record.left_early:
         assert end is not None
@@ -87,6 +97,16 @@ def _told(record: RankRecord) -> Cause | None:
             "warden lost", rank, record.lost_at, 137, "was ended together with its warden, the process above it"
         )
     return None
+
+
+def _first_crash(fault: str) -> int:
+    """The signal of which Python's handler began to write stacks, or 0: that may fall, over a stack that moves."""
+    said = _CRASH.search(fault)
+    return _CRASHES.get(said[1], 0) if said else 0
+
+
+def _name(signum: int) -> str:
+    return signal.Signals(signum).name
 
 
 def first_of(found: Sequence[Cause]) -> Cause | None:

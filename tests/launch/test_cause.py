@@ -1,0 +1,40 @@
+"""What the launcher takes for the cause of a rank's death."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from launch.cause import causes
+from launch.records import RankRecord
+
+STACKS = 'Fatal Python error: {}\n\nCurrent thread 0x1 (most recent call first):\n  File "train.py", line 3 in step\n'
+
+
+def died(status: int, fault: str) -> RankRecord:
+    record = RankRecord(0)
+    record.take({"event": "started", "at": 0.0, "pid": 1})
+    record.take({"event": "ended", "at": 1.0, "status": status, "relayed": 0})
+    record.fault = fault
+    return record
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "exit_code", "what"),
+    [
+        (signal.SIGSEGV, STACKS.format("Segmentation fault"), 139, "was ended by SIGSEGV"),
+        (signal.SIGSEGV, "", 139, "was ended by SIGSEGV"),
+        (signal.SIGBUS, STACKS.format("Segmentation fault"), 139, "SIGSEGV (and, as its stacks were written, SIGBUS)"),
+        (signal.SIGSEGV, STACKS.format("Aborted"), 134, "SIGABRT (and, as its stacks were written, SIGSEGV)"),
+        (signal.SIGKILL, STACKS.format("the GIL was lost"), 137, "was ended by SIGKILL"),
+        (3 << 8, STACKS.format("Segmentation fault"), 3, "left with exit code 3"),
+    ],
+)
+def test_a_crash_is_the_signal_whose_stacks_were_being_written(
+    status: int, fault: str, exit_code: int, what: str
+) -> None:
+    """Python's handler reads the stacks of threads that run on, and may fall itself."""
+    (cause,) = causes([died(status, fault)], None, None)
+    assert (cause.exit_code, cause.kind) == (exit_code, "death")
+    assert cause.what.endswith(what)

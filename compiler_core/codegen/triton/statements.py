@@ -42,6 +42,7 @@ from compiler_core.loop_ir.ir import (
 
 _ZERO = "tl.full((), 0, tl.int64)"  # in a sum that must have 64 bits
 _INT32_MAX = 2**31 - 1
+_LANES_KEPT = 8192  # of what all turns share, in registers; of longer rows it is loaded in every turn
 _KIND = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
@@ -268,7 +269,7 @@ class SectionPrinter:
         was_in_block, self.in_block = self.in_block, True
         lines, mask, repeated = self._header(loop, lanes)
         ahead = self._fetched_ahead(loop) if repeated else []
-        yield from self._fetch(ahead, pad, loop.axis)
+        yield from self._fetch(ahead if self.tile.lanes <= _LANES_KEPT else [], pad, loop.axis)
         yield from (pad + line for line in lines)
         outer = dict(self.scope.lanes)
         yield from self._enter(loop, mask, repeated, pad + "    " if repeated else pad)

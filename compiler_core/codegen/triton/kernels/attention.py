@@ -117,8 +117,9 @@ def attention_forward(q, k, v, mask, packed,
                       VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
                       MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, STRICT: tl.constexpr,
-                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True)
+                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                      SECTION: tl.constexpr):  # fmt: skip
+    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     q += batch * QB + head * QH
     k += batch * KB + (head // GROUP) * KH
     v += batch * VB + (head // GROUP) * VH
@@ -160,14 +161,18 @@ def attention_forward(q, k, v, mask, packed,
 
 @triton.jit
 def dc_place(program, B: tl.constexpr, H: tl.constexpr, blocks: tl.constexpr, CAUSAL: tl.constexpr,
-             BACKWARDS: tl.constexpr):  # fmt: skip
-    """(block, head, batch) of a program. CAUSAL: blocks that have most to do first, of all heads; so the last programs
-    are short ones. These are the first blocks or, if BACKWARDS, the last."""
+             BACKWARDS: tl.constexpr, SECTION: tl.constexpr):  # fmt: skip
+    """(block, head, batch) of a program. CAUSAL: heads in sections of SECTION, whose keys and values (or queries and
+    gradients) stay in the L2 cache while their blocks read them; in a section the blocks that have most to do first, so
+    the last programs are short ones. These are the first blocks or, if BACKWARDS, the last."""
     if CAUSAL:
-        block = program // (B * H)
+        first = program // (SECTION * blocks) * SECTION
+        place = program % (SECTION * blocks)
+        heads = tl.minimum(B * H - first, SECTION)
+        block = place // heads
         if BACKWARDS:
             block = blocks - 1 - block
-        head = program % (B * H)
+        head = first + place % heads
     else:
         block = program % blocks
         head = program // blocks
@@ -226,9 +231,10 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
                       MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
                       RB: tl.constexpr, RL: tl.constexpr,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
-                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                      SECTION: tl.constexpr):  # fmt: skip
     """SB, SH, SL: strides of g_lse; RB, RL: of the result."""
-    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True)
+    block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     g += batch * GB + head * GH
     q += batch * QB + head * QH
     k += batch * KB + (head // GROUP) * KH
@@ -310,11 +316,12 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs,
                    K0: tl.constexpr, RKB: tl.constexpr, RK: tl.constexpr,
                    V0: tl.constexpr, RVB: tl.constexpr, RV: tl.constexpr,
                    SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
-                   PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+                   PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                   SECTION: tl.constexpr):  # fmt: skip
     """Past the last query all that is read is 0, and so is what it adds. K0, RKB, RK: where the keys' gradients begin
     in the result, and the strides of batch and position; V0 ...: those of values."""
     HEADS: tl.constexpr = H // GROUP
-    block, head, batch = dc_place(tl.program_id(0), B, HEADS, (S + BN - 1) // BN, CAUSAL, False)
+    block, head, batch = dc_place(tl.program_id(0), B, HEADS, (S + BN - 1) // BN, CAUSAL, False, SECTION)
     columns = block * BN + tl.arange(0, BN)
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)

@@ -193,6 +193,14 @@ def test_pieces_are_counted_in_a_circle() -> None:
             same_bits(array, expected(2, 1500, "float32", "sum", k))
 
 
+def ended(rank: Rank) -> None:
+    """Return when what an abort lets go has come to its end on this rank."""
+    until_s = time.perf_counter() + 10
+    while not rank.copies.is_ended:
+        assert time.perf_counter() < until_s, "never at its end"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_after_an_abort_arrays_are_right_or_nan_on_all_ranks_and_no_stream_hangs(world: int, seed: int) -> None:
@@ -213,10 +221,7 @@ def test_after_an_abort_arrays_are_right_or_nan_on_all_ranks_and_no_stream_hangs
             time.sleep(0.4 + own.random() * 0.1)  # they hear of it
             rank.copies.abort()
         rank.stream.synchronize()
-        until_s = time.perf_counter() + 10
-        while not rank.copies.is_ended:
-            assert time.perf_counter() < until_s
-            time.sleep(0.01)
+        ended(rank)
         rank.copies.close()
         rank.copies.free()  # its own block is kept
         c.barrier()
@@ -234,6 +239,73 @@ def test_after_an_abort_arrays_are_right_or_nan_on_all_ranks_and_no_stream_hangs
     assert machine.wrong == []
     assert set(machine.maps.values()) == {0}
     assert len(machine.blocks) == world
+
+
+def test_an_abort_lets_go_what_a_thread_enqueues_for_long_after_it() -> None:
+    """Rank 0 is stopped in the middle of enqueuing; meanwhile rank 1's word comes, over the one that lets waits go."""
+    machine, late = Machine(), threading.Event()
+
+    def here(c: Communicator) -> None:
+        rank = Rank(c, machine, 0, 0.0)
+        first, second = values(c.rank, 700, "float32"), values(c.rank, 700, "float32", 1)
+        if c.rank == 0:
+            rank.reduce(first)
+            copy = rank.device.memory.copy
+
+            def stopped(*arguments: Any) -> None:
+                late.wait(20)
+                copy(*arguments)
+
+            rank.device.memory.copy = stopped  # type: ignore[method-assign]
+            thread = threading.Thread(target=rank.reduce, args=[second])
+            thread.start()
+            time.sleep(0.05)
+            rank.copies.abort()
+            c.barrier()
+            thread.join()
+        else:
+            c.barrier()
+            time.sleep(0.6)
+            rank.reduce(first)  # and no second one
+            rank.stream.synchronize()
+            late.set()
+            rank.copies.abort()
+        rank.stream.synchronize()
+        ended(rank)
+        with pytest.raises(TransportError, match="given up"):
+            rank.reduce(first)
+
+    run_ranks(2, here, timeout_s=60)
+    assert machine.wrong == []
+
+
+def test_nothing_is_let_go_before_all_are_told_that_it_is_wrong() -> None:
+    """CUDA refuses an abort's first words. What is let go all the same would be wrong, and not sealed."""
+    machine = Machine()
+
+    def here(c: Communicator) -> Any:
+        rank = Rank(c, machine, 0, 0.0)
+        signal, left = rank.device.memory.signal, [3]
+
+        def refused(stream: Any, writes: Any, waits: Any) -> None:
+            if stream is rank.copies.urgent and left[0]:
+                left[0] -= 1
+                raise TransportError("CUDA refused cuStreamBatchMemOp")
+            signal(stream, writes, waits)
+
+        rank.device.memory.signal = refused  # type: ignore[method-assign]
+        array = values(c.rank, 700, "float32")
+        c.barrier()
+        if c.rank == 0:
+            rank.reduce(array)
+            rank.copies.abort()
+            rank.stream.synchronize()
+            ended(rank)
+        c.barrier()
+        return array
+
+    arrays = run_ranks(2, here, timeout_s=60)
+    assert np.isnan(arrays[0]).all()
 
 
 # -- the start
@@ -473,3 +545,51 @@ def test_who_cannot_meet_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     texts = nccl_ranks(2, here)
     assert any("this rank's GPU is gone" in text or "did not arrive" in text for text in texts), texts  # who was first
     assert all("gave up" in text or "is gone" in text or "did not arrive" in text for text in texts), texts
+
+
+def test_ranks_are_told_though_cuda_takes_no_call_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another thread waits in CUDA, with its lock, for a stream that waits for words."""
+    monkeypatch.setattr(copies, "TELL_S", 0.2)
+    open_again = threading.Event()
+
+    def here(c: NcclCommunicator) -> str:
+        c.all_reduce(on_device(np.ones(100)))
+        assert c.engine is not None
+        assert c.engine.moves is not None
+        made = c.engine.moves.copies
+        assert made is not None
+        signal = made.memory.signal
+
+        def stuck(stream: Any, writes: Any, waits: Any) -> None:
+            if stream is made.urgent:
+                open_again.wait(20)
+            signal(stream, writes, waits)
+
+        made.memory.signal = stuck  # type: ignore[method-assign]
+        began_s = time.perf_counter()
+        if c.rank == 0:
+            c.give_up(CollectiveError("this rank has had enough"))
+        with pytest.raises(CollectiveError) as raised:
+            while time.perf_counter() < began_s + 5:
+                c.host.all_gather_object(None)
+        assert time.perf_counter() - began_s < 3
+        return str(raised.value)
+
+    try:
+        texts = nccl_ranks(2, here)
+    finally:
+        open_again.set()
+    assert all("had enough" in text for text in texts), texts
+
+
+def test_a_rank_that_cannot_unmap_closes_in_order() -> None:
+    """As where a kernel of the program has broken the GPU: the others should not wait for a rank that is at its end."""
+    fabric = Fabric(2)
+
+    def here(c: NcclCommunicator) -> None:
+        c.all_reduce(on_device(np.ones(5000)))
+        fabric.machine.faults[1] = "unmap"
+        c.close()
+        assert c.engine.is_freed  # type: ignore[union-attr]
+
+    nccl_ranks(2, here, fabric=fabric)

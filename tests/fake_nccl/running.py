@@ -78,6 +78,9 @@ class RunningDevice:
             ctypes.memmove(target + start, source + start, end - start)
             time.sleep(0)
 
+    def use(self) -> None:
+        return None
+
     def new_stream(self) -> RunningStream:
         self.streams.append(RunningStream(self.random.randrange(1 << 30), self.slow_s))
         return self.streams[-1]

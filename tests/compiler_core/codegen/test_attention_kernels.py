@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handwritten_harness import assert_near, check_compiled, contiguous, interpret, module_of, unit_of
+from handwritten_harness import assert_near, check_compiled, contiguous, interpret, module_of, strided, unit_of
 
 from compiler_core.codegen.triton.handwritten import Handwritten, print_call
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
@@ -91,6 +91,21 @@ def test_the_kernels_give_what_float64_gives(name: str) -> None:
     expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, scale=scale)
     for part, whole in zip(gradients(plan, dtype, found), np.split(expected, np.cumsum(sizes)[:-1])):
         assert_near(part, whole, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("batch", "heads", "key_heads", "section"), [(1, 5, 5, 2), (3, 2, 1, 4)])
+def test_heads_are_attended_in_sections(
+    batch: int, heads: int, key_heads: int, section: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one may have fewer heads; 64 positions of 16 float32 numbers, of keys and of values, are 8 KiB."""
+    plan = Plan(batch, heads, key_heads, 64, 64, 16, 16, True)
+    monkeypatch.setitem(CASES, "sections", (plan, "none", float32, {}))
+    monkeypatch.setattr(attention_kernels, "SECTION_NBYTES", 16 << 10)
+    operands = tuple(map(strided, operands_of(plan, "none", float32)))
+    attrs = {"causal": True, "scale": 1.0, "strict": False}
+    (launch,) = attention_kernels.FORWARD.plan(operands, attrs).launches
+    assert launch.constants["SECTION"] == section
+    test_the_kernels_give_what_float64_gives("sections")
 
 
 def gradients(plan: Plan, dtype: DType, packed: Array) -> list[Array]:

@@ -8,7 +8,8 @@ In: a `Section`, its `Tile`, the kernel's params. Out: the text of one function,
     accumulators  scalars of their block; fed in one go: the block is reduced; fed by a loop: lane by lane, and reduced
                   after it (reduce.py)
     locals        a block of registers, if every access is at the running lane; else scratch memory of the program
-    loads         of what nobody stores: once for all of equal text, so a row in registers is read once
+    loads         of what nobody stores: once for all of equal text, so a row in registers is read once; in a loop whose
+                  turns are in flight at once they come before its stores, and before the loop where no turn matters
     checks        the number of the failed message is stored to `status`; what follows in the block has no effect there
 A buffer that a program stores and loads again gets a barrier after each vector loop that stores to it.
 """

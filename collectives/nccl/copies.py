@@ -16,13 +16,15 @@ came after ready[p] >= g of every p: p had added by then, and slot `me` of p's b
 g + 1, over the sums of g that its peers pull, only after full[p] >= g + 1 of every p, which p wrote after its pulls.
 Pieces are numbered from 1, in a circle of 2**32.
 
-Right, or NaN, or nothing. A rank that gives up (`abort`) writes `failed` into all blocks, its own too, and then, on the
-same stream, lets its own waits go by writing words far ahead of any piece. Its part runs on then, on whatever lies
-there, and may write over slots that peers still read: what they compute of that is wrong, too. But an array ends in
+Right, or NaN, or nothing. A rank that gives up (`abort`) writes `failed` into all blocks, its own too, and only when
+CUDA has taken that, on the same stream, lets its own waits go by writing words far ahead of any piece. Its part runs on
+then, on whatever lies there, and may write over slots that peers still read: what they compute of that is wrong, too.
+A thread of its own does so, for a call of CUDA may wait for another thread's; who aborts goes on soon. An array ends in
 `seal`: where the rank's `failed` is set it becomes NaN. Anything wrong comes of a wait that was let go, on some rank;
 `failed` was set everywhere before that, and is read behind all that the array is made of. So what is wrong is sealed.
 A peer's words may still come behind those that let go, and are smaller: these are written again until the stream has
-come to its end. A rank that died writes nothing any more; those that wait for it give up, within their time limit.
+come to its end, and nobody enqueues on it any more. A rank that died writes nothing any more; those that wait for it
+give up, within their time limit.
 Invariant: after the first abort no array is right; blocks are then never freed, as peers may still write there.
 Limits: all ranks on one host; 2 to 8 of them; the latency of a few copies, so small arrays are NCCL's.
 """
@@ -36,7 +38,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collectives.nccl.cuda import Runtime, Stream
+from collectives.errors import TransportError
+from collectives.nccl.cuda import Event, Runtime, Stream
 from collectives.nccl.peer_memory import DTYPES, PeerMemory, Share, Word
 
 LEAST_NBYTES = 1 << 20  # below, NCCL takes less time
@@ -46,8 +49,9 @@ GROUP_NBYTES = 16  # that the kernel reads at once: shares begin at multiples of
 SLOT_STEP = 256  # bytes; slots begin at multiples of them
 FULL, READY, FAILED, TRIAL, PAGE_NBYTES = 0, 256, 512, 768, 4096  # places in a block, in bytes
 CIRCLE, FAR = 1 << 32, 1 << 30  # of words; FAR: more than pieces can ever be under way
-# after an abort waits are let go so often, and so long at least (a thread may be enqueuing) and at most
-RELEASE_EVERY_S, LEAST_RELEASE_S, RELEASE_S = 0.01, 0.3, 20.0
+# after an abort waits are let go so often, until the stream has come to its end; after OFTEN_S more seldom
+RELEASE_EVERY_S, OFTEN_S, SELDOM_S = 0.01, 20.0, 0.25
+TELL_S = 1.0  # so long who aborts waits until CUDA has taken the first words
 
 
 def is_for_copies(dtype: str, op: str, nbytes: int) -> bool:
@@ -94,11 +98,25 @@ class CopyEngines:
         self.urgent = memory.urgent_stream()
         self.piece = 0  # the number of the last one
         self.aborting = threading.Lock()
-        self.is_aborted = self.is_closed = False
-        self.is_ended = False  # after an abort: the stream has come to its end
+        self.is_aborted = self.is_closed = self.is_enqueuing = False
+        self.told = threading.Event()  # after an abort: CUDA has taken the first words
+        self.is_ended = False  # after an abort: the stream has come to its end, and stays there
 
     def all_reduce(self, address: int, count: int, dtype: str, op: str) -> None:
-        """Enqueue the sum, or mean, of all ranks' `count` elements at `address`, in place."""
+        """Enqueue the sum, or mean, of all ranks' `count` elements at `address`, in place.
+
+        Raises TransportError after an abort: nobody would let waits go that come later.
+        """
+        with self.aborting:
+            if self.is_aborted or self.is_closed:
+                raise TransportError("these copy engines were given up, or closed", where=f"rank {self.rank}")
+            self.is_enqueuing = True
+        try:
+            self._all_reduce(address, count, dtype, op)
+        finally:
+            self.is_enqueuing = False
+
+    def _all_reduce(self, address: int, count: int, dtype: str, op: str) -> None:
         itemsize = np.dtype(dtype).itemsize
         divisor = self.world_size if op == "avg" else 1
         for start, number in pieces(count, itemsize, self.world_size, self.slot):
@@ -146,35 +164,47 @@ class CopyEngines:
 
     # -- when something went wrong
 
-    def abort(self) -> None:
-        """Let what is enqueued come to its end, with NaN for results, on any rank. Waits for nobody."""
+    def abort(self) -> bool:
+        """Let what is enqueued come to its end, with NaN for results, on any rank. Waits for no rank; at most TELL_S.
+
+        Returns whether CUDA has taken that. It has not where another thread waits in CUDA, and holds up this call.
+        """
         with self.aborting:
-            if self.is_aborted or self.is_closed:
-                return
-            self.is_aborted = True
-        self._try_signal([(block + FAILED, 1) for block in self.blocks])
-        self._let_go()
-        threading.Thread(target=self._let_all_go, name=f"copies of rank {self.rank}", daemon=True).start()
+            if self.is_closed:
+                return True
+            is_first, self.is_aborted = not self.is_aborted, True
+        if is_first:
+            threading.Thread(target=self._let_all_go, name=f"copies of rank {self.rank}", daemon=True).start()
+        return self.told.wait(TELL_S)
+
+    def _let_all_go(self) -> None:
+        """Let waits go until none is left: peers that have not heard write their words over ours."""
+        began_s = time.perf_counter()
+        with contextlib.suppress(Exception):  # a GPU that fails waits for nothing either
+            self.cuda.use()
+            while not self._try_signal([(block + FAILED, 1) for block in self.blocks]):
+                _pause_since(began_s)
+            was_enqueuing, ends = True, list[Event]()
+            while not self.is_ended:
+                self._let_go()
+                self.told.set()
+                if all(map(self.cuda.is_done, ends)):
+                    self.is_ended = not was_enqueuing
+                    was_enqueuing = self.is_enqueuing  # before the events: behind these comes nothing then
+                    ends = [self.cuda.record(stream) for stream in (self.stream, self.urgent)]
+                _pause_since(began_s)
 
     def _let_go(self) -> None:
         far = (self.piece + FAR) % CIRCLE
         self._try_signal([(self.own + words + 4 * peer, far) for words in (FULL, READY) for peer in self.peers])
 
-    def _try_signal(self, writes: Sequence[Word]) -> None:
-        with contextlib.suppress(Exception):  # a GPU that takes nothing any more waits for nothing either
+    def _try_signal(self, writes: Sequence[Word]) -> bool:
+        """Whether CUDA has taken these words."""
+        try:
             self.memory.signal(self.urgent, writes, [])
-
-    def _let_all_go(self) -> None:
-        """Let waits go until none is left: peers that have not heard write their words over ours."""
-        began_s = time.perf_counter()
-        with contextlib.suppress(Exception):
-            end = self.cuda.record(self.stream)
-            while not self.is_ended and (after_s := time.perf_counter() - began_s) < RELEASE_S:
-                time.sleep(RELEASE_EVERY_S)
-                self._let_go()
-                if self.cuda.is_done(end):
-                    self.is_ended = after_s > LEAST_RELEASE_S
-                    end = self.cuda.record(self.stream)
+        except Exception:  # noqa: BLE001 - whatever CUDA or CuPy raise: they are asked again
+            return False
+        return True
 
     # -- the end
 
@@ -185,9 +215,15 @@ class CopyEngines:
                 return  # the stream may still need them, until the process ends
             self.is_closed = True
         for peer in self.peers:
-            self.memory.unmap(self.blocks[peer])
+            with contextlib.suppress(Exception):  # of a broken GPU; the process's end unmaps, and nobody waits for us
+                self.memory.unmap(self.blocks[peer])
 
     def free(self) -> None:
         """After all ranks' `close`: give this rank's block back; after an abort nobody knows that, and it is kept."""
         if self.is_closed and not self.is_aborted:
-            self.memory.free(self.own)
+            with contextlib.suppress(Exception):  # as above
+                self.memory.free(self.own)
+
+
+def _pause_since(began_s: float) -> None:
+    time.sleep(RELEASE_EVERY_S if time.perf_counter() - began_s < OFTEN_S else SELDOM_S)

@@ -13,6 +13,7 @@ Gather, scatter and all-to-all are groups of sends and receives.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -111,10 +112,11 @@ class Moves:
             time.sleep(LOOK_EVERY_S)
 
     def abort(self) -> None:
-        """End what is enqueued, and NCCL here. Waits for nobody."""
-        if self.copies is not None:
-            self.copies.abort()  # first: NCCL may wait for the stream
-        self.library.abort(self.comm)
+        """End what is enqueued, and NCCL here. Waits for no rank, and not for long."""
+        if self.copies is None or self.copies.abort():  # first: NCCL may wait for the stream
+            self.library.abort(self.comm)
+        else:  # no call of CUDA comes through now, so NCCL's may not come back: the others should hear of it
+            threading.Thread(target=self.library.abort, args=(self.comm,), name="abort of NCCL", daemon=True).start()
 
     def close(self) -> None:
         """When all that was enqueued is done on this rank."""

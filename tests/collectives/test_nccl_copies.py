@@ -256,7 +256,7 @@ def test_an_abort_lets_go_what_a_thread_enqueues_for_long_after_it() -> None:
                 late.wait(20)
                 copy(*arguments)
 
-            rank.device.memory.copy = stopped  # type: ignore[method-assign]
+            rank.device.memory.copy = stopped  # type: ignore[method-assign, assignment]
             thread = threading.Thread(target=rank.reduce, args=[second])
             thread.start()
             time.sleep(0.05)
@@ -547,6 +547,13 @@ def test_who_cannot_meet_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all("gave up" in text or "is gone" in text or "did not arrive" in text for text in texts), texts
 
 
+def hear(c: NcclCommunicator) -> None:
+    """Talk with the other ranks until one gives up; at most 5 s."""
+    until_s = time.perf_counter() + 5
+    while time.perf_counter() < until_s:
+        c.host.all_gather_object(None)
+
+
 def test_ranks_are_told_though_cuda_takes_no_call_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when another thread waits in CUDA, with its lock, for a stream that waits for words."""
     monkeypatch.setattr(copies, "TELL_S", 0.2)
@@ -570,8 +577,7 @@ def test_ranks_are_told_though_cuda_takes_no_call_any_more(monkeypatch: pytest.M
         if c.rank == 0:
             c.give_up(CollectiveError("this rank has had enough"))
         with pytest.raises(CollectiveError) as raised:
-            while time.perf_counter() < began_s + 5:
-                c.host.all_gather_object(None)
+            hear(c)
         assert time.perf_counter() - began_s < 3
         return str(raised.value)
 

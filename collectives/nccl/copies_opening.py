@@ -4,6 +4,9 @@ In: a way to gather a few bytes of every rank (NCCL's all-gather; MPI's would do
 `Refused` on all ranks, with the reason. All know alike what all have said, so nobody goes one way and others another.
 Method: every rank says where it is and the handle of its block (`Offer`); if all are on one host and have one, each
 maps all the others' and says how that went. Blocks that not all could map are given back once nobody maps them.
+Then all add up numbers whose sum they know, for whether copies and words get from GPU to GPU, and in their order, is a
+matter of the host, too: there are some that map memory which they cannot reach. If a sum is wrong, or does not end, on
+any rank, there are no copy engines; blocks are kept then, as peers may still write there.
 DISTCOMPILE_COPY_ENGINES=0, on any rank, leaves all sums to NCCL.
 """
 
@@ -18,14 +21,18 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
+import numpy as np
+
 from collectives import host
+from collectives.call import Array
 from collectives.errors import TransportError
 from collectives.nccl.copies import TRIAL, CopyEngines, block_nbytes
-from collectives.nccl.cuda import Runtime, Stream
+from collectives.nccl.cuda import DeviceArray, Runtime, Stream
 from collectives.nccl.peer_memory import HANDLE_NBYTES, PeerMemory
 
 VARIABLE = "DISTCOMPILE_COPY_ENGINES"
 TRIAL_S = 5.0
+REHEARSALS, REHEARSED = 2, 1 << 18  # sums at the start: of so many elements at most, in a piece each
 REASON_NBYTES = 160
 Gather: TypeAlias = Callable[[bytes], list[bytes]]  # of as many bytes from every rank: all ranks', in order
 _ROW = struct.Struct(f"<8s?8sQ{HANDLE_NBYTES}s{REASON_NBYTES}s")
@@ -95,7 +102,21 @@ def open_copies(
         opening.give_back()
         return refused
     blocks = [opening.blocks[peer] for peer in range(world_size)]
-    return CopyEngines(opening.memory, cuda, stream, blocks, rank)
+    made = CopyEngines(opening.memory, cuda, stream, blocks, rank)
+    refused = _faults(all_say(Offer(reason=opening.rehearse(made))))
+    if refused is not None:
+        _end(made)
+        return refused
+    return made
+
+
+def _end(made: CopyEngines) -> None:
+    """Let go of what failed, as far as that is over on this rank."""
+    until_s = time.perf_counter() + TRIAL_S
+    made.abort()
+    while not made.is_ended and time.perf_counter() < until_s:
+        time.sleep(50e-6)
+    made.close()
 
 
 def _judged(offers: list[Offer]) -> Refused | None:
@@ -143,10 +164,14 @@ class _Opening:
         assert self.memory is not None
         stream, word = self.memory.urgent_stream(), self.blocks[self.rank] + TRIAL
         self.memory.signal(stream, [(word, 1)], [(word, 1)])
+        self._finish(stream, "a stream does not see the word that it has written")
+
+    def _finish(self, stream: Stream, what: str) -> None:
+        """Have the host wait until what is enqueued is done. Raises TimeoutError."""
         done, until_s = self.cuda.record(stream), time.perf_counter() + TRIAL_S
         while not self.cuda.is_done(done):
             if time.perf_counter() > until_s:
-                raise TimeoutError("a stream does not see the word that it has written")
+                raise TimeoutError(what)
             time.sleep(50e-6)
 
     def map(self, offers: list[Offer]) -> str:
@@ -159,6 +184,40 @@ class _Opening:
         except Exception as error:  # noqa: BLE001 - as above
             return _told(error)
         return ""
+
+    def rehearse(self, made: CopyEngines) -> str:
+        """Add up numbers whose sum is known, with all ranks. Returns why there is no trusting that; nothing if it was
+        right."""
+        try:
+            self._rehearse(made)
+        except Exception as error:  # noqa: BLE001 - as above
+            made.abort()  # the stream may wait for words that do not come
+            return _told(error)
+        return ""
+
+    def _rehearse(self, made: CopyEngines) -> None:
+        cuda, stream, found = self.cuda, made.stream, list[Array]()
+        count = min(REHEARSED, made.slot * self.world_size // 4)
+        row = (np.arange(count) % 1009).astype(np.float32)  # small whole numbers: sums of them are exact
+
+        def enqueue(k: int) -> DeviceArray:
+            array, values = cuda.empty(stream, count, row.dtype), (row + k) * np.float32(self.rank + 1)
+            cuda.run(stream, lambda: cuda.fill(array, values))
+            made.all_reduce(cuda.address(array), count, "float32", "sum")
+            return array
+
+        arrays = [enqueue(k) for k in range(REHEARSALS)]
+        self._finish(stream, "a sum between these GPUs does not end")
+        for array in arrays:
+            cuda.run(stream, lambda array=array: found.append(cuda.to_host(array)))  # type: ignore[misc]
+        self._finish(stream, "a copy to the host does not end")
+        for k, got in enumerate(found):
+            wanted = (row + k) * np.float32(self.world_size * (self.world_size + 1) // 2)
+            if (got != wanted).any():
+                at = int((got != wanted).argmax())
+                raise TransportError(
+                    "a sum between these GPUs is wrong", expected=f"{wanted[at]} at {at} of {count}", got=f"{got[at]}"
+                )
 
     def unmap(self) -> None:
         assert self.memory is not None

@@ -20,10 +20,10 @@ import pytest
 from collectives import host
 from collectives.communicator import Communicator
 from collectives.errors import CollectiveError, CollectiveTimeoutError, CopyEnginesWarning, TransportError
-from collectives.nccl import copies
+from collectives.nccl import copies, copies_opening
 from collectives.nccl.communicator import NcclCommunicator
 from collectives.nccl.copies import CopyEngines, pieces, shares, slot_nbytes
-from collectives.nccl.copies_opening import REASON_NBYTES, Offer, Refused, open_copies
+from collectives.nccl.copies_opening import REASON_NBYTES, REHEARSALS, Offer, Refused, open_copies
 from collectives.nccl.moves import Moves
 from collectives.reduce import reduce_in_rank_order
 from collectives.threaded import run_ranks
@@ -332,6 +332,62 @@ def test_if_one_rank_cannot_none_does_and_nothing_is_kept(name: str) -> None:
     assert machine.blocks == {}
 
 
+@pytest.mark.parametrize("what", ["bytes", "words", "late"])
+def test_gpus_that_map_memory_and_do_not_reach_it_are_found_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Copies to a peer that arrive as something else, its words that never arrive, or arrive before the bytes."""
+    monkeypatch.setattr(copies_opening, "TRIAL_S", 0.5)
+    machine, devices, timers = Machine(), list[RunningDevice](), list[threading.Timer]()
+
+    def here(c: Communicator) -> Any:
+        device = RunningDevice(machine, c.rank)
+        devices.append(device)  # its arrays are held until the last timer is over
+        stream: Any = device.new_stream()
+        move, write, own = device.memory.move, device.memory._write, device.memory.allocate
+        starts: list[int] = []
+
+        def allocate(nbytes: int) -> int:
+            starts.append(own(nbytes))
+            return starts[0]
+
+        def is_own(address: int) -> bool:
+            return 0 <= address - starts[0] < copies.block_nbytes(c.world_size)
+
+        def moved(target: int, source: int, nbytes: int) -> None:
+            if c.rank == 1 and machine.lends(target, nbytes) and not is_own(target):
+                if what == "bytes":
+                    nbytes //= 2
+                elif what == "late":
+                    timers.append(threading.Timer(0.05, move, (target, source, nbytes)))
+                    timers[-1].start()
+                    return
+            move(target, source, nbytes)
+
+        def written(address: int, value: int) -> Callable[[], None]:
+            is_lost = what == "words" and c.rank == 1 and not is_own(address)
+            return (lambda: None) if is_lost else write(address, value)
+
+        device.memory.allocate, device.memory.move = allocate, moved  # type: ignore[method-assign]
+        device.memory._write = written  # type: ignore[method-assign]
+        made = open_copies(device, stream, c.rank, c.world_size, c.all_gather_object)  # type: ignore[arg-type]
+        stream.synchronize()
+        return made
+
+    made = run_ranks(3, here, timeout_s=30)
+    for device in devices:
+        for stream in device.streams:
+            stream.synchronize()
+        device.stop()
+    for timer in timers:
+        timer.join()
+    assert made == [made[0]] * 3
+    assert isinstance(made[0], Refused)
+    assert made[0].is_fault
+    assert ("does not end" if what == "words" else "is wrong") in made[0].why
+    assert machine.wrong == []
+
+
 def test_ranks_of_two_hosts_leave_it_to_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     places = threading.local()
     monkeypatch.setattr(host, "identity", lambda: places.here)
@@ -363,11 +419,11 @@ def on_device(array: np.ndarray[Any, Any]) -> Any:
 
 
 def copied(c: NcclCommunicator) -> int:
-    """How many pieces this rank's copy engines have done."""
+    """How many pieces this rank's copy engines have done, after those of the start."""
     assert c.engine is not None
     assert c.engine.moves is not None
     assert c.engine.moves.copies is not None
-    return c.engine.moves.copies.piece
+    return c.engine.moves.copies.piece - REHEARSALS
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])

@@ -100,7 +100,7 @@ class PeerMemory:
 
     def copy(self, stream: Any, target: int, source: int, nbytes: int) -> None:
         assert nbytes > 0
-        assert stream.follows, "a copy that waits for nothing that was computed"
+        assert stream.follows or stream.makes, "a copy that waits for nothing that was computed"
 
         def move() -> None:
             if not (self.machine.lends(target, nbytes) or self.machine.lends(source, nbytes)):

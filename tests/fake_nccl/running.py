@@ -12,6 +12,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from tests.fake_nccl.memory import Machine, PeerMemory
 from tests.fake_nccl.streams import HANG_S
@@ -24,7 +27,7 @@ class RunningStream:
 
     def __init__(self, seed: int, slow_s: float) -> None:
         self.random, self.slow_s = random.Random(seed), slow_s
-        self.follows = True
+        self.follows = self.makes = True
         self.work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.failed: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -60,6 +63,7 @@ class RunningDevice:
         self.index, self.slow_s = rank, slow_s
         self.random = random.Random(seed * 1000 + rank)
         self.streams: list[RunningStream] = []
+        self.arrays: list[Any] = []  # held, as a pool would: streams may still use them
         self.memory = PeerMemory(machine, self, rank, self._until)
         self.memory.move = self._move_in_parts
 
@@ -80,6 +84,22 @@ class RunningDevice:
 
     def use(self) -> None:
         return None
+
+    def empty(self, stream: RunningStream, numel: int, dtype: np.dtype[Any]) -> Any:
+        self.arrays.append(np.empty(numel, dtype))
+        return self.arrays[-1]
+
+    def address(self, array: Any) -> int:
+        return int(array.ctypes.data)
+
+    def run(self, stream: RunningStream, function: Callable[[], None]) -> None:
+        stream.add(function)
+
+    def fill(self, array: Any, values: Any) -> None:
+        array[...] = values
+
+    def to_host(self, array: Any) -> Any:
+        return array.copy()
 
     def new_stream(self) -> RunningStream:
         self.streams.append(RunningStream(self.random.randrange(1 << 30), self.slow_s))

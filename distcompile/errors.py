@@ -47,8 +47,12 @@ class StateDictError(DistCompileError, RuntimeError):
     """A state dict that does not fit the module or the optimizer."""
 
 
-class ArgumentError(DistCompileError, ValueError):
-    """An argument outside its range, or arguments that exclude each other."""
+class OptimizerStateError(StateDictError, ValueError):
+    """A state dict that does not fit the optimizer."""
+
+
+class ArgumentError(DistCompileError, ValueError, RuntimeError):
+    """An argument outside its range, or arguments that exclude each other: torch raises one or the other."""
 
     is_of_call = True
 

@@ -69,7 +69,9 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
 
 def parse_index(index: Any, shape: Shape) -> BasicIndex:
     """Split `index` of a value of `shape`. Raises IndexError_ for too many or bad entries."""
-    entries = _expand_masks(as_tuple(index))
+    entries = as_tuple(index)
+    check_masks(entries, shape)
+    entries = _expand_masks(entries)
     used = sum(e is not None and e is not Ellipsis and not isinstance(e, bool) for e in entries)
     if used > len(shape) or sum(e is Ellipsis for e in entries) > 1:
         raise IndexError_("too many indices", expected=f"at most {len(shape)}, one Ellipsis", got=str(index))
@@ -117,6 +119,32 @@ def _check_int(index: int, n: int) -> int:
     if not -n <= index < n:
         raise IndexError_(f"index {index} is out of range", expected=f"{-n} <= index < {n}", got=str(index))
     return index % n
+
+
+def check_masks(entries: tuple[Any, ...], shape: Shape) -> None:
+    """Raises IndexError_ for a mask of another shape than the dims that it stands at: none is broadcast."""
+    masks = [_is_mask(e) for e in entries]
+    if not any(masks):
+        return
+    widths = [e.ndim if is_mask else int(not (e is None or e is Ellipsis or isinstance(e, bool)))
+              for e, is_mask in zip(entries, masks)]  # fmt: skip
+    at = 0
+    for place, (entry, is_mask, width) in enumerate(zip(entries, masks, widths)):
+        if entry is Ellipsis:
+            at = max(at, len(shape) - sum(widths[place + 1 :]))
+        dims = shape[at : at + width]
+        if is_mask and len(dims) == width and tuple(entry.shape) != tuple(dims):
+            raise IndexError_(
+                f"The shape of the mask {list(entry.shape)} at index {place} does not match the shape of the indexed "
+                f"tensor {list(shape)} at index {at}",
+                expected=str(list(dims)),
+                got=str(list(entry.shape)),
+            )
+        at += width
+
+
+def _is_mask(entry: Any) -> bool:
+    return hasattr(entry, "dtype") and hasattr(entry, "ndim") and dtype_of(entry) is dt.bool_
 
 
 def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:

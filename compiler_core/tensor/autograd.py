@@ -7,7 +7,7 @@ Names, arguments and errors follow torch.autograd.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import observe
@@ -27,7 +27,8 @@ __all__ = ["HANDLED", "Gradient", "attach_node", "backward", "grad", "queue_call
 
 
 def _sequence(tensors: Any) -> list[Any]:
-    return list(tensors) if isinstance(tensors, (tuple, list)) else [tensors]
+    """One tensor, or any iterable of them: torch takes `model.parameters()` too."""
+    return list(tensors) if isinstance(tensors, Iterable) and not hasattr(tensors, "_cell") else [tensors]
 
 
 def _roots(tensors: Sequence[Tensor], grads: Sequence[Tensor | None], create_graph: bool) -> list[tuple[Edge, Value]]:

@@ -17,6 +17,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DeviceError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
+from compiler_core.ops.composite_indexing import as_tuple, check_masks
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.own_views import own_view
@@ -42,6 +43,7 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
         selected = get_item(self, index)
         selected.copy_(_without_leading_ones(value, selected.ndim))
         return
+    check_masks(as_tuple(index), tuple(self.shape))
     operand = _operand(value, self)
     beside = _mask_beside(index)
     if beside >= 0 and current_trace() is not None and _is_one(operand):

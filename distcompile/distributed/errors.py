@@ -1,7 +1,7 @@
 """The catalogue of errors of `distcompile.distributed`: how a job was started, and which ranks a group has.
 
 In: facts. Out: exceptions laid out as the core's: what, where, expected, got, remedy. Each is raised by a test.
-Where torch raises a ValueError, so do these.
+Each is also the built-in exceptions that torch raises in such places.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ class LaunchError(DistCompileError, ValueError):
     """The world that the environment or the arguments promise is not the world there is."""
 
 
-class GroupRankError(DistCompileError, ValueError):
+class GroupRankError(DistCompileError, ValueError, RuntimeError):
     """A rank that is not in the group, or a call from one."""
 
 
-class TensorListError(DistCompileError, ValueError):
-    """Tensors given to a collective that do not fit together: another number, shape or dtype than needed."""
+class TensorListError(DistCompileError, ValueError, TypeError, RuntimeError):
+    """What is given to a collective is no Tensors, or they do not fit together: in number, shape or dtype."""

@@ -161,7 +161,7 @@ class Distribution:
 
     def __repr__(self) -> str:
         names = [name for name in self.arg_constraints if name in self.__dict__]
-        shown = [f"{n}: {v if v.numel() == 1 else tuple(v.shape)}" for n in names for v in (self.__dict__[n],)]
+        shown = [f"{n}: {v if v.numel() == 1 else v.shape}" for n in names for v in (self.__dict__[n],)]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

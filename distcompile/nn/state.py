@@ -38,6 +38,9 @@ class StateDict(OrderedDict[str, Any]):
         super().__init__(*args, **kwargs)
         self._metadata = OrderedDict()
 
+    def __repr__(self) -> str:
+        return f"OrderedDict({list(self.items())})" if self else "OrderedDict()"  # as torch's, which is one
+
 
 class IncompatibleKeys(NamedTuple):
     """What load_state_dict found too few of, and too many."""
@@ -48,7 +51,7 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
     def __str__(self) -> str:
         return repr(self)

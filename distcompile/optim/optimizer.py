@@ -19,7 +19,7 @@ from compiler_core import observe
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError, StateDictError
+from distcompile.errors import ArgumentError, NotSupportedError, OptimizerStateError, RegistrationTypeError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
 from distcompile.nn.hooks import RemovableHandle
 from distcompile.nn.versions import Registry, Stamp
@@ -165,15 +165,15 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned (torch's too). State takes its parameter's dtype and device; not "step".
 
-        Raises: StateDictError if the groups do not have the same sizes.
+        Raises: OptimizerStateError if the groups do not have the same sizes.
         """
         for pre_hook in tuple(self._load_pre_hooks.values()):
             state_dict = pre_hook(self, state_dict) or state_dict
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
-            raise StateDictError("loaded state dict has a different number of parameter groups")
+            raise OptimizerStateError("loaded state dict has a different number of parameter groups")
         if any(len(s["params"]) != len(g["params"]) for s, g in zip(saved, self.param_groups, strict=True)):
-            raise StateDictError(
+            raise OptimizerStateError(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
             )
         parameter_of = dict(zip((i for s in saved for i in s["params"]), self._parameters(), strict=True))
@@ -194,7 +194,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
+            lines += ([""] if i else []) + [f"Parameter Group {i}"]
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
 

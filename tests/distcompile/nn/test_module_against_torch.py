@@ -40,11 +40,7 @@ def normal(text: str) -> str:
     text = re.sub(r"distcompile\.nn\.(module|parameter|linear)\.", "", text)
     text = re.sub(r"torch\.nn\.(modules\.\w+|parameter)\.", "", text)
     text = re.sub(r"(compiler_core\.tensor\.tensor\.|distcompile\.|torch\.)", "", text)
-    return (
-        text.replace("FloatTensor", "Tensor")
-        .replace("torch Tensor", "Tensor")
-        .replace("_IncompatibleKeys", "IncompatibleKeys")
-    )
+    return text.replace("FloatTensor", "Tensor").replace("torch Tensor", "Tensor")
 
 
 def small(p: Any) -> Any:

@@ -43,7 +43,7 @@ def record_in_graph(call: Call) -> list[Any]:
             for k, v in enumerate(values)
         ]
     else:
-        python = PythonRule(call, template)
+        python = PythonRule(call, template, tuple(t.requires_grad for t in held))
         passed = opaque_backward(tuple(v.detach() for v in values), tuple(sources), python, tuple(held))
         nodes = [t._read() for t in passed]
     made = dict(zip(call.differentiable, nodes))
@@ -157,10 +157,13 @@ def _is_closed(graph: Graph) -> bool:
 
 
 class PythonRule:
-    """A backward that runs as it is. Takes the tensors of the context, then a gradient (or None) for each output."""
+    """A backward that runs as it is. Takes the tensors of the context, then a gradient (or None) for each output.
 
-    def __init__(self, call: Call, template: FunctionContext) -> None:
-        self.function, self.template = call.function, template
+    requiring: which tensors of the context required a gradient: a backward that runs forward again (checkpoints) asks.
+    """
+
+    def __init__(self, call: Call, template: FunctionContext, requiring: tuple[bool, ...]) -> None:
+        self.function, self.template, self.requiring = call.function, template, requiring
         self.metas, self.wanted, self.needs = call.metas, call.wanted, call.needs
         self.differentiable = call.differentiable
 
@@ -168,9 +171,14 @@ class PythonRule:
         grads: list[Tensor | None] = [None] * len(self.metas)
         for place, cotangent in zip(self.differentiable, cotangents):
             grads[place] = cotangent
-        ctx = _with_tensors(self.template, held)
+        ctx = _with_tensors(self.template, [_requiring(t) if need else t for t, need in zip(held, self.requiring)])
         given = pull(self.function, ctx, grads, self.metas, self.wanted)
         return [grad for grad, need in zip(given, self.needs) if need]
+
+
+def _requiring(tensor: Tensor) -> Tensor:
+    """`tensor`, or a leaf of its value, that requires a gradient."""
+    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
 
 
 # ---- contexts without their tensors

@@ -281,6 +281,41 @@ def test_gradients_of_gradients_under_backend_eager() -> None:
     close(grads[1], grads[0])
 
 
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_a_backward_that_runs_forward_again(backend: str) -> None:
+    """Checkpoints written by hand ask which of the saved tensors required a gradient."""
+
+    class Again(distcompile.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, function: Any, *tensors: Any) -> Any:
+            ctx.function = function
+            ctx.save_for_backward(*tensors)
+            with distcompile.no_grad():
+                return function(*tensors)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            saved = ctx.saved_tensors
+            tensors = [t.detach().requires_grad_(t.requires_grad) for t in saved]
+            with distcompile.enable_grad():
+                result = ctx.function(*tensors)
+            result.backward(grad)
+            return None, *(t.grad for t in tensors)
+
+    def run(p: Any, x: Any) -> Any:
+        return Again.apply(lambda a, b: (a * b).sin(), p + 0, x).sum()
+
+    grads = []
+    for function in (run, distcompile.compile(run, backend=backend)):
+        for _ in range(2):
+            p, x = arange(distcompile, 2, 3, grad=True), arange(distcompile, 2, 3)
+            function(p, x).backward()
+            assert x.grad is None
+            grads.append(p.grad.tolist())
+    for given in grads[1:]:
+        close(given, grads[0])
+
+
 def test_outputs_that_are_no_tensors() -> None:
     class Pair(distcompile.autograd.Function):
         @staticmethod

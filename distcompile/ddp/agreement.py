@@ -46,9 +46,11 @@ def skeleton(graph: Graph) -> Subject:
     return Subject(f"graph {graph.name}", tuple(lines), (*notes, "return"))
 
 
-def sizes_of(graph: Graph) -> str:
-    """What the lines of a graph may depend on: the shapes of its inputs."""
-    return "; ".join(str(node.shape) for node in graph.inputs)
+def sizes_of(graph: Graph, *, by_name: bool) -> str:
+    """What the lines of a graph may depend on: the shapes of its inputs; by_name: and which parameters these are, where
+    ranks may use other parameters than each other (two experts of one size)."""
+    named = {node for node in graph.inputs if by_name and node.role == "parameter"}
+    return "; ".join(f"{node.shape}{node.source if node in named else ''}" for node in graph.inputs)
 
 
 def _skeleton_line(node: Node, number: dict[Node, str]) -> str:

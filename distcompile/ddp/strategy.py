@@ -39,7 +39,7 @@ from compiler_core.tensor.engine import Backward, running_backwards
 from compiler_core.tensor.tape import tape_position
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
-from distcompile.ddp.books import Books, Fingerprint
+from distcompile.ddp.books import Books, Fingerprint, Settings
 from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.eager import owners_of
 from distcompile.ddp.layout import Layout, word_of
@@ -131,7 +131,7 @@ class BucketStrategy:
         segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
         cut = layout.plan.with_segments(segments)
         self.cut_made = layout, cut
-        fingerprint = None if is_part else fingerprint_of(forward, backward)
+        fingerprint = None if is_part else fingerprint_of(forward, backward, books.settings)
         wanted = self.boundary_wanted or config.boundary
         self.boundary = "notification" if announces and wanted == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
@@ -206,11 +206,12 @@ class PartStrategy:
         return self
 
 
-def fingerprint_of(forward: Graph, backward: Graph) -> Fingerprint:
+def fingerprint_of(forward: Graph, backward: Graph, settings: Settings) -> Fingerprint:
     """What other ranks are told of a compiled call."""
     subjects = (skeleton(forward), skeleton(backward))
     text = "\n".join(line for subject in subjects for line in subject.lines)
-    return Fingerprint(word_of(sizes_of(forward)), word_of(text), subjects)
+    sizes = sizes_of(forward, by_name=settings.allows_unused)
+    return Fingerprint(word_of(sizes), word_of(text), subjects)
 
 
 class Leaf:
@@ -302,8 +303,8 @@ class BucketGradientPlan:
 
     def stand_for(self, forward: Graph, backward: Graph) -> None:
         """Ranks compare these graphs, which do not stop at hooks."""
-        if self.fingerprint is not None:
-            self.fingerprint = fingerprint_of(forward, backward)
+        if self.fingerprint is not None and self.books is not None:
+            self.fingerprint = fingerprint_of(forward, backward, self.books.settings)
 
     def begin(self, ticket: object, missing: Set[int]) -> BackwardSession:
         books, run = self.books, running_backwards()[-1]

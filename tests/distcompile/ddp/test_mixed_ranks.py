@@ -161,6 +161,35 @@ def test_a_branch_that_differs_by_rank(backend: str) -> None:
     on_ranks(2, step)
 
 
+class Experts(Net):
+    """Net with two parameters of one shape, of which a call uses one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.even, self.odd = nn.Parameter(wrap(np.full((3,), 0.5))), nn.Parameter(wrap(np.full((3,), 0.3)))
+
+    def forward(self, x: Tensor, number: int) -> Tensor:
+        return super().forward(x) * (self.odd if number % 2 else self.even)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranks_use_other_parameters_of_one_shape(backend: str) -> None:
+    """Batches of one size, an expert (or a layer not dropped) on each rank: graphs differ in parameters' names."""
+
+    def step(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Experts(), bucket_cap_mb=TINY_MB, find_unused_parameters=True)
+        run = compile(ddp, backend=backend)
+        for count in range(4):
+            alone = Experts()
+            ddp.zero_grad()
+            loss_of(run(wrap(batch(communicator.rank, 4)), communicator.rank + count)).backward()
+            for rank in range(2):
+                (loss_of(alone(wrap(batch(rank, 4)), rank + count)) * 0.5).backward()
+            check_close(gradients(ddp.module), gradients(alone))
+
+    on_ranks(2, step)
+
+
 @pytest.mark.parametrize("backend", [None, *BACKENDS])
 def test_a_skipped_backward_is_named_on_all_ranks(backend: str | None) -> None:
     def step(communicator: Communicator) -> str:

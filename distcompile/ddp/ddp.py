@@ -212,17 +212,28 @@ class DistributedDataParallel(Module):
         return NoSync(self._books)
 
     @contextmanager
-    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True) -> Iterator[None]:
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Iterator[None]:
         """Within the block, ranks may run out of batches at different times; see join.py.
 
         Gradients are averages over all ranks, those that have finished counting as zero, or, with
-        divide_by_initial_world_size=False, over the ranks that still train.
+        divide_by_initial_world_size=False, over the ranks that still train. throw_on_early_termination: all ranks
+        raise EarlyEndError when the first has finished, unless all finish together.
         """
         if not enable:
             yield
             return
         books = self._books
-        books.joining = Joining(books, self._buffer_sync, divide_by_initial_world_size=divide_by_initial_world_size)
+        books.joining = Joining(
+            books,
+            self._buffer_sync,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+            throws=throw_on_early_termination,
+        )
         try:
             yield
             self._census.take()

@@ -28,6 +28,10 @@ class UnusedParameterError(DdpError):
     """A parameter got no gradient in a backward pass that was to reduce it, without find_unused_parameters=True."""
 
 
+class EarlyEndError(DdpError):
+    """A rank ran out of batches in a block of join(throw_on_early_termination=True)."""
+
+
 class LedgerError(DdpError):
     """Gradients not reduced exactly once: twice in one backward, of different steps, or never."""
 

@@ -7,6 +7,7 @@ the highest rank that still trains; of ranks that end together, the highest coun
 Method: every synchronised forward begins with a gate in which each rank says whether it still trains, and its plan. If
 plans differ, as a rank without any batch knows none, all adopt one there, by the rule of `reconcile.py`. A finished
 rank takes part in these gates, and in each round sends zeros for every bucket.
+throw_on_early_termination: the first gate that not all ranks are in is an error on all of them.
 Limit: every synchronised forward in the block must be followed by its backward before the next.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
 from distcompile.ddp.buffer_sync import BufferSync
+from distcompile.ddp.errors import EarlyEndError
 from distcompile.ddp.model_state import broadcast_tensors
 from distcompile.ddp.passes import Pass
 from distcompile.ddp.reconcile import Offer, choose_plan
@@ -27,9 +29,11 @@ IS_ACTIVE, PLAN, ROUND, FORWARD = range(4)
 class Joining:
     """The state of one `join()` block on one rank."""
 
-    def __init__(self, books: Books, buffer_sync: BufferSync, *, divide_by_initial_world_size: bool) -> None:
+    def __init__(
+        self, books: Books, buffer_sync: BufferSync, *, divide_by_initial_world_size: bool, throws: bool = False
+    ) -> None:
         self.books, self.communicator, self.buffer_sync = books, books.communicator, buffer_sync
-        self.divide_by_initial_world_size = divide_by_initial_world_size
+        self.divide_by_initial_world_size, self.throws = divide_by_initial_world_size, throws
         self.rounds = 0
 
     def announce(self) -> int:
@@ -43,6 +47,11 @@ class Joining:
         words = (int(is_active), books.layout.word, books.round, books.forwards)
         rows = self.communicator.open_gate(words, 0, label="ranks that still train").wait()
         active = [rank for rank, row in enumerate(rows) if row[IS_ACTIVE]]
+        if self.throws and 0 < len(active) < len(rows):
+            raise EarlyEndError(
+                "Detected at least one rank that exhausted inputs. Throwing across all ranks.",
+                got=f"rank(s) {[rank for rank in range(len(rows)) if rank not in active]} have no more batches",
+            )
         if active:
             if len({row[PLAN] for row in rows}) > 1:
                 choose_plan(books, self._offers())

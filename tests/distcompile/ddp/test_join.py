@@ -9,6 +9,7 @@ from ddp_models import DistributedDataParallel, Net, batch, check_close, gradien
 from collectives import Communicator
 from compiler_core.capture import compile
 from compiler_core.tensor.tensor import Tensor
+from distcompile.ddp.errors import EarlyEndError
 
 BATCHES = (1, 3, 2)  # by rank
 
@@ -33,6 +34,29 @@ def test_finished_ranks_count_as_zero(backend: str | None) -> None:
                 check_close(gradients(ddp.module), {n: sum(p[n] for p in parts) / 3 for n in parts[0]})
 
     on_ranks(3, train)
+
+
+@pytest.mark.parametrize("counts", [(2, 3, 3), (2, 2, 2)])
+def test_throw_on_early_termination(counts: tuple[int, ...]) -> None:
+    """On all ranks, in the step that not all have a batch for; a common end is none."""
+
+    def train(communicator: Communicator) -> int:
+        ddp, steps = DistributedDataParallel(Net()), 0
+        with ddp.join(throw_on_early_termination=True):
+            for _ in range(counts[communicator.rank]):
+                loss_of(ddp(wrap(batch()))).backward()
+                steps += 1
+        return steps
+
+    def caught(communicator: Communicator) -> str:
+        with pytest.raises(EarlyEndError, match="at least one rank that exhausted inputs") as found:
+            train(communicator)
+        return str(found.value)
+
+    if len(set(counts)) == 1:
+        assert on_ranks(3, train) == [2, 2, 2]
+    else:
+        assert all("rank(s) [0] have no more batches" in text for text in on_ranks(3, caught))
 
 
 def test_all_leave_with_the_state_of_the_rank_that_trained_longest() -> None:

@@ -170,21 +170,23 @@ class Library:
             ops = fabric.comms[unique_id][rank]
             op = Op(kind, arguments, stream, len(ops))
             ops.append(op)
-            stream.add(execute := lambda: self._execute(op, comm))
+            stream.add(execute := Execution(lambda: self._execute(op, comm), lambda: self._all_there(op, comm)))
             op.execute = execute  # type: ignore[attr-defined]
             fabric.changed.notify_all()
 
     # -- when a stream gets there
 
+    def _all_there(self, op: Op, comm: int) -> bool:
+        """Where another rank aborted, the host would go on, and this stream hang."""
+        fabric, (unique_id, _) = self.fabric, self.comms[comm]
+        return unique_id in fabric.aborted or all(len(ops) > op.number for ops in fabric.comms[unique_id].values())
+
     def _execute(self, op: Op, comm: int) -> None:
         fabric, (unique_id, rank) = self.fabric, self.comms[comm]
         members = fabric.comms[unique_id]
-
-        def all_there() -> bool:  # where another rank aborted, the host would go on, and this stream hang
-            return unique_id in fabric.aborted or all(len(ops) > op.number for ops in members.values())
-
         if op.results is None:
-            assert fabric.changed.wait_for(all_there, HANG_S), f"{op.kind} hangs on rank {rank}"
+            is_there = fabric.changed.wait_for(lambda: self._all_there(op, comm), HANG_S)
+            assert is_there, f"{op.kind} hangs on rank {rank}"
             if unique_id in fabric.aborted and op.results is None:
                 return
             everyones = [members[r][op.number] for r in sorted(members)]
@@ -197,6 +199,17 @@ class Library:
         for target, values in op.results:
             target[...] = values
         op.results = []
+
+
+@dataclass(eq=False)
+class Execution:
+    """A collective in a stream's queue. is_ready: whether all ranks have enqueued theirs; else it waits for them."""
+
+    run: Callable[[], None]
+    is_ready: Callable[[], bool]
+
+    def __call__(self) -> None:
+        self.run()
 
 
 def _drive_to(op: Op) -> None:

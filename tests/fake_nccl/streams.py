@@ -41,11 +41,16 @@ class Until:
                 self.runtime.news.wait(0.001)  # others enqueue meanwhile
             assert time.perf_counter() < until_s, f"{self.what} hangs"
 
+    def is_ready(self) -> bool:
+        return self.ready()
+
     def _step_another(self) -> bool:
-        """Do one piece of work of any stream that is not blocked."""
+        """Do one piece of work of any stream that is not blocked: by a wait like this one, or by ranks that have not
+        come to a collective (one of them may wait for us, who would wait here in its place).
+        """
         for stream in list(self.runtime.streams.values()):
             first = stream.queue[0] if stream.queue else None
-            if first is not None and not (isinstance(first, Until) and not first.ready()):
+            if first is not None and getattr(first, "is_ready", lambda: True)():
                 stream.drive(first)
                 return True
         return False

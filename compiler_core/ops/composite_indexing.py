@@ -153,7 +153,7 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     for e in entries:
         if isinstance(e, (bool, np.bool_)):
             result.append(bool(e))
-        elif hasattr(e, "dtype") and hasattr(e, "shape") and dtype_of(e) is dt.bool_:
+        elif _is_mask(e):
             if isinstance(e, MetaValue):
                 raise no_data("indexing by a bool mask")
             if not is_array(e):

@@ -230,7 +230,7 @@ def _lane_loads(vectors: list[Loop], local: set[str]) -> Iterator[Load]:
 
 def _differs(load: Load, rows: set[str]) -> bool:
     """Whether rows load different places: others are loaded once, or are in a cache."""
-    return not rows.isdisjoint(symbol.name for symbol in load.index.free_symbols)
+    return not rows.isdisjoint(index_names(load))
 
 
 def _goes_over_rows_again(vectors: list[Loop]) -> bool:

@@ -126,7 +126,7 @@ def check_masks(entries: tuple[Any, ...], shape: Shape) -> None:
     masks = [_is_mask(e) for e in entries]
     if not any(masks):
         return
-    widths = [e.ndim if is_mask else int(not (e is None or e is Ellipsis or isinstance(e, bool)))
+    widths = [len(e.shape) if is_mask else int(not (e is None or e is Ellipsis or isinstance(e, bool)))
               for e, is_mask in zip(entries, masks)]  # fmt: skip
     at = 0
     for place, (entry, is_mask, width) in enumerate(zip(entries, masks, widths)):
@@ -144,7 +144,7 @@ def check_masks(entries: tuple[Any, ...], shape: Shape) -> None:
 
 
 def _is_mask(entry: Any) -> bool:
-    return hasattr(entry, "dtype") and hasattr(entry, "ndim") and dtype_of(entry) is dt.bool_
+    return hasattr(entry, "dtype") and hasattr(entry, "shape") and dtype_of(entry) is dt.bool_
 
 
 def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:

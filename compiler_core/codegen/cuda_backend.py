@@ -31,6 +31,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import (
     SIMPLIFY_JOINT,
     AttentionComposed,
+    AttentionSums,
     ChannelsLast,
     ColumnSums,
     PoolingComposed,
@@ -75,10 +76,11 @@ class CudaBackend:
         self.tuned = tuned
 
     def lay_out(self, graph: Graph) -> Graph:
-        """Attention that kernels do not take as products and a softmax; convolutions that kernels take with channels
-        last, and pooling beside them; the backward of other pooling as loops.
+        """Attention that kernels do not take as products and a softmax, sums of its gradients by those that do;
+        convolutions that kernels take with channels last, and pooling beside them; the backward of other pooling as
+        loops.
         """
-        attention = AttentionComposed(kernels=True).apply(graph)
+        attention = AttentionSums().apply(AttentionComposed(kernels=True).apply(graph))
         last = ChannelsLast(_judge, weights=True).apply(attention)
         made = PoolingComposed().apply(last)
         return ColumnSums().apply(made if made is last else run_passes(made, SIMPLIFY_JOINT))

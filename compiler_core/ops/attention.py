@@ -10,8 +10,10 @@ numbers, a block of each, of which the sum counts (in f16 one beyond 65504 is Na
 
 `attention_backward` takes the cotangents of both parts, the packed result and the operands, computes the weights again
 from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed; of 16-bit floats
-heads beside heads, if the shapes let them (attention_plan.py). Only what is linear in the number of positions is ever
-kept; the gradient of a learned mask, which has the scores' shape, is a composition, and so are second derivatives.
+heads beside heads, if the shapes let them (attention_plan.py), and then, if `summed`, their sums over batch and
+positions after them, which are the gradient of a bias (graph/passes/attention_sums.py). Only what is linear in the
+number of positions is ever kept; the gradient of a learned mask, which has the scores' shape, is a composition, and so
+are second derivatives.
 Limits: whether a NaN or an infinity in a value (in the backward also in a key) that a mask hides from a query spreads
 to it is not defined: the weight there is 0, and blocks that are hidden whole are not visited.
 Sources: Vaswani et al. 2017; Dao 2023 (attention_native.py).
@@ -78,7 +80,7 @@ def _vjp(
 # ---- attention_backward
 
 
-def _infer_backward(*operands: TensorMeta, scale: float, causal: bool) -> TensorMeta:
+def _infer_backward(*operands: TensorMeta, scale: float, causal: bool, summed: bool) -> TensorMeta:
     if len(operands) < 6:
         raise ShapeError("attention_backward: an operand is missing", got=str(len(operands)))
     g, g_lse, packed, *rest = operands
@@ -87,16 +89,18 @@ def _infer_backward(*operands: TensorMeta, scale: float, causal: bool) -> Tensor
     for role, shape, meta in zip(("a cotangent", "a cotangent", "the packed result"), shapes, (g, g_lse, packed)):
         check_dtype("attention_backward", meta, (rest[0].dtype,), role)
         check_shape("attention_backward", shape, meta, role)
-    return rest[0].with_shape(packed_shape((), plan.gradients))
+    if summed and not plan.has_gradients_beside(rest[0].dtype):
+        raise ShapeError("attention_backward: sums are of gradients beside each other", got=", ".join(map(str, rest)))
+    return rest[0].with_shape((packed_shape((), plan.gradients)[0] + (plan.columns if summed else 0),))
 
 
-def _eager_backward(xp: Any, *operands: Array, scale: float, causal: bool) -> Array:
+def _eager_backward(xp: Any, *operands: Array, scale: float, causal: bool, summed: bool) -> Array:
     plan = Plan.of([meta_of(x) for x in operands[3:]], causal)
-    return attention_numpy.backward(xp, plan, *operands, scale=scale)
+    return attention_numpy.backward(xp, plan, *operands, scale=scale, summed=summed)
 
 
-def _vjp_backward(g: Value, out: Value, *operands: Value, scale: float, causal: bool) -> tuple[Value | None, ...]:
-    return vjp_of(partial(composed.backward, scale=scale, causal=causal), g, *operands)
+def _vjp_backward(g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
+    return vjp_of(partial(composed.backward, **attrs), g, *operands)
 
 
 # ---- samples
@@ -127,12 +131,13 @@ def _shapes(plan: Plan, kind: str) -> tuple[Shape, ...]:
     return shapes if kind == "none" else (*shapes, plan.scores)
 
 
-def _sample(plan: Plan, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES) -> Sample:
+def _sample(plan: Plan, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES, summed: bool = False) -> Sample:
     """kind: "none", "added" or "test"; first: of the forward."""
     shapes, attrs = _shapes(plan, kind), dict[str, Any](scale=0.4, causal=plan.causal)
     if first:
         attrs |= {"learned": kind == "added", "strict": plan.queries == 290}
     else:
+        attrs["summed"] = summed
         shapes = (*plan.result, packed_shape((), plan.packed(dtypes[0])), *shapes)
     make = partial(_draw, shapes=shapes, keys=plan.keys, test=kind == "test")
     return Sample(shapes, attrs, dtypes=dtypes[:1] if math.prod(plan.scores) > 100 else dtypes, make=make)
@@ -140,7 +145,9 @@ def _sample(plan: Plan, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYP
 
 def _samples(first: bool) -> tuple[Sample, ...]:
     wide = [_sample(plan, kind, first) for plan, kind in _CASES]
-    return (*wide, *(_sample(plan, kind, first, NARROW) for plan, kind in _CASES[:6]))
+    narrow = [_sample(plan, kind, first, NARROW) for plan, kind in _CASES[:6]]
+    beside = [plan for plan, kind in _CASES if kind == "none" and plan.has_gradients_beside(NARROW[0])]
+    return (*wide, *narrow, *(_sample(plan, "none", first, NARROW, summed=True) for plan in beside if not first))
 
 
 _CASES: tuple[tuple[Plan, str], ...] = (

@@ -127,8 +127,9 @@ def slopes(
 
 
 def backward(
-    g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool
-) -> Value:
+    g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool,
+    summed: bool,
+) -> Value:  # fmt: skip
     """The packed result of `attention_backward`."""
     plan, dtype = plan_of(q, k, v, causal), dtype_of(q)
     g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
@@ -138,7 +139,10 @@ def backward(
     dk = _summed(plan, prims.matmul(transpose_last(slope), q))
     dv = _summed(plan, prims.matmul(transpose_last(weights), heads_in(g)))
     grads = [cast(heads_in(x), dtype) for x in (dq, dk, dv)]
-    return pack_flat(prims.cat(grads, 2)) if plan.has_gradients_beside(dtype) else pack_flat(*grads)
+    if not plan.has_gradients_beside(dtype):
+        return pack_flat(*grads)
+    beside = prims.reshape(prims.cat(grads, 2), (plan.batch * plan.queries, plan.columns))
+    return pack_flat(beside, prims.sum(beside, (0,))) if summed else pack_flat(beside)
 
 
 def gradients_of(plan: Plan, packed: Value) -> list[Value]:

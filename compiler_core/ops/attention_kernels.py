@@ -138,23 +138,40 @@ def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     batch, row, head, column = g.strides
     common = _common(plan, rest, attrs) | _strides("G", "BHLV", (batch, head, row, column))
     results = _results(plan, g.dtype)
+    summed = attrs["summed"]
+    common["SUMMED"] = summed
     first = common | _strides("S", "BHL", g_lse.strides[-3:]) | {name: results[name] for name in ("RB", "RL")}
     second = common | {name: n for name, n in results.items() if name not in first}
     mask = "o6" if len(rest) > 3 else "o3"
-    scratch = (float32, plan.batch * plan.heads * plan.queries)
+    queries, keys = ("s2", "s3") if summed else ("s0", "s0")
     launches = (
-        _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype,
-                first),
-        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1"), plan, g.dtype, second),
+        _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1", queries), plan,
+                g.dtype, first),
+        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1", keys), plan, g.dtype, second),
     )  # fmt: skip
-    return KernelPlan(launches, (scratch, scratch))
+    rows = (float32, plan.batch * plan.heads * plan.queries)
+    return _with_sums(plan, launches, rows) if summed else KernelPlan(launches, (rows, rows))
+
+
+def _with_sums(plan: Plan, launches: tuple[KernelLaunch, ...], rows: tuple[DType, int]) -> KernelPlan:
+    """Each block of queries, and of keys, leaves its sums in a row of scratch memory; a third launch adds these up."""
+    queries, keys = (launch.programs // heads for launch, heads in zip(launches, (plan.heads, plan.key_heads)))
+    of_queries, of_keys = plan.heads * plan.width, 2 * plan.key_heads * plan.width
+    constants = {
+        "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": 64, "BN": 32,
+        "AT": plan.batch * plan.queries * plan.columns,
+    }  # fmt: skip
+    programs = -(-of_queries // 32) + -(-of_keys // 32)
+    last = KernelLaunch("attention_sums", ("s2", "s3", "out"), constants, programs, 4, 2)
+    scratch = (rows, rows, (float32, queries * of_queries), (float32, keys * of_keys))
+    return KernelPlan((*launches, last), scratch)
 
 
 def _results(plan: Plan, dtype: DType) -> dict[str, int]:
     """Where gradients lie: strides of batch and position; of those of keys and values, the place of the first, too."""
     heads, keys, width, value_width = plan.heads, plan.key_heads, plan.width, plan.value_width
     if plan.has_gradients_beside(dtype):
-        row = (heads + 2 * keys) * width
+        row = plan.columns
         batch = plan.queries * row
         places = (batch, row, heads * width, batch, row, (heads + keys) * width, batch, row)
     else:

@@ -86,13 +86,16 @@ def _forward(
     return out, lse
 
 
-def backward(xp: Any, plan: Plan, *operands: Array, scale: float) -> Array:
+def backward(xp: Any, plan: Plan, *operands: Array, scale: float, summed: bool) -> Array:
     """The packed result of `attention_backward`."""
+    dtype = operands[0].dtype
     grads = _backward(xp, plan, *_wide(operands), scale=scale)
     with np.errstate(all="ignore"):
-        if plan.has_gradients_beside(of(operands[0])):
-            return xp.concatenate(grads, 2).reshape(-1).astype(operands[0].dtype)  # type: ignore[no-any-return]
-        return xp.concatenate([x.reshape(-1).astype(operands[0].dtype) for x in grads])  # type: ignore[no-any-return]
+        if not plan.has_gradients_beside(of(operands[0])):
+            return xp.concatenate([x.reshape(-1).astype(dtype) for x in grads])  # type: ignore[no-any-return]
+        beside = xp.concatenate(grads, 2).reshape(-1, plan.columns).astype(dtype)
+        sums = [beside.astype(grads[0].dtype).sum(0).astype(dtype)] if summed else []
+        return xp.concatenate([beside.reshape(-1), *sums])  # type: ignore[no-any-return]
 
 
 def _backward(

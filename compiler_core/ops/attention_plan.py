@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def gradients(self) -> tuple[Shape, Shape, Shape]:
-        """Those of `attention_backward`'s: of q, k and v, heads inside."""
+        """Those of `attention_backward`'s parts: of q, k and v, heads inside."""
         key = (self.batch, self.keys, self.key_heads)
         return (self.batch, self.queries, self.heads, self.width), (*key, self.width), (*key, self.value_width)
 
@@ -67,6 +67,11 @@ class Plan:
     def beside(self) -> Shape:
         """That array's: heads of q, of k, of v."""
         return self.batch, self.queries, self.heads + 2 * self.key_heads, self.width
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a position in that array."""
+        return self.beside[2] * self.width
 
     @property
     def scores(self) -> Shape:

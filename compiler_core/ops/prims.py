@@ -318,8 +318,8 @@ def attention(q: Value, k: Value, v: Value, *mask: Value, **how: Any) -> Value:
     return bind(OPS["attention"], q, k, v, *mask, **how)
 
 
-def attention_backward(*operands: Value, scale: float, causal: bool) -> Value:
-    return bind(OPS["attention_backward"], *operands, scale=float(scale), causal=causal)
+def attention_backward(*operands: Value, scale: float, causal: bool, summed: bool = False) -> Value:
+    return bind(OPS["attention_backward"], *operands, scale=float(scale), causal=causal, summed=summed)
 
 
 # ---- order

@@ -13,6 +13,7 @@ from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.attention import RecogniseAttention
 from compiler_core.graph.passes.attention_narrow import NarrowAttention
+from compiler_core.graph.passes.attention_sums import AttentionSums
 from compiler_core.graph.passes.canonicalise import Canonicalise
 from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.column_sums import ColumnSums
@@ -58,6 +59,7 @@ __all__ = [
     "SIMPLIFY",
     "SIMPLIFY_JOINT",
     "AttentionComposed",
+    "AttentionSums",
     "Canonicalise",
     "ChannelsLast",
     "ColumnSums",

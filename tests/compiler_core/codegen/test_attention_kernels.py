@@ -39,7 +39,9 @@ CASES: dict[str, tuple[Plan, str, DType, dict[str, Any]]] = {
     "a negative scale": (Plan(1, 1, 1, 20, 40, 16, 16, True), "none", float32, {"scale": -0.5}),
     "wide": (Plan(1, 1, 1, 70, 40, 200, 130, False), "none", float16, {}),
     "tiny": (Plan(1, 2, 1, 3, 2, 1, 2, True), "none", float32, {}),
+    "batches of heads 20 wide": (Plan(3, 4, 2, 70, 70, 20, 20, False), "none", bfloat16, {}),
 }
+BESIDE = [name for name, (plan, _, dtype, _) in CASES.items() if plan.has_gradients_beside(dtype)]
 TOLERANCE = {bfloat16: 3e-2, float16: 4e-3, float32: 3e-6}
 
 
@@ -67,8 +69,8 @@ def operands_of(plan: Plan, kind: str, dtype: DType) -> list[Array]:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", CASES)
-def test_the_kernels_give_what_float64_gives(name: str) -> None:
+@pytest.mark.parametrize(("name", "summed"), [*((name, False) for name in CASES), *((name, True) for name in BESIDE)])
+def test_the_kernels_give_what_float64_gives(name: str, summed: bool) -> None:
     plan, kind, dtype, attrs = CASES[name]
     attrs = {"scale": plan.width**-0.5, "strict": False} | attrs
     scale, strict = attrs["scale"], attrs["strict"]
@@ -85,12 +87,18 @@ def test_the_kernels_give_what_float64_gives(name: str) -> None:
     rng = np.random.default_rng(1)
     g, g_lse = (rng.standard_normal(shape).astype(dtype.numpy) for shape in plan.result)
     sizes = [math.prod(shape) for shape in plan.gradients]
-    found = np.full(sum(sizes), np.nan, dtype.numpy)
-    interpret(ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands], found, causal=plan.causal, scale=scale)
+    found = np.full(sum(sizes) + summed * plan.columns, np.nan, dtype.numpy)
+    interpret(
+        ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands], found, causal=plan.causal, scale=scale, summed=summed
+    )
     cotangents = [x.astype(np.float64) for x in (g, g_lse)]
-    expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, scale=scale)
+    expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, scale=scale, summed=False)
+    found, sums = np.split(found, [sum(sizes)])
     for part, whole in zip(gradients(plan, dtype, found), np.split(expected, np.cumsum(sizes)[:-1])):
         assert_near(part, whole, TOLERANCE[dtype])
+    if summed:  # of what was written, and rounded once
+        exact_sums = found.reshape(-1, plan.columns).astype(np.float64).sum(0)
+        assert_near(sums, exact_sums, np.ldexp(1.0, -7 if dtype is bfloat16 else -10))
 
 
 @pytest.mark.parametrize(("batch", "heads", "key_heads", "section"), [(1, 5, 5, 2), (3, 2, 1, 4)])
@@ -105,7 +113,7 @@ def test_heads_are_attended_in_sections(
     attrs = {"causal": True, "scale": 1.0, "strict": False}
     (launch,) = attention_kernels.FORWARD.plan(operands, attrs).launches
     assert launch.constants["SECTION"] == section
-    test_the_kernels_give_what_float64_gives("sections")
+    test_the_kernels_give_what_float64_gives("sections", summed=False)
 
 
 def gradients(plan: Plan, dtype: DType, packed: Array) -> list[Array]:
@@ -125,6 +133,7 @@ def printed(function: str, dtype: DType, width: int) -> Handwritten:
     attrs: dict[str, Any] = {"causal": True, "scale": 0.125}
     if function == "attention_forward":
         return print_call(ATTENTION.lower, (heads,) * 3, dtype, attrs | {"strict": False, "learned": False})
+    attrs["summed"] = dtype is not float32
     g, g_lse = (contiguous(dtype, *shape) for shape in plan.result)
     packed = contiguous(dtype, sum(map(math.prod, plan.packed(dtype))))
     return print_call(ATTENTION_BACKWARD.lower, (g, g_lse, packed, heads, heads, heads), dtype, attrs)
@@ -139,6 +148,10 @@ def check(function: str, dtype: DType, width: int, capability: int, folder: Path
 
 def test_the_forward_compiles_for_hopper(tmp_path: Path) -> None:
     check("attention_forward", bfloat16, 64, 90, tmp_path)
+
+
+def test_the_sums_of_gradients_compile_for_hopper(tmp_path: Path) -> None:
+    check_compiled(printed("attention_sums", bfloat16, 64), "attention_sums", 90, tmp_path)
 
 
 CHOICES = [(f, bfloat16 if n == 2 else float32, width, 90) for f, table in BLOCKS.items() for n, width in table]

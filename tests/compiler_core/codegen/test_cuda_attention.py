@@ -20,6 +20,7 @@ from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as C
+from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.runtime.cuda import context
 from tests.fake_cuda import FakeCuda
@@ -90,6 +91,57 @@ def test_the_gradient_of_the_product_is_what_the_kernels_write(fake_cuda: FakeCu
     names_ = names(run_passes(joint, SIMPLIFY_JOINT))
     assert "attention_backward" in names_
     assert not {"cat", "pad", "add", "cast"} & set(names_)
+
+
+def test_the_gradient_of_a_bias_is_summed_by_the_kernels(fake_cuda: FakeCuda, rng: Any) -> None:
+    """Of one product's bias; of those of queries and values, which are some heads each."""
+
+    def one(x: Node, bias: Node) -> Any:
+        return self_attention(C.add(x, bias))
+
+    def several(x: Node, first: Node, last: Node) -> Any:
+        q, k, v = C.split(x, 32, 2)
+        return self_attention(C.cat([C.add(q, first), k, C.add(v, last)], 2))
+
+    for function, widths in ((one, [96]), (several, [32, 32])):
+        biases = [TensorMeta((n,), bfloat16) for n in widths]
+        joint = make_joint(graph_of(function, wide(bfloat16), *biases), [True] * (1 + len(widths))).graph
+        graph = run_passes(joint, SIMPLIFY_JOINT)
+        made = CudaBackend(90).lay_out(graph)
+        assert names(graph).count("sum") == len(widths)
+        assert "sum" not in names(made)
+        arrays = [rng.standard_normal(node.shape).astype(node.dtype.numpy) for node in graph.inputs]
+        for found, expected in zip(interpret(made, arrays), interpret(graph, arrays)):
+            np.testing.assert_array_equal(found, expected)
+        (run,) = CudaBackend(90).compile([made], "test")
+        for found, expected in zip(run([context.cupy().asarray(a) for a in arrays]), interpret(graph, arrays)):
+            error = context.cupy().asnumpy(found).astype(np.float64) - expected.astype(np.float64)
+            assert np.linalg.norm(error) < 2e-2 * np.linalg.norm(expected.astype(np.float64))
+        stems = [launch["kernel"].rpartition("_")[0] for launch in fake_cuda.named("cuLaunchKernel")]
+        assert "attention_sums" in stems
+
+
+def test_other_sums_of_attentions_gradients_stay() -> None:
+    """Over positions alone, over heads, of gradients that leave the graph, of f32."""
+    packed = [TensorMeta((2, 40, 2, 16), bfloat16), TensorMeta((2, 2, 40), bfloat16)]
+    metas = [*packed, TensorMeta((2 * 40 * 32 + 2 * 160,), bfloat16), *([TensorMeta((2, 2, 40, 16), bfloat16)] * 3)]
+
+    def summed(rows: tuple[int, ...], dims: tuple[int, ...], shown: bool = False) -> Any:
+        def function(*given: Node) -> Any:
+            back = prims.attention_backward(*given, scale=1.0, causal=True)
+            return [prims.sum(prims.reshape(back, rows), dims), *([back] if shown else [])]
+
+        builder = GraphBuilder("graph")
+        builder.device = "cuda:0"
+        nodes = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
+        with use_trace(builder):
+            made = function(*nodes)
+        return names(CudaBackend(90).lay_out(builder.build(made)))
+
+    assert "sum" not in summed((80, 96), (0,))
+    assert "sum" not in summed((2, 40, 96), (0, 1))
+    for kept in (((2, 40, 96), (0,)), ((2, 40, 6, 16), (0, 1)), ((40, 192), (0,)), ((80, 96), (0,), True)):
+        assert "sum" in summed(*kept), kept
 
 
 def test_casts_stay_where_the_kernels_do_not_take_a_call() -> None:

@@ -10,6 +10,7 @@ which). Out: the packed results of ops/attention.py.
                          logarithm of the sum, in base 2
     attention_keys       a program a block of keys of one head: gradients of keys and values, over the queries of all
                          heads that share them
+    attention_sums       a program some columns of the gradients: what the blocks of the two above left (SUMMED), added
 
 Scores are f32 in base 2. A row that sees nothing has logarithm -inf, taken as 0 in the backward: -inf less 0 is -inf.
 16-bit floats hold a logarithm as two numbers, of which the sum counts. Sources: Dao 2023, "FlashAttention-2"
@@ -220,7 +221,7 @@ def dc_slope_of_queries(dq, queries, g, k, v, mask, rows, log, delta, first, las
 
 
 @triton.jit
-def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
+def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sums,
                       B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
                       E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                       GB: tl.constexpr, GH: tl.constexpr, GL: tl.constexpr, GV: tl.constexpr,
@@ -230,7 +231,7 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
                       VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
                       MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
                       RB: tl.constexpr, RL: tl.constexpr,
-                      SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
+                      SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
                       PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
                       SECTION: tl.constexpr):  # fmt: skip
     """SB, SH, SL: strides of g_lse; RB, RL: of the result."""
@@ -266,7 +267,11 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs,
                                  L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, PRECISION)  # fmt: skip
     place = result + batch * RB + head * E + rows[:, None] * RL + inner[None, :]
     keep = (rows[:, None] < L) & (inner[None, :] < E)
-    tl.store(place, (dq * SCALE).to(result.dtype.element_ty), mask=keep)
+    dq = (dq * SCALE).to(result.dtype.element_ty)
+    tl.store(place, dq, mask=keep)
+    if SUMMED:
+        row = batch * ((L + BM - 1) // BM) + block
+        dc_leave_sums(sums + row * (H * E) + head * E, dq, rows, inner, L, E, L % BM == 0)
 
 
 @triton.jit
@@ -305,7 +310,7 @@ def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, deltas, logs, columns, fi
 
 
 @triton.jit
-def attention_keys(g, q, k, v, mask, result, deltas, logs,
+def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
                    B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
                    E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                    GB: tl.constexpr, GH: tl.constexpr, GL: tl.constexpr, GV: tl.constexpr,
@@ -315,7 +320,7 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs,
                    MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
                    K0: tl.constexpr, RKB: tl.constexpr, RK: tl.constexpr,
                    V0: tl.constexpr, RVB: tl.constexpr, RV: tl.constexpr,
-                   SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
+                   SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
                    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
                    SECTION: tl.constexpr):  # fmt: skip
     """Past the last query all that is read is 0, and so is what it adds. K0, RKB, RK: where the keys' gradients begin
@@ -360,4 +365,46 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs,
     tl.store(place + columns[:, None] * RK + inner[None, :], dk, mask=keep)
     place = result + V0 + batch * RVB + head * V
     keep = (columns[:, None] < S) & (outer[None, :] < V)
-    tl.store(place + columns[:, None] * RV + outer[None, :], dv.to(result.dtype.element_ty), mask=keep)
+    dv = dv.to(result.dtype.element_ty)
+    tl.store(place + columns[:, None] * RV + outer[None, :], dv, mask=keep)
+    if SUMMED:
+        row = sums + (batch * ((S + BN - 1) // BN) + block) * (2 * HEADS * E)
+        dc_leave_sums(row + head * E, dk, columns, inner, S, E, S % BN == 0)
+        dc_leave_sums(row + (HEADS + head) * E, dv, columns, outer, S, V, S % BN == 0)
+
+
+@triton.jit
+def dc_column_sum(x):
+    return tl.reduce(x, 0, tl.standard._sum_combine)
+
+
+@triton.jit
+def dc_leave_sums(place, block, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALL_ROWS: tl.constexpr):
+    """The sums of a block of gradients, rounded as they are, over its rows that exist."""
+    block = block.to(tl.float32)
+    if not ALL_ROWS:
+        block = tl.where(rows[:, None] < ROWS, block, 0.0)
+    tl.store(place + columns, dc_column_sum(block), mask=columns < COLUMNS)
+
+
+@triton.jit
+def attention_sums(queries, keys, result, NQ: tl.constexpr, WQ: tl.constexpr, NK: tl.constexpr, WK: tl.constexpr,
+                   AT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+    """queries: f32[NQ, WQ], keys: f32[NK, WK]. Their sums down the columns are the result's from AT on."""
+    program = tl.program_id(0)
+    OF_QUERIES: tl.constexpr = (WQ + BN - 1) // BN
+    if program < OF_QUERIES:
+        dc_add_rows(queries, program, result + AT, NQ, WQ, BM, BN)
+    else:
+        dc_add_rows(keys, program - OF_QUERIES, result + (AT + WQ), NK, WK, BM, BN)
+
+
+@triton.jit
+def dc_add_rows(partial, block, result, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
+                BN: tl.constexpr):  # fmt: skip
+    columns = block * BN + tl.arange(0, BN)
+    total = tl.full((BM, BN), 0.0, tl.float32)
+    for start in range(0, ROWS, BM):
+        rows = start + tl.arange(0, BM)
+        total += dc_block(partial, rows, columns, COLUMNS, 1, ROWS, COLUMNS, ROWS % BM == 0, COLUMNS % BN == 0)
+    tl.store(result + columns, dc_column_sum(total).to(result.dtype.element_ty), mask=columns < COLUMNS)

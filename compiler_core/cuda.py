@@ -266,13 +266,18 @@ def special(name: str) -> Any:
     return getattr(importlib.import_module("cupyx.scipy.special"), name)
 
 
-def kernel(name: str, inputs: str, outputs: str, text: str) -> Any:
-    """CuPy's pointwise kernel of that C text, compiled once; None where a stand-in has none."""
+def kernel(name: str, inputs: str, outputs: str, text: str, before: str = "") -> Any:
+    """CuPy's pointwise kernel of that C text, compiled once; None where a stand-in has none.
+
+    before: functions that it calls. A product and a sum are rounded one after the other.
+    """
     if sys.modules.get("cupy") is not module():
         return None
     made = _kernels.get(name)
     if made is None:
-        made = _kernels[name] = module().ElementwiseKernel(inputs, outputs, text, name)
+        options = ("--fmad=false",)
+        made = module().ElementwiseKernel(inputs, outputs, text, name, preamble=before, options=options)
+        _kernels[name] = made
     return made
 
 

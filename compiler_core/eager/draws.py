@@ -1,9 +1,9 @@
 """Native steps of large draws (ops/draws.py): Philox's words as uniform floats, and what follows the logarithm.
 
-In: f32 blocks, and for Philox the seed, the stream, and the number of the first element. Out: the blocks, overwritten.
+In: blocks, and for Philox the seed, the stream, and the numbers of the first elements. Out: the blocks, overwritten.
 A unit number is the upper 24 bits of word 0 of Philox4x32-10, times 2^-24: exact. Products and sums are rounded one
-after the other, as NumPy's. A library of its own, of ten lines: it is built within a second, in the first large draw of
-a machine, and then comes from the artefact cache. None where there is no compiler.
+after the other, as NumPy's. A library of its own, of some lines: it is built within a second, in the first large draw
+of a machine, and then comes from the artefact cache. None where there is no compiler.
 """
 
 from __future__ import annotations
@@ -27,9 +27,15 @@ EXPORT dc_uniform(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, flo
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = unit(seed, stream, first + (uint64_t)i) * scale + shift;
 }
-EXPORT dc_polar(int64_t n, float* out, const float* angle, float scale, float shift) {
+"""
+_NORMAL = """\
+EXPORT dc_draw_BITS(uint64_t seed, uint64_t stream, uint64_t first, uint64_t second, int64_t n, REAL* out, REAL scale,
+                    REAL shift) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = __builtin_sqrtf(out[i] * -2.0f) * angle[i] * scale + shift;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t a = dc_philox(seed, stream, first + (uint64_t)i), b = dc_philox(seed, stream, second + (uint64_t)i);
+    out[i] = dc_BITS(a, b) * scale + shift;
+  }
 }
 """
 
@@ -38,7 +44,9 @@ def source() -> str:
     """The library's one translation unit."""
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text
 
-    return f"{TYPES}{helper_text(['philox'])}{_TEXT}"
+    reals = {"normal32": "float", "normal64": "double"}
+    normal = [_NORMAL.replace("BITS", name).replace("REAL", real) for name, real in reals.items()]
+    return "".join([TYPES, helper_text(["philox", *reals]), _TEXT, *normal])
 
 
 class NativeSteps:
@@ -46,16 +54,19 @@ class NativeSteps:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         word, count, place, number = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_float
-        self._uniform, self._polar = library.dc_uniform, library.dc_polar
-        self._uniform.restype = self._polar.restype = None
+        self._uniform, normals = library.dc_uniform, (library.dc_draw_normal32, library.dc_draw_normal64)
+        self._uniform.restype = None
         self._uniform.argtypes = (word, word, word, count, place, number, number)
-        self._polar.argtypes = (count, place, place, number, number)
+        self._normal = {4: normals[0], 8: normals[1]}
+        for function, real in zip(normals, (ctypes.c_float, ctypes.c_double)):
+            function.restype = None
+            function.argtypes = (word, word, word, word, count, place, real, real)
 
     def uniform(self, seed: int, stream: int, first: int, out: Array, scale: float, shift: float) -> None:
         self._uniform(seed, stream, first, len(out), out.ctypes.data, scale, shift)
 
-    def polar(self, out: Array, angle: Array, scale: float, shift: float) -> None:
-        self._polar(len(out), out.ctypes.data, angle.ctypes.data, scale, shift)
+    def normal(self, seed: int, stream: int, first: int, second: int, out: Array, scale: float, shift: float) -> None:
+        self._normal[out.itemsize](seed, stream, first, second, len(out), out.ctypes.data, scale, shift)
 
 
 def native_steps() -> Steps | None:

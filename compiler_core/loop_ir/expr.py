@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 import sympy
 
-from compiler_core.dtype import DType, bool_, uint32
+from compiler_core.dtype import DType, bool_, float32, float64, uint32
 from compiler_core.loop_ir.scalars import TABLE
 
 Index: TypeAlias = sympy.Expr
@@ -122,7 +122,7 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         yield from walk_expr(child)
 
 
-ResultRule = Literal["same", "bool", "u32", "real", "complex"]
+ResultRule = Literal["same", "bool", "u32", "f32", "f64", "real", "complex"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Scalar:
     def result_dtype(self, argument: DType) -> DType:
         if self.result in ("real", "complex"):
             return argument.real if self.result == "real" else argument.complex
-        return {"same": argument, "bool": bool_, "u32": uint32}[self.result]
+        return {"same": argument, "bool": bool_, "u32": uint32, "f32": float32, "f64": float64}[self.result]
 
 
 SCALARS: dict[str, Scalar] = {entry.name: Scalar(*entry) for entry in TABLE}

@@ -6,16 +6,20 @@ Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is nan; `sigmoid(
 integer division by zero gives 0 (NumPy's). Of complex numbers abs, real and imag are real; complex(re, im) is of the
 complex dtype of such parts. and, or, xor are bitwise on integers, logical on bool. philox(seed, stream, element: u64)
 -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with key (seed lo,
-seed hi) and counter (element lo, element hi, stream lo, stream hi).
+seed hi) and counter (element lo, element hi, stream lo, stream hi). normal32, normal64, of two u32: ops/box_muller.py,
+of which every language gives the same bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from compiler_core.ops import box_muller
 
 Numeric = Any  # an ndarray or NumPy scalar
 
@@ -94,7 +98,7 @@ class Entry(NamedTuple):
 
     name: str
     arity: int
-    result: Literal["same", "bool", "u32", "real", "complex"]
+    result: Literal["same", "bool", "u32", "f32", "f64", "real", "complex"]
     numpy: Callable[..., Any]
     costly: bool = False
 
@@ -155,4 +159,6 @@ TABLE: tuple[Entry, ...] = (
     Entry("shift_left", 2, "same", np.left_shift),
     Entry("shift_right", 2, "same", np.right_shift),
     Entry("philox", 3, "u32", philox, costly=True),
+    Entry("normal32", 2, "f32", partial(box_muller.normal, box_muller.F32, np), costly=True),
+    Entry("normal64", 2, "f64", partial(box_muller.normal, box_muller.F64, np), costly=True),
 )

@@ -28,7 +28,7 @@ from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import chunk
 from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid
 from compiler_core.ops.composite_reduction import stable_shift
-from compiler_core.ops.random import drawing_on
+from compiler_core.ops.random_there import drawing_on
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 

@@ -22,7 +22,7 @@ from compiler_core.ops.composite_indexing import diagonal_mask
 from compiler_core.ops.composite_movement import narrow, reshape
 from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.random import drawing, uniform_there
+from compiler_core.ops.random_there import drawing, normal_there, uniform_there
 from compiler_core.ops.registry import Value
 
 
@@ -113,7 +113,12 @@ def _unit(bits: Value, dtype: DType) -> Value:
 
 def _unit_pair(key: Value, shape: tuple[int, ...], stream: int, dtype: DType) -> tuple[Value, Value]:
     """Two independent uniform values per element, from one draw."""
-    both = _unit(prims.philox(key, (2, *shape), stream), dtype)
+    first, second = _word_pair(key, shape, stream)
+    return _unit(first, dtype), _unit(second, dtype)
+
+
+def _word_pair(key: Value, shape: tuple[int, ...], stream: int) -> tuple[Value, Value]:
+    both = prims.philox(key, (2, *shape), stream)
     first, second = (reshape(narrow(both, 0, k, 1), shape) for k in (0, 1))
     return first, second
 
@@ -147,17 +152,18 @@ def _scale(scale: float, shift: float) -> tuple[float | None, float]:
 def randn(
     key: Value, size: Sequence[int], *, stream: int = 0, mean: float = 0.0, std: float = 1.0, dtype: DType | None = None
 ) -> Value:
-    """Normal, by Box and Muller's transform (1958) of two uniform values per element."""
+    """Normal, of two random words an element (box_muller.py): the same bits on every device."""
     target = dtype or dt.get_default_dtype()
     if target.is_complex:  # each part has half of the variance, as in torch
         share = std / math.sqrt(2.0)
         return prims.view_as_complex(randn(key, (*size, 2), stream=stream, mean=mean, std=share, dtype=target.real))
-    if draws.is_large(key, tuple(size), target):
-        return draws.normal(key, tuple(size), stream, target, *_scale(std, mean))
-    radius_bits, angle_bits = _unit_pair(key, tuple(size), stream, target.compute)
-    above_zero = add(radius_bits, 2.0**-25)  # (0, 1)
-    radius = prims.sqrt(mul(prims.log(above_zero), -2.0))
-    unit = prims.mul(radius, prims.cos(mul(angle_bits, 2.0 * math.pi)))
+    shape, wide = tuple(size), target.compute
+    if drawing.number is not None and type(key) is np.ndarray:
+        unit: Value = normal_there(key, shape, stream, drawing.number, wide)
+    elif draws.is_large(key, shape, wide):
+        return cast(draws.normal(key, shape, stream, wide, *_scale(std, mean)), target)
+    else:
+        unit = (prims.normal64 if wide is dt.float64 else prims.normal32)(*_word_pair(key, shape, stream))
     scaled = unit if (mean, std) == (0.0, 1.0) else add(mul(unit, std), mean)
     return cast(scaled, target)
 

@@ -2,9 +2,9 @@
 
 In: key u64[3], the draw's number and shape, as of the functions of composite_creation.py, which come here from `LARGE`
 elements on. Out: f32 or f64 arrays, with the very bits of the composition: the same steps in the same order, on blocks
-that stay in a core's cache. Logarithm and cosine are NumPy's; Philox and plain arithmetic are native code
-(compiler_core/eager/draws.py, a later stage, so imported by name at the first such draw), or NumPy's where there is no
-compiler. Which thread computes a block changes nothing in it. NumPy and native code let go of the GIL meanwhile.
+that stay in a core's cache. They are native code (compiler_core/eager/draws.py, a later stage, so imported by name at
+the first such draw), or NumPy's where there is no compiler. Which thread computes a block changes nothing in it. NumPy
+and native code let go of the GIL meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from compiler_core.config import config
 from compiler_core.dtype import DType, float32, float64
+from compiler_core.ops import box_muller
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.random import philox_words
 from compiler_core.ops.registry import Array, Value, current_trace
@@ -33,32 +34,39 @@ _DEFINITION = "compiler_core.eager.draws"
 
 
 class Steps(Protocol):
-    """What native code does of a draw, of f32[n]."""
+    """What native code does of a draw."""
 
     def uniform(self, seed: int, stream: int, first: int, out: Array, scale: float, shift: float) -> None:
-        """out[i] = the unit number of element first + i, of 24 bits in [0, 1), times scale, plus shift."""
+        """out[i] = the unit number of element first + i, of 24 bits in [0, 1), times scale, plus shift; f32[n]."""
 
-    def polar(self, out: Array, angle: Array, scale: float, shift: float) -> None:
-        """out = sqrt(-2 out) * angle * scale + shift."""
+    def normal(self, seed: int, stream: int, first: int, second: int, out: Array, scale: float, shift: float) -> None:
+        """out[i] = the normal number of elements first + i, second + i, times scale, plus shift; f32[n] or f64[n]."""
 
 
 class NumpySteps:
-    """See Steps; `polar` also of f64."""
+    """See Steps."""
 
     def uniform(self, seed: int, stream: int, first: int, out: Array, scale: float, shift: float) -> None:
         for start in range(0, len(out), 8192):
             part = out[start : start + 8192]
-            elements = np.arange(len(part), dtype=np.uint64)
-            elements += np.uint64((first + start) % 2**64)
-            np.right_shift(philox_words(np, seed, stream, elements)[0], np.uint64(8), out=elements)
-            np.multiply(elements, 2.0**-24, out=part, casting="unsafe")
+            words = _words(seed, stream, first + start, len(part)) >> np.uint64(8)
+            np.multiply(words, 2.0**-24, out=part, casting="unsafe")
         _scale(out, scale, shift)
 
-    def polar(self, out: Array, angle: Array, scale: float, shift: float) -> None:
-        np.multiply(out, -2.0, out)
-        np.sqrt(out, out)
-        np.multiply(out, angle, out)
+    def normal(self, seed: int, stream: int, first: int, second: int, out: Array, scale: float, shift: float) -> None:
+        precision = box_muller.F32 if out.dtype == np.float32 else box_muller.F64
+        for start in range(0, len(out), 8192):
+            part = out[start : start + 8192]
+            words = (_words(seed, stream, at + start, len(part)).astype(np.uint32) for at in (first, second))
+            part[:] = box_muller.normal(precision, np, *words)
         _scale(out, scale, shift)
+
+
+def _words(seed: int, stream: int, first: int, n: int) -> Array:
+    """Word 0 of Philox for n elements from `first` on, u64[n]."""
+    elements = np.arange(n, dtype=np.uint64)
+    elements += np.uint64(first % 2**64)
+    return philox_words(np, seed, stream, elements)[0]
 
 
 NUMPY = NumpySteps()
@@ -138,19 +146,15 @@ def uniform(
 def normal(
     key: Array, shape: tuple[int, ...], stream: int, dtype: DType, scale: float | None = None, shift: float = 0.0
 ) -> Array:
-    """Standard normal, by Box and Muller's transform; times scale plus shift unless scale is None."""
+    """Standard normal (box_muller.py); times scale plus shift unless scale is None."""
     n, factor, added = math.prod(shape), *_applied(scale, shift)
     out = np.empty(n, dtype.numpy)
-    put = _source(key, n * 2, stream, out.dtype)
-    steps = _steps() if dtype is float32 else NUMPY
+    seed, offset, shard = (int(k) for k in key)
+    number, begin, steps = (offset + stream) % 2**64, shard * n * 2, _steps()
 
     def compute(start: int, end: int) -> None:
-        radius, angle = out[start:end], np.empty(end - start, out.dtype)
-        put(start, radius, 1.0, 2.0**-25)  # (0, 1)
-        put(n + start, angle, 2.0 * math.pi, _NOTHING)
-        np.log(radius, radius)
-        np.cos(angle, angle)
-        steps.polar(radius, angle, factor, added)
+        first, second = ((begin + at + start) % 2**64 for at in (0, n))
+        steps.normal(seed, number, first, second, out[start:end], factor, added)
 
     _in_blocks(n, compute)
     return out.reshape(shape)

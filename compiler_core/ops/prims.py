@@ -17,7 +17,7 @@ from compiler_core.dtype import DType, of
 from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
 from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.random import drawing, philox_there
+from compiler_core.ops.random_there import drawing, philox_there
 from compiler_core.ops.registry import OPS, Value, bind, current_trace
 
 Ints = Sequence[int]
@@ -487,6 +487,14 @@ def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
     if drawing.number is not None and type(key) is np.ndarray and current_trace() is None:
         return philox_there(key, tuple(shape), stream, drawing.number)
     return bind(OPS["philox"], key, shape=tuple(shape), stream=stream)
+
+
+def normal32(first: Value, second: Value) -> Value:
+    return bind(OPS["normal32"], first, second)
+
+
+def normal64(first: Value, second: Value) -> Value:
+    return bind(OPS["normal64"], first, second)
 
 
 def full_like(x: Value, value: Number) -> Value:

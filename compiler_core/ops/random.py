@@ -9,14 +9,10 @@ So the bits depend on nothing else: not on device, fusion, or the number of rank
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from compiler_core import cuda, log
 from compiler_core.dtype import DType, uint32, uint64
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import check_dtype, check_shape
@@ -57,7 +53,7 @@ def _infer_philox(key: TensorMeta, shape: Shape, stream: int) -> TensorMeta:
     return TensorMeta(shape, uint32)
 
 
-def _eager_philox(xp: Any, key: Array, shape: Shape, stream: int) -> Array:
+def philox(xp: Any, key: Array, shape: Shape, stream: int) -> Array:
     seed, offset, shard = (int(k) for k in key)
     n = math.prod(shape)
     out: Array = xp.empty(n, np.uint32)
@@ -66,108 +62,6 @@ def _eager_philox(xp: Any, key: Array, shape: Shape, stream: int) -> Array:
         elements += np.uint64(shard * n % 2**64)
         out[start : start + _BLOCK] = philox_words(xp, seed, (offset + stream) % 2**64, elements)[0]
     return out.reshape(shape)
-
-
-# ---- on a CUDA device
-
-
-class _Drawing(threading.local):
-    """The number of the CUDA device that draws of this thread are made on; None: where their keys are."""
-
-    number: int | None = None
-
-
-drawing = _Drawing()
-
-
-@contextmanager
-def drawing_on(number: int | None) -> Iterator[None]:
-    """In this block bits are made on that device. For functions that are exact in integers and by powers of two."""
-    before, drawing.number = drawing.number, number
-    try:
-        yield
-    finally:
-        drawing.number = before
-
-
-def philox_there(key: Array, shape: Shape, stream: int, number: int) -> Array:
-    """The philox op of a key on the host, by one kernel on a CUDA device: the same bits."""
-    return _made_there("philox", key, shape, stream, number)
-
-
-def uniform_there(key: Array, shape: Shape, stream: int, number: int) -> Array:
-    """f32[shape] in [0, 1), of the upper 24 of these bits, likewise."""
-    return _made_there("uniform", key, shape, stream, number)
-
-
-def _on_host(name: str, key: Array, shape: Shape, stream: int) -> Array:
-    bits = _eager_philox(np, key, shape, stream)
-    return bits if name == "philox" else (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-
-
-def _made_there(name: str, key: Array, shape: Shape, stream: int, number: int) -> Array:
-    """What the kernel `name` makes, or, where it is not (a stand-in, a compiler that fails), what the host makes."""
-    made: Array
-    with cuda.on(number), cuda.allocating(number):
-        kernel = _kernel(name) if math.prod(shape) else None
-        if kernel is None:
-            made = cuda.put(_on_host(name, key, shape, stream), number)
-        else:
-            made = _filled(name, kernel, key, shape, stream)
-    return made
-
-
-def _filled(name: str, kernel: Any, key: Array, shape: Shape, stream: int) -> Array:
-    seed, offset, shard = (int(k) for k in key)
-    out: Array = cuda.module().empty(shape, LAST[name][0])
-    first = shard * math.prod(shape) % 2**64
-    kernel(np.uint64(seed), np.uint64((offset + stream) % 2**64), np.uint64(first), out)
-    return out
-
-
-_kernels: dict[tuple[str, int], Any] = {}
-
-
-def _kernel(name: str) -> Any:
-    """CuPy's kernel on the current device, once it has given the host's bits; None where there is none, said once."""
-    place = (name, id(cuda.module()))
-    if place not in _kernels:
-        _kernels[place] = None
-        dtype, last = LAST[name]
-        try:
-            kernel = cuda.kernel(f"distcompile_{name}", _PHILOX_INPUTS, f"{dtype} out", PHILOX_TEXT + last)
-            key = np.array((2**64 - 3, 2**40 + 3, 2**33), np.uint64)
-            if (
-                kernel is not None
-                and (cuda.fetch(_filled(name, kernel, key, (99,), 1)) == _on_host(name, key, (99,), 1)).all()
-            ):
-                _kernels[place] = kernel
-            elif kernel is not None:
-                log.warn_once(name, "draws are made on the CPU and moved: the device's kernel gives other bits")
-        except Exception as error:
-            if isinstance(error, MemoryError):
-                raise
-            log.warn_once(name, f"draws are made on the CPU and moved: their kernel does not compile: {error}")
-    return _kernels[place]
-
-
-LAST = {  # what a kernel gives, and how it ends
-    "philox": ("uint32", "out = c0;"),
-    "uniform": ("float32", "out = (float)(c0 >> 8) * 5.9604644775390625e-8f;"),
-}
-_PHILOX_INPUTS = "uint64 seed, uint64 stream, uint64 first"
-PHILOX_TEXT = """
-unsigned long long element = first + (unsigned long long)i;
-unsigned c0 = (unsigned)element, c1 = (unsigned)(element >> 32);
-unsigned c2 = (unsigned)stream, c3 = (unsigned)(stream >> 32);
-unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
-for (int turn = 0; turn < 10; ++turn) {
-  unsigned high0 = __umulhi(c0, 0xD2511F53u), low0 = c0 * 0xD2511F53u;
-  unsigned high1 = __umulhi(c2, 0xCD9E8D57u), low1 = c2 * 0xCD9E8D57u;
-  c0 = high1 ^ c1 ^ k0; c1 = low1; c2 = high0 ^ c3 ^ k1; c3 = low0;
-  k0 += 0x9E3779B9u; k1 += 0xBB67AE85u;
-}
-"""
 
 
 def _emit_philox(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...], shape: Shape, stream: int) -> Any:
@@ -188,7 +82,7 @@ PHILOX = register(
     Op(
         "philox",
         infer=_infer_philox,
-        eager=_eager_philox,
+        eager=philox,
         vjp=NotDifferentiable("random bits"),
         lower=Indexed(_emit_philox),
         samples=tuple(

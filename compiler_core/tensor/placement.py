@@ -23,7 +23,7 @@ from compiler_core.location import user_location
 from compiler_core.ops.composite_creation import elsewhere
 from compiler_core.ops.meta_value import MetaValue, infer_value, no_data
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.random import drawing, drawing_on
+from compiler_core.ops.random_there import drawing, drawing_on
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of, use_trace
 from compiler_core.tensor.grad_mode import thread_mode
 
@@ -104,8 +104,8 @@ def run_on(place: Device, function: Callable[..., Any], /, *args: Any, **kwargs:
         return function(*args, **kwargs)
 
 
-# draws that are exact in integers and by powers of two, so that a device makes the CPU's bits
-_EXACT = ("rand", "rand_like", "randint", "randint_like", "randperm")
+# draws of which a device makes the CPU's bits
+_EXACT = ("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm")
 
 
 def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

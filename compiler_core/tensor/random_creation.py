@@ -8,19 +8,19 @@ compiled, on any rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.device import check_device, default_device, device_of
+from compiler_core.device import Device, check_device, default_device, device_of
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import draws, prims
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.random import drawing_on
+from compiler_core.ops.random_there import drawing_on
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
 from compiler_core.tensor.placement import check_generator, creation_names, is_meta_trace
@@ -52,12 +52,18 @@ def filled(
 ) -> Tensor:
     """A draw to fill `tensor` with: uniform in [low, high), or, where std is given, low + std * standard normal."""
     key, stream = (generator or default_generator).next_key()
-    scale = high - low if std is None else std
-    if draws.is_large(key, tuple(tensor.shape), tensor.dtype):  # with the scale in the same pass over memory
+    scale, place = high - low if std is None else std, tensor.device
+    if place.type == "cpu" and draws.is_large(key, tuple(tensor.shape), tensor.dtype):  # scaled in the same sweep
         make = draws.uniform if std is None else draws.normal
-        return leaf(make(key, tuple(tensor.shape), stream, tensor.dtype, scale, low), device=tensor.device)
-    unit = (creation.rand if std is None else creation.randn)(key, tensor.shape, stream=stream, dtype=tensor.dtype)
-    return leaf(unit, device=tensor.device) * scale + low
+        return leaf(make(key, tuple(tensor.shape), stream, tensor.dtype, scale, low))
+    with _drawing_on(place):
+        unit = (creation.rand if std is None else creation.randn)(key, tensor.shape, stream=stream, dtype=tensor.dtype)
+    return leaf(unit, device=place) * scale + low
+
+
+def _drawing_on(place: Device) -> AbstractContextManager[None]:
+    """Inside, draws outside of a trace are made on that device."""
+    return drawing_on(place.index if place.type == "cuda" and current_trace() is None else None)
 
 
 @creation_names
@@ -163,14 +169,16 @@ def normal(
     dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
     place = given[0].device if given else check_device(default_device())
     check_generator(generator, place)
-    return leaf(normal_value(shape, dtype, generator), device=place) * std + mean  # type: ignore[no-any-return]
+    with _drawing_on(place):
+        unit = normal_value(shape, dtype, generator)
+    return leaf(unit, device=place) * std + mean  # type: ignore[no-any-return]
 
 
 def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability `input`, else 0, in input's dtype."""
     meta = meta_of(input)
     check_generator(generator, input.device)
-    with drawing_on(cuda.number_of(input) if current_trace() is None else None):
+    with _drawing_on(input.device):
         value = uniform_value(meta.shape, meta.dtype, generator)
     draw = leaf(value, device=input.device)
     return prims.cast(prims.lt(draw, input.detach()), meta.dtype)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from cases import SUMS, Case, all_cases, assert_near, assert_same, by_op, check_
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.ops import random
+from compiler_core.ops import random_there
 from compiler_core.ops.registry import run_eager
 
 pytestmark = [
@@ -45,9 +45,9 @@ def test_a_gpu_gives_the_cpus_numbers(cases: tuple[Case, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(), (7,), (1000, 1001)])
 def test_a_gpu_draws_the_cpus_bits(shape: tuple[int, ...]) -> None:
-    assert random._kernel("philox") is not None
-    assert random._kernel("uniform") is not None
     for numbers in ((5, 2, 1), (2**63 + 12345678901, 2**40 + 3, 0), (2**64 - 1, 2**64 - 1, 7)):
         key = np.array(numbers, np.uint64)
-        for name, made in (("philox", random.philox_there), ("uniform", random.uniform_there)):
-            np.testing.assert_array_equal(cuda.fetch(made(key, shape, 4, 0)), random._on_host(name, key, shape, 4))
+        for name in random_there.KERNELS:
+            assert random_there._kernel(name) is not None, name
+            there = cuda.fetch(random_there._made_there(name, key, shape, 4, 0))
+            np.testing.assert_array_equal(there, random_there.on_host(name, key, shape, 4))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compiler_core.codegen.cpp import complex as complex_numbers
+from compiler_core.ops import box_muller
 from compiler_core.runtime.toolchain import vector_functions
 
 TYPES = """\
@@ -230,6 +231,8 @@ DC_INLINE uint32_t dc_philox(uint64_t seed, uint64_t stream, uint64_t element) {
   return c0;
 }
 """),
+    "normal32": ((), box_muller.c_text(box_muller.F32, "__builtin_sqrtf")),
+    "normal64": ((), box_muller.c_text(box_muller.F64, "__builtin_sqrt")),
     **complex_numbers.HELPERS,
 }  # fmt: skip
 

@@ -213,7 +213,7 @@ EMIT: dict[str, Emit] = {
     "bitwise_xor": _bitwise("^"),
     "shift_left": _helper("shift_left"),
     "shift_right": _helper("shift_right"),
-    "philox": _helper("philox"),
+    **{name: _helper(name) for name in ("philox", "normal32", "normal64")},
     "complex": lambda a: f"dc_complex<{a.dtype.complex.ctype}>({', '.join(map(strip, a.texts))})",
 }
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_core.ops import erf
+from compiler_core.ops import box_muller, erf
 
 
 def _horner(coefficients: Sequence[float], variable: str) -> str:
@@ -244,6 +244,7 @@ def dc_philox(seed, stream, element):
         k1 = k1 + w1
     return c0
 """,
+    **{p.name: box_muller.triton_text(p) for p in box_muller.PRECISIONS},
 }
 
 _COMPOSED = {

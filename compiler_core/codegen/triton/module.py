@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 
 from compiler_core.codegen.triton.alike import alike, chosen
 from compiler_core.codegen.triton.helpers import helper_source
-from compiler_core.codegen.triton.sections import cut, shape_of
+from compiler_core.codegen.triton.sections import cut, scalars_of, shape_of
 from compiler_core.codegen.triton.statements import Scratch, SectionPrinter
 from compiler_core.codegen.triton.tiles import Shape, Tile, choose
 from compiler_core.codegen.triton.types import pointer_type
 from compiler_core.dtype import bfloat16, float16, int32
 from compiler_core.loop_ir.ir import Kernel, Loop
 from compiler_core.loop_ir.rename import Names
+from compiler_core.ops import box_muller
+
+_ROUNDED = {p.name for p in box_muller.PRECISIONS}  # functions that give the same bits everywhere, step by step
 
 _HEADER = (
     '"""Generated from loop IR."""\n\nimport triton\nimport triton.language as tl\n\n'
@@ -36,7 +39,7 @@ class Launch:
     programs: size of the grid, one-dimensional; `scratch` has room for that many times its `numel`, uninitialised.
     signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in flight.
     contracts: whether a product and a sum may be rounded together: of kernels written by hand, and of generated ones
-    that read or write 16-bit floats; the others round each, as eager does.
+    that read or write 16-bit floats, and draw no normal numbers; the others round each, as eager does.
     shape, tile: what the tile was chosen for, and the tile (a tuner's key, and its value), if generated.
     Params whose addresses are multiples of 16 bytes should be compiled as such: only then are accesses as wide.
     """
@@ -118,7 +121,7 @@ def _launch(name: str, kernel: Kernel, printer: SectionPrinter, shape: Shape) ->
     signature |= {s.name: pointer_type(s.dtype) for s in printer.scratch}
     if printer.has_checks:
         signature["status"] = pointer_type(int32)
-    tile = printer.tile
+    tile, is_narrow = printer.tile, any(p.dtype in (bfloat16, float16) for p in kernel.params)
     return Launch(
         name,
         printer.programs,
@@ -126,7 +129,7 @@ def _launch(name: str, kernel: Kernel, printer: SectionPrinter, shape: Shape) ->
         printer.has_checks,
         signature,
         tile.warps,
-        contracts=any(p.dtype in (bfloat16, float16) for p in kernel.params),
+        contracts=is_narrow and scalars_of(kernel.body).isdisjoint(_ROUNDED),
         shape=shape,
         tile=tile,
     )

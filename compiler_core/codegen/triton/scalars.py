@@ -144,7 +144,7 @@ EMIT: dict[str, Emit] = {
     "bitwise_xor": _infix("^"),
     "shift_left": _shift("shift_left"),
     "shift_right": _shift("shift_right"),
-    "philox": _helper("philox"),
+    **{name: _helper(name) for name in ("philox", "normal32", "normal64")},
 }
 
 

@@ -32,7 +32,8 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
-_COSTLY = {"tanh", "erf", "expm1", "log1p", "sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2", "philox"}
+_COSTLY = {"tanh", "erf", "expm1", "log1p", "sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2", "philox",
+           "normal32", "normal64"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
         outer=math.prod(int(loop.extent) for loop in section.parallel),
         shared=bool(blocks) and _is_shared(vectors, rows),
         again=_goes_over_rows_again(vectors),
-        costly=any(isinstance(e, Call) and e.scalar in _COSTLY for e in _parts(section.body)),
+        costly=not _COSTLY.isdisjoint(scalars_of(section.body)),
         across=any(_runs_across(index, rows, columns) for index in _indices(section.body)),
         streams=any(_streams(loop, local) for loop in blocks),
         width=_width(section.body, params),
@@ -257,6 +258,11 @@ def _parts(body: tuple[Stmt, ...]) -> Iterator[Expr]:
     for stmt in walk(body):
         for expr in expressions(stmt):
             yield from walk_expr(expr)
+
+
+def scalars_of(body: tuple[Stmt, ...]) -> set[str]:
+    """The names of the scalar functions in it."""
+    return {e.scalar for e in _parts(body) if isinstance(e, Call)}
 
 
 def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:

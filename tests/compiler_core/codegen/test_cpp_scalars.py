@@ -8,7 +8,7 @@ from native_harness import I0, assert_close, compile_programs, pointwise, progra
 
 from compiler_core.codegen.cpp import complex as complex_numbers
 from compiler_core.codegen.cpp.scalars import EMIT
-from compiler_core.dtype import ALL, DType, bool_, float32, float64, uint64
+from compiler_core.dtype import ALL, DType, bool_, float32, float64, uint32, uint64
 from compiler_core.loop_ir.expr import SCALARS, Call, Cast, Const, Load
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.ops.registry import Array
@@ -25,8 +25,8 @@ NOT_ON_BOOL = {
 
 
 def takes(name: str, dtype: DType) -> bool:
-    if name == "philox":
-        return dtype is uint64
+    if name == "philox" or name.startswith("normal"):
+        return dtype is (uint64 if name == "philox" else uint32)
     if dtype.is_complex:
         return name in complex_numbers.EMIT
     if name in ("real", "imag", "conj"):
@@ -54,6 +54,8 @@ def operand(rng: np.random.Generator, dtype: DType, name: str, position: int) ->
         values[:4] = [1, -1, 1j, -2.5] if position == 0 else [2, 3 - 1j, -2, 0.5j]
         return values.astype(dtype.numpy)
     low, high = (0, 100) if dtype.kind == "u" else (-100, 100)
+    if name.startswith("normal"):
+        low, high = 0, 2**32
     if name == "pow" and position == 1:
         low, high = 0, 6
     if name.startswith("shift") and position == 1:

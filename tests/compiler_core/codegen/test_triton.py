@@ -16,9 +16,9 @@ from compiler_core.codegen.triton.load import compile_ptx, load
 from compiler_core.codegen.triton.module import Module, print_module
 from compiler_core.codegen.triton.scalars import EMIT
 from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
-from compiler_core.dtype import DType, float32
+from compiler_core.dtype import DType, bfloat16, float32, uint32
 from compiler_core.errors import BackendError, LoweringError
-from compiler_core.loop_ir.expr import SCALARS, Call, Load
+from compiler_core.loop_ir.expr import SCALARS, Call, Cast, Load
 from compiler_core.loop_ir.interpret import run_kernel
 from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Local, Loop, Param, Store
 from compiler_core.loop_ir.parse import parse_kernel
@@ -63,6 +63,15 @@ def test_scalars_equal_the_interpreter(dtype: DType, rng) -> None:
             assert_close(got[-1], expected[-1], ulp=4096 if name == "pow" and dtype is not float32 else 64)
         except AssertionError as error:
             raise AssertionError(f"{name} on {dtype}: {error}") from error
+
+
+def test_products_and_sums_are_rounded_apart_where_normal_numbers_are_drawn() -> None:
+    """Of 16-bit floats they may else be rounded together."""
+    words = (Load("p0", I0, uint32), Load("p1", I0, uint32))
+    for value, contracts in ((Call("normal32", words, float32), False), (Cast(words[0], float32), True)):
+        kernel = pointwise([uint32, uint32], N, Cast(value, bfloat16))
+        (launch,) = print_module([kernel]).launches[kernel.name]
+        assert launch.contracts == contracts
 
 
 STRIPS = """

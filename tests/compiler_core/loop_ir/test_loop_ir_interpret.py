@@ -88,5 +88,6 @@ def test_scalar_names_are_unique_and_of_the_stated_arity() -> None:
     assert len({name for name, *_ in TABLE}) == len(TABLE)
     for name, arity, _, function, _ in TABLE:
         is_bits = name.startswith(("bitwise", "shift", "philox"))
-        arguments = [np.ones(3, np.uint64 if name == "philox" else np.int64 if is_bits else np.float64)] * arity
+        dtype = np.uint64 if name == "philox" else np.int64 if is_bits else np.float64
+        arguments = [np.ones(3, np.uint32 if name.startswith("normal") else dtype)] * arity
         assert np.shape(function(*arguments)) == (3,)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import pickle
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +16,8 @@ import distcompile as dc
 from compiler_core import cuda
 from compiler_core.device import check_device, cpu
 from compiler_core.errors import CudaMemoryError, DeviceError, DeviceTypeError
-from compiler_core.ops import adding, composite_creation, prims, random
-from compiler_core.ops.random import philox_there, uniform_there
+from compiler_core.ops import adding, composite_creation, prims
+from compiler_core.ops.random_there import normal_there, philox_there, uniform_there
 from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.cell import DeviceCell
 from distcompile.nn import functional as F
@@ -304,43 +301,21 @@ def test_a_devices_draws_are_the_cpus() -> None:
 
 def test_exact_draws_are_made_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
-    for module, made in ((prims, philox_there), (composite_creation, uniform_there)):
+    makers = ((prims, philox_there), (composite_creation, uniform_there), (composite_creation, normal_there))
+    for module, made in makers:
         monkeypatch.setattr(module, made.__name__, lambda *args, made=made: asked.append(args[1:]) or made(*args))
     x = dc.ones(4, 2, device="cuda:1")
     asked.clear()
     COMPOSITES["dropout"].compose(x, np.array((5, 2, 1), np.uint64), p=0.5, stream=0)
     dc.rand(3, device="cuda")
     dc.bernoulli(x)
-    dc.randn(3, device="cuda")  # logarithms and cosines: the CPU's
-    assert asked == [((4, 2), 0, 1), ((3,), 0, 0), ((4, 2), 0, 1)]
+    dc.randn(3, device="cuda")
+    x.double().normal_()
+    assert [args[:3] for args in asked] == [((4, 2), 0, 1), ((3,), 0, 0), ((4, 2), 0, 1), ((3,), 0, 0), ((4, 2), 0, 1)]
+    assert [dtype.name for *_, dtype in asked[3:]] == ["float32", "float64"]
     key = np.array((5, 2, 1), np.uint64)
     with on_fake_device():
         assert cuda.fetch(philox_there(key, (3, 5), 4, 0)).tolist() == prims.philox(key, (3, 5), 4).tolist()
-
-
-def test_the_kernels_of_draws_give_the_ops_bits(tmp_path: Path) -> None:
-    """Their C text, compiled for the host."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    arguments = "unsigned long long seed, unsigned long long stream, unsigned long long first, long n"
-    text = "#define __umulhi(a, b) (unsigned)(((unsigned long long)(a) * (b)) >> 32)\n"
-    for name, kind in (("philox", "unsigned"), ("uniform", "float")):
-        body = random.PHILOX_TEXT + random.LAST[name][1]
-        loop = f"for (long i = 0; i < n; ++i) {{ {kind} out; {body} all[i] = out; }}"
-        text += f"void {name}({arguments}, {kind} *all) {{ {loop} }}\n"
-    (tmp_path / "draws.c").write_text(text)
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", "draws.so", "draws.c"], cwd=tmp_path, check=True)
-    library = ctypes.CDLL(str(tmp_path / "draws.so"))
-    for key in ((5, 2, 1), (2**63 + 12345678901, 2**40 + 3, 0), (2**64 - 1, 2**64 - 1, 7)):
-        seed, offset, shard = key
-        first = shard * 300 % 2**64
-        for name, dtype in (("philox", np.uint32), ("uniform", np.float32)):
-            out = np.empty(300, dtype)
-            numbers = [ctypes.c_uint64(n % 2**64) for n in (seed, offset + 4, first)]
-            getattr(library, name)(*numbers, ctypes.c_long(300), ctypes.c_void_p(out.ctypes.data))
-            expected = random._on_host(name, np.array(key, np.uint64), (300,), 4)
-            np.testing.assert_array_equal(out, expected)
 
 
 def test_what_is_of_another_device_than_the_current_one_is_computed_there() -> None:

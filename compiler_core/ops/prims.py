@@ -489,12 +489,7 @@ def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
     return bind(OPS["philox"], key, shape=tuple(shape), stream=stream)
 
 
-def normal32(first: Value, second: Value) -> Value:
-    return bind(OPS["normal32"], first, second)
-
-
-def normal64(first: Value, second: Value) -> Value:
-    return bind(OPS["normal64"], first, second)
+normal32, normal64 = (_applied(name) for name in ("normal32", "normal64"))  # of two random words
 
 
 def full_like(x: Value, value: Number) -> Value:

@@ -28,11 +28,11 @@ from compiler_core.ops.routine import Attrs, CArray, CCall, CudaCall, Strided
 T = TypeVar("T")
 
 # cudaDataType_t; cublasComputeType_t; the type of alpha and beta
-_TYPES: dict[DType, tuple[int, int, str]] = {
+TYPES: dict[DType, tuple[int, int, str]] = {
     float32: (0, 68, "float"), float64: (1, 70, "double"), float16: (2, 68, "float"), bfloat16: (14, 68, "float"),
     complex64: (4, 68, "float"), complex128: (5, 70, "double"),
 }  # fmt: skip
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 _LT = (float32, float16, bfloat16)
 LEAST_FLOPS = 1 << 28  # of products that are cuBLASLt's: about a microsecond
 
@@ -114,7 +114,7 @@ static int32_t dc_gemm(dc_gpu* gpu, int32_t step, const void* routine, const voi
 
 def _takes(operands: tuple[Strided, ...], result: Strided, attrs: Attrs) -> bool:
     """Whether cuBLAS computes it: of a scale, only where it is alpha as it stands."""
-    if result.dtype not in _TYPES or max(*result.shape, *operands[0].shape) > _INT32_MAX:
+    if result.dtype not in TYPES or max(*result.shape, *operands[0].shape) > INT32_MAX:
         return False
     _, _, scale, _ = named(operands)
     return scale is None or (attrs["alpha"] == 1.0 and result.dtype in (float32, float64))
@@ -161,7 +161,7 @@ def _product(operands: tuple[Strided, ...], result: Strided, attrs: Attrs) -> Pr
     else:
         count, (stride_a, stride_b, stride_d) = batch[own], (x.strides[own] for x in (b, a, result))
     product = Product(
-        _TYPES[a.dtype][0], _TYPES[result.dtype][0], n, m, a.shape[-1], int(ta == 112), int(tb == 112), lda, ldb, ldd,
+        TYPES[a.dtype][0], TYPES[result.dtype][0], n, m, a.shape[-1], int(ta == 112), int(tb == 112), lda, ldb, ldd,
         count, stride_a, stride_b, stride_d, bias is not None, scale is not None,
     )  # fmt: skip
     return product if bias is not None or product.flops >= LEAST_FLOPS else None
@@ -179,8 +179,8 @@ def _emit(call: CCall) -> Iterator[str]:
         if axis != own and extent != 1:
             yield f"{pad}for (int64_t b{axis} = 0; b{axis} < {extent}; ++b{axis})"
             pad += "  "
-    kind, compute, number = _TYPES[a.layout.dtype]
-    result, *_ = _TYPES[c.layout.dtype]
+    kind, compute, number = TYPES[a.layout.dtype]
+    result, *_ = TYPES[c.layout.dtype]
     loops = {axis for axis, extent in enumerate(batch) if axis != own and extent != 1}
     matrices = [_matrix(x, own, loops) for x in (a, b, c)]
     alpha, beta = (repr(float(call.attrs[name])) for name in ("alpha", "beta"))

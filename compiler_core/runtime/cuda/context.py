@@ -37,14 +37,15 @@ def on(number: int | None) -> AbstractContextManager[Any]:
 
 
 class _Threads(threading.local):
-    """This thread's blocks, by device, stream and level; its level; its handles of cuBLAS, by device and level, and of
-    cuDNN, by device.
+    """This thread's blocks, by device, stream and level; its level; its handles of cuBLAS, by device and level, and for
+    eager code by device, with the stream that each is told; of cuDNN, by device.
     """
 
     def __init__(self) -> None:
         self.blocks: dict[tuple[int, int, int], Any] = {}
         self.level = 0
         self.handles: dict[tuple[int, int], int] = {}
+        self.eager_handles: dict[int, tuple[int, int | None]] = {}
         self.dnn_handles: dict[int, int] = {}
 
 
@@ -81,11 +82,28 @@ def blas_handle(device: int) -> int:
     key = (device, _threads.level)
     handle = _threads.handles.get(key)
     if handle is None:
-        made = ctypes.c_void_p()
-        driver.call("cublasCreate_v2", ctypes.byref(made))
-        driver.call("cublasSetMathMode", made, _NO_REDUCED_REDUCTION)
-        handle = _threads.handles[key] = made.value or 0
+        handle = _threads.handles[key] = _new_blas_handle()
     return handle
+
+
+def eager_blas_handle() -> int:
+    """This thread's handle of cuBLAS for eager code, on the current device and stream, with a workspace of its own."""
+    xp = cupy()
+    device, stream = xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr
+    handle, told = _threads.eager_handles.get(device, (0, None))
+    if not handle:
+        handle = _new_blas_handle()
+    if told != stream:
+        driver.call("cublasSetStream_v2", ctypes.c_void_p(handle), ctypes.c_void_p(stream))
+        _threads.eager_handles[device] = handle, stream
+    return handle
+
+
+def _new_blas_handle() -> int:
+    made = ctypes.c_void_p()
+    driver.call("cublasCreate_v2", ctypes.byref(made))
+    driver.call("cublasSetMathMode", made, _NO_REDUCED_REDUCTION)
+    return made.value or 0
 
 
 def dnn_handle(device: int) -> int:

@@ -1,0 +1,90 @@
+"""Products of 16-bit floats in eager code: cuBLAS's calls, and their numbers by a library that is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from compiler_core.dtype import DType, bfloat16, float16, float32
+from compiler_core.errors import DeviceError
+from compiler_core.ops import prims
+from compiler_core.runtime.cuda import context
+from tests.fake_cuda import FakeCuda
+from tests.fake_cuda.programs import on_device, on_host
+from tests.fake_cupy import on_fake_device
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+
+# name -> shapes as they are made, what is done with them, how many calls
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], Any, Any, int]] = {
+    "one matrix": ((5, 7), (7, 4), lambda a: a, lambda b: b, 1),
+    "turned": ((7, 5), (4, 7), lambda a: a.T, lambda b: b.T, 1),
+    "a row and a column": ((1, 7), (7, 1), lambda a: a, lambda b: b, 1),
+    "one number": ((1, 1), (1, 1), lambda a: a, lambda b: b, 1),
+    "part of rows": ((5, 9), (9, 6), lambda a: a[:, 1:8], lambda b: b[:7, 2:5], 1),
+    "every second column": ((5, 14), (7, 4), lambda a: a[:, ::2], lambda b: b, 1),
+    "backwards": ((5, 7), (7, 4), lambda a: a[::-1], lambda b: b, 1),
+    "a batch": ((3, 5, 7), (3, 7, 4), lambda a: a, lambda b: b, 1),
+    "batches that lie as one": ((2, 3, 5, 7), (2, 3, 4, 7), lambda a: a, lambda b: b.swapaxes(-1, -2), 1),
+    "heads inside": ((2, 5, 3, 7), (2, 4, 3, 7), lambda a: a.swapaxes(1, 2), lambda b: b.transpose(0, 2, 3, 1), 2),
+    "repeated": ((1, 5, 7), (3, 7, 4), lambda a: dc_repeat(a, 3), lambda b: b, 1),
+    "repeated within": ((5, 1), (7, 4), lambda a: dc_repeat(a, 7, -1), lambda b: b, 1),
+}
+
+
+def dc_repeat(x: Any, n: int, dim: int = 0) -> Any:
+    shape = list(x.shape)
+    shape[dim] = n
+    module = np if isinstance(x, np.ndarray) else context.cupy()
+    return module.broadcast_to(x, tuple(shape))
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float16], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_sixteen_bit_floats_are_multiplied_as_they_are(name: str, dtype: DType, fake_cuda: FakeCuda, rng: Any) -> None:
+    first, second, of_first, of_second, calls = CASES[name]
+    a, b = (rng.standard_normal(shape).astype(dtype.numpy) for shape in (first, second))
+    expected = of_first(a).astype(np.float32) @ of_second(b).astype(np.float32)
+    found = on_host(prims.matmul(of_first(on_device(a)), of_second(on_device(b))))
+    assert found.dtype == dtype.numpy
+    np.testing.assert_array_equal(found, expected.astype(dtype.numpy))
+    made = fake_cuda.named("cublasGemmStridedBatchedEx")
+    assert len(made) == calls
+    assert {call["type"] for call in made} == {14 if dtype is bfloat16 else 2}
+
+
+def test_others_are_cupys(fake_cuda: FakeCuda) -> None:
+    prims.matmul(*(on_device(np.ones((2, 2), np.float32)) for _ in range(2)))
+    prims.matmul(*(on_device(np.ones(shape, bfloat16.numpy)) for shape in ((3, 0), (0, 2))))
+    assert fake_cuda.named("cublasGemmStridedBatchedEx") == []
+
+
+def test_training_goes_there_and_each_stream_is_told(fake_cuda: FakeCuda) -> None:
+    model = dc.nn.Linear(6, 4).cuda().to(dc.bfloat16)
+    x = dc.ones(5, 6, device="cuda", dtype=dc.bfloat16, requires_grad=True)
+    model(x).sum().backward()
+    made = fake_cuda.named("cublasGemmStridedBatchedEx")
+    assert [call["sizes"] for call in made] == [(4, 5, 6), (6, 5, 4), (4, 6, 5)]
+    told = len(fake_cuda.named("cublasSetStream_v2"))
+    with dc.cuda.stream(dc.cuda.Stream()):
+        model(x)
+    model(x)
+    assert len(fake_cuda.named("cublasSetStream_v2")) == told + 2
+
+
+def test_a_call_that_fails_is_a_named_error(fake_cuda: FakeCuda) -> None:
+    x = on_device(np.ones((2, 2), float16.numpy))
+    fake_cuda.fails["cublasGemmStridedBatchedEx"] = 13
+    with pytest.raises(DeviceError, match="cublasGemmStridedBatchedEx failed"):
+        prims.matmul(x, x)
+
+
+def test_without_cublas_they_are_multiplied_as_f32() -> None:
+    with on_fake_device():
+        x = dc.full((2, 3), 1.5, device="cuda", dtype=dc.bfloat16)
+        assert (x @ x.T).tolist() == [[6.75, 6.75], [6.75, 6.75]]
+        assert (x.float() @ x.T.float()).dtype is float32

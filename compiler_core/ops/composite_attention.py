@@ -2,7 +2,7 @@
 
 In: values. Out: one value: through the op `attention` (attention.py), which stores nothing of the size queries x keys;
 with dropout, or where something is empty or very wide, through products and a softmax. The 16-bit floats are attended
-in f32 and rounded once.
+in f32 and rounded once; on a CUDA device as they are, as in compiled code (graph/passes/attention_narrow.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
@@ -23,7 +24,7 @@ from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import below_diagonal, permute, repeat_interleave, reshape, transpose
 from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.packing import unpack
-from compiler_core.ops.registry import Value, meta_of
+from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.ops.whole import whole
 
 
@@ -139,10 +140,16 @@ def _attended(
     plan = Plan.of([meta_of(x) for x in operands], causal)
     if mask is not None:
         operands.append(_four(broadcast_to(mask, (*of.outer, plan.queries, plan.keys)), of.batch, of.heads))
-    wide = [x if dtype_of(x) is dt.bool_ else cast(x, dtype.compute) for x in operands]
+    inner = dtype if _is_eager_there(query) else dtype.compute
+    wide = [x if dtype_of(x) is dt.bool_ else cast(x, inner) for x in operands]
     packed = prims.attention(*wide, scale=scale, causal=causal, learned=learned, strict=False)
-    out = permute(unpack(packed, plan.result)[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
+    out = permute(unpack(packed, plan.packed(inner))[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
     return cast(reshape(out, (*of.outer, plan.queries, plan.value_width)), dtype)
+
+
+def _is_eager_there(x: Value) -> bool:
+    """Whether it is computed now, on a CUDA device, where 16-bit floats are attended as they are."""
+    return cuda.number_of(x) is not None and current_trace() is None
 
 
 # ---- as a composition

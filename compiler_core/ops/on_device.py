@@ -4,8 +4,8 @@ In: an op and arrays of which at least one is CuPy's. Out: an array on that devi
 composites made (full, iota), keys of draws, and 0-d tensors of the CPU, which may stand beside those of a device as in
 torch; a CPU tensor with dims was refused before (tensor/placement.py). One that repeats a number is handed to a
 pointwise kernel as that number. Arrays of two devices are a DeviceError.
-Ops that another library computes better (cuDNN, cuBLAS) are asked of it first. Ops that CuPy has no routine for
-(`Op.host`) are computed on the CPU, with one warning an op.
+Ops that something else computes better (cuDNN, cuBLAS, our kernels) are asked of it first. Ops that CuPy has no routine
+for (`Op.host`) are computed on the CPU, with one warning an op.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from compiler_core.ops.rules import Pointwise
 
 Array = Any
 
-# ops that a library of CUDA's computes -> the module, of a later stage, whose `run` does, or gives None
+# ops that a library or kernels compute -> the module, of a later stage, whose `run` does, or gives None
 _CONVOLUTION = "compiler_core.runtime.cuda.eager_convolution"
 DEFINITIONS = {
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), _CONVOLUTION),
     "matmul": "compiler_core.runtime.cuda.eager_product",
+    **dict.fromkeys(("attention", "attention_backward"), "compiler_core.codegen.cuda.eager_attention"),
 }
 
 

@@ -1,0 +1,82 @@
+"""Attention of eager code on a CUDA device by the kernels of compiled code: many scores, in programs of one op each.
+
+In: the op `attention` or `attention_backward`, CuPy's arrays, attributes. Out: an array; None where there are few
+scores (products and a softmax then are as fast, and need nothing compiled), where the kernels refuse the operands or
+Triton is missing, and beyond `MOST` sizes: the op's definition is then run, block by block.
+A program is compiled at the first call of its sizes, for about a second, and comes from the cache in the next process.
+Asked for by name (ops/on_device.py: DEFINITIONS).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from compiler_core import cuda, log
+from compiler_core.codegen.cuda_backend import CudaBackend
+from compiler_core.dtype import of
+from compiler_core.errors import DeviceError, DistCompileError
+from compiler_core.graph.ir import GraphBuilder
+from compiler_core.graph.passes.expand import kernels_take
+from compiler_core.graph.passes.rewrite import frozen
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.attention import ATTENTION
+from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.registry import bind, use_trace
+from compiler_core.runtime.cuda import context, driver
+
+Array = Any
+LARGE = 1 << 24  # scores, of all heads, from which on the kernels are used
+MOST = 32  # programs of a process
+_programs: dict[tuple[Any, ...], Callable[[Any], Any] | None] = {}
+
+
+def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+    """op(*operands, **attrs) on the current device."""
+    metas = [TensorMeta(array.shape, of(array.dtype)) for array in operands]
+    plan = Plan.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
+    if math.prod(plan.scores) < LARGE:
+        return None
+    key = (op.name, *metas, frozen(attrs), cuda.current())
+    if key not in _programs:
+        _programs[key] = _program(op, metas, attrs) if _has_room() else None
+    program = _programs[key]
+    if program is None:
+        return None
+    with context.nested_arena():  # an op that a program calls back must leave that program's memory alone
+        return program(operands)[0]
+
+
+def _has_room() -> bool:
+    if sum(program is not None for program in _programs.values()) < MOST:
+        return True
+    log.warn_once("eager attention", f"eager attention of more than {MOST} sizes runs in blocks: compile the function")
+    return False
+
+
+def _program(op: Any, metas: list[TensorMeta], attrs: dict[str, Any]) -> Callable[[Any], Any] | None:
+    """None where it cannot be had, which is said."""
+    if not kernels_take(op, metas, attrs) or not _can_run():
+        return None
+    builder = GraphBuilder(f"eager_{op.name}")
+    builder.device = f"cuda:{cuda.current()}"
+    given = [builder.placeholder(f"operand{k}", meta) for k, meta in enumerate(metas)]
+    with use_trace(builder):
+        made = bind(op, *given, **attrs)
+    try:
+        (program,) = CudaBackend().compile([builder.build([made])], builder.name)
+    except DistCompileError as error:
+        log.warn_once("eager attention", f"eager attention runs in blocks, its kernels cannot be built: {error}")
+        return None
+    return program
+
+
+def _can_run() -> bool:
+    """Whether there is Triton, and a driver: a stand-in has none."""
+    try:
+        driver.function("cuLaunchKernel")
+    except DeviceError:
+        return False
+    return find_spec("triton") is not None

@@ -54,6 +54,7 @@ ENTRIES = (
     _of_ranks("report"),
     _of_ranks("without_ddp", "--no-ddp"),
     _of_ranks("by_nccl", DISTCOMPILE_COPY_ENGINES="0"),
+    _of_ranks("high_priority", TORCH_NCCL_HIGH_PRIORITY="1"),
     _of_ranks("profile", "--profile"),
     _of_ranks("mute", "--profile", "--mute"),
     Entry("copies", (*PYTEST, "tests/distributed/test_copies_gpus.py"), 90, 2),

@@ -9,7 +9,7 @@ owns its leaves (`LeafOwner`). A strategy may put off cutting a part until the b
 
 Protocol of one training step, in order:
     ticket  = strategy.on_forward()                     before every compiled forward, with or without gradients
-    strategy.forward_ran(ticket)                        when the forward's outputs are there
+    strategy.forward_ran()                              when it has run, with all that followed its graph breaks
     session = plan.begin(ticket, missing)               when the tape reaches the compiled call
     session.scale(); session.destination(i) ...         before each segment k, for its gradient outputs
     session.segment_done(k, {i: gradient, ...})         right after segment k, or from inside it (see Segment)
@@ -131,7 +131,7 @@ class ComparedPlan(Protocol):
 
 
 class GradientStrategy(Protocol):
-    """Announced by a module through `__gradient_strategy__()`.
+    """Who decides about the gradients of one graph.
 
     parameters_may_wait: whether a forward may be started before its parameters are up to date (`tensor/fence.py`); it
     is then compiled to wait for each where it is first used.
@@ -151,8 +151,12 @@ class GradientStrategy(Protocol):
     def on_forward(self) -> object:
         """Called before every compiled forward; what it returns comes back in `begin` (e.g. whether to synchronise)."""
 
-    def forward_ran(self, ticket: object) -> None:
-        """Called when that forward has run."""
+
+class OwnerStrategy(GradientStrategy, Protocol):
+    """Announced by a module through `__gradient_strategy__()`."""
+
+    def forward_ran(self) -> None:
+        """Called when the module's forward has run, and is on the tape, if the module says where it ends."""
 
     def of_part(self) -> GradientStrategy:
         """The strategy of a graph in which the module's forward begins, but that is not the whole call."""
@@ -162,8 +166,8 @@ class LeafOwner(Protocol):
     """Who reduces a leaf's gradient over ranks: told when the tape has completed it."""
 
     def __call__(self, leaf: Tensor) -> None: ...
-    def strategy(self) -> GradientStrategy | None:
-        """The strategy of graphs that are parts of a forward that uses the leaf; None if there is not one."""
+    def strategies(self) -> Sequence[GradientStrategy]:
+        """The strategies, of those that a graph may have that is part of a forward and uses the leaf."""
 
 
 class LocalGradients:
@@ -179,15 +183,12 @@ class LocalGradients:
     def on_forward(self) -> object:
         return None
 
-    def forward_ran(self, ticket: object) -> None:
-        return None
-
-    def of_part(self) -> GradientStrategy:
-        return self
-
 
 class SeveralOwners(LocalGradients):
-    """The strategy of a graph in which the forwards of several owners begin: each gets its gradients by the tape."""
+    """The strategy of a graph in which the forwards of several owners begin, or may be: all get gradients by the tape.
+
+    The ticket is all of theirs, so that the tape keeps them.
+    """
 
     def __init__(self, owners: Sequence[GradientStrategy]) -> None:
         self.owners = owners
@@ -195,11 +196,6 @@ class SeveralOwners(LocalGradients):
 
     def on_forward(self) -> object:
         return [owner.on_forward() for owner in self.owners]
-
-    def forward_ran(self, ticket: object) -> None:
-        assert isinstance(ticket, list)
-        for owner, own in zip(self.owners, ticket, strict=True):
-            owner.forward_ran(own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,9 @@ class Captured:
     hands over to the roots, with the effects; the last root is the backward hooks, where there are any. guards,
     check: when it may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners:
     the modules whose forwards begin in it and that have a gradient strategy; begins_in: the modes of the thread
-    then. ambient: the modes of the thread to set at the end. pauses: the root is a list of frames to go on with:
-    from the next instruction ("again"), or when that has run by itself ("step"). Else the root is the result.
+    then; forwards_ended: those whose forwards end in it. ambient: the modes of the thread to set at the end. pauses:
+    the root is a list of frames to go on with: from the next instruction ("again"), or when that has run by itself
+    ("step"). Else the root is the result.
     numbers: guard -> the number from outside that it is about. copied: nodes that also stand for copies of
     themselves, so that they may be written before the backward. hosts: see `_hosts`.
     """
@@ -61,6 +62,7 @@ class Captured:
     draws: int
     shard: int
     gradient_owners: tuple[ModuleProtocol, ...]
+    forwards_ended: tuple[ModuleProtocol, ...]
     begins_in: Ambient | None
     ambient: Ambient | None
     pauses: Pauses
@@ -131,6 +133,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         trace.draws,
         trace.shard,
         trace.gradient_owners,
+        trace.forwards_ended,
         trace.begins_in if trace.gradient_owners else None,
         segment.ambient.change(),
         pauses,

@@ -156,7 +156,7 @@ class State:
         if not captured.graph.outputs and not captured.draws:
             return PlainEntry(captured, strategy)
         if isinstance(backend, InterpreterBackend) and backend.name == "eager":
-            return TapeEntry(captured, Dce().apply(captured.graph), strategy)
+            return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
         request = Request(
             captured.graph,
             wanted,

@@ -22,6 +22,7 @@ from compiler_core.backend import SharesMemory
 from compiler_core.bytecode.frame import Frame
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hooks
+from compiler_core.capture.guards.module_protocol import forwards_ran
 from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.recipes.outputs import Fresh
 from compiler_core.capture.trace import Known, Lifted
@@ -152,12 +153,12 @@ class CompiledEntry:
         values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
         if self.place is not cpu:
             values = _placed(self.captured, self.place, values)
-        self.strategy.forward_ran(ticket)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
             target.put(value, arguments)
         fresh = [Tensor._wrap(value) for value in values[: self.n_results]]
         if self.backward is not None:
             self._record(inputs, values, fresh, arguments, ticket, hooks)
+        forwards_ran(self.captured.forwards_ended)
         return self.results.tensors(fresh, arguments)
 
     def _run_ahead(self, inputs: list[Array]) -> list[Array]:
@@ -211,10 +212,14 @@ class CompiledEntry:
 
 
 class TapeEntry:
-    """A call that runs the captured graph on Tensors; the tape differentiates it op by op."""
+    """A call that runs the captured graph on Tensors; the tape differentiates it op by op.
 
-    def __init__(self, captured: Captured, graph: Graph, strategy: GradientStrategy) -> None:
+    Results keep the ticket where the graph is of a forward that is captured; of one that is not, its output is kept.
+    """
+
+    def __init__(self, captured: Captured, graph: Graph, strategy: GradientStrategy, *, is_whole: bool) -> None:
         self.captured, self.graph, self.strategy = captured, graph, strategy
+        self.keeps_ticket = bool(captured.gradient_owners) or not is_whole
         self.place = check_device(captured.graph.device)
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
         self.results = _Results(captured)
@@ -241,7 +246,10 @@ class TapeEntry:
         if self.place is not cpu:
             results = _placed(self.captured, self.place, results)
         mark_own_hooks(self.own_hooks, results, hooks)
-        self.strategy.forward_ran(ticket)
+        for result in results if self.keeps_ticket else ():
+            if (node := result.grad_fn) is not None:
+                node.keeps = ticket
+        forwards_ran(self.captured.forwards_ended)
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):
@@ -299,7 +307,8 @@ class PlainEntry:
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors from outside that one call leaves, or views of them."""
         if self.strategy is not None:  # a forward begins here
-            self.strategy.forward_ran(_begin(self.strategy, self.captured))
+            _begin(self.strategy, self.captured)
+        forwards_ran(self.captured.forwards_ended)
         return self.results.tensors([], arguments)
 
 

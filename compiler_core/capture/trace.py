@@ -32,7 +32,7 @@ __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
 
 RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
-COUNTERS = ("rng", "draws", "shard", "gradient_owners", "regions", "region", "device", "reads_cpu")
+COUNTERS = ("rng", "draws", "shard", "gradient_owners", "forwards_ended", "regions", "region", "device", "reads_cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class CaptureTrace(OutsideMemory):
         self.draws = 0
         self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
         self.gradient_owners: tuple[ModuleProtocol, ...] = ()  # whose forwards begin here
+        self.forwards_ended: tuple[ModuleProtocol, ...] = ()  # owners whose last forward ends here
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
         self.ended = ""  # why nothing more may be recorded
@@ -162,3 +163,8 @@ class CaptureTrace(OutsideMemory):
         if all(owner is not module for owner in self.gradient_owners):
             self.gradient_owners = (*self.gradient_owners, module)
             self.begins_in = Ambient.now()
+        self.forwards_ended = tuple(owner for owner in self.forwards_ended if owner is not module)
+
+    def announce_forward_end(self, module: ModuleProtocol) -> None:
+        """A module with a `__gradient_strategy__` says that its forward, begun here or before, ends here."""
+        self.forwards_ended = (*self.forwards_ended, module)

@@ -11,7 +11,6 @@ live here and not on the module, whose attributes compiled code guards.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject
 from distcompile.ddp.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.errors import PlanError
+from distcompile.ddp.forwards import Forwards
 from distcompile.ddp.layout import BY_GRAPH, BY_REGISTRATION, BY_STEP, Layout, Version
 from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import Recorder
@@ -78,7 +78,8 @@ class Books:
         self.is_synchronising = True  # False inside no_sync()
         self.forward_synchronises = True  # what it was at the last forward
         self.sends_buffers_next = True  # at the next forward
-        self.forward_marks: deque[tuple[int, int]] = deque(maxlen=64)  # where the last forwards stand on the tape
+        self.forward_positions = Forwards()
+        self.forward_began: Time = 0.0
         self.copies = 0  # made of this instance
         self.round = 0  # synchronised backwards begun
         self.forwards = 0  # training forwards that are to be followed by one
@@ -179,6 +180,18 @@ class Books:
             layout.pools = self.layout.pools
         self.layout = layout
 
+    # -- forwards
+
+    def begin_forward(self) -> None:
+        """What the tape records from here on is part of a forward of this instance."""
+        self.forward_began = self.now()
+        self.forward_positions.begin()
+
+    def end_forward(self) -> None:
+        """The forward that runs, if one does, ends here."""
+        if self.forward_positions.end():
+            self.recorder.span("forward", 0, self.forward_began, self.now())
+
     # -- passes
 
     def drop_broken_pass(self) -> None:
@@ -190,7 +203,7 @@ class Books:
         """Whether a forward of this instance is part of the backward `run`."""
         if self.current is not None and self.current.run is run:
             return True
-        return any(first < node.seq < last for node in run.active for first, last in self.forward_marks)
+        return self.forward_positions.are_in(run)
 
     def pass_now(self, synchronise: bool) -> Pass:
         """This instance's part in the backward that runs; made at its first gradient."""

@@ -20,11 +20,10 @@ from weakref import WeakKeyDictionary
 
 from collectives import Communicator
 from compiler_core import log, observe
-from compiler_core.aot.strategy import GradientStrategy
+from compiler_core.aot.strategy import OwnerStrategy
 from compiler_core.device import Device
 from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.random import set_shard
-from compiler_core.tensor.tape import tape_position
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
@@ -36,7 +35,7 @@ from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
 from distcompile.ddp.model_state import Census, broadcast_tensors, check_devices, check_same_model
-from distcompile.ddp.modes import NoSync, announced, switch, trained_as_announced
+from distcompile.ddp.modes import NoSync, announced, begins_apart, ended, switch
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import ArgumentError
@@ -156,22 +155,26 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The wrapped module's forward."""
-        trained_as_announced(self)
+        begins_apart(self)
         if self._home is not None:
             inputs, kwargs = moved(self._home, inputs, kwargs)
         if not announced(self):
             return self._run_eager(inputs, kwargs)
-        with set_shard(self.process_group.rank):
-            return self.module(*inputs, **kwargs)
+        try:
+            with set_shard(self.process_group.rank):
+                return self.module(*inputs, **kwargs)
+        finally:
+            ended(self)
 
     def _run_eager(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The wrapped module's forward, op by op, timed."""
         self._before_forward()
-        began, start = self._books.now(), tape_position()
-        with observe.phase("forward", type(self.module).__name__), set_shard(self.process_group.rank):
-            output = self.module(*inputs, **kwargs)
-        self._books.forward_marks.append((start, tape_position()))
-        self._books.recorder.span("forward", 0, began, self._books.now())
+        self._books.begin_forward()
+        try:
+            with observe.phase("forward", type(self.module).__name__), set_shard(self.process_group.rank):
+                output = self.module(*inputs, **kwargs)
+        finally:
+            self._books.end_forward()
         keep_for_backward(self._strategy, output)
         return output
 
@@ -264,7 +267,7 @@ class DistributedDataParallel(Module):
 
     # --- the compiler's side ----------------------------------------------------------------------------------------
 
-    def __gradient_strategy__(self) -> GradientStrategy:
+    def __gradient_strategy__(self) -> OwnerStrategy:
         """What capture asks for: who cuts the backward and owns the gradients."""
         return self._strategy
 

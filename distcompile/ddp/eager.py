@@ -5,7 +5,8 @@ gradient, not averaged. Out: the gradient is delivered to the pass of its instan
 that runs uncompiled (or after a graph break), and of a compiled one those that have hooks, or contributions from
 outside the compiled call.
 A leaf may belong to several instances (a module shared by two, a module wrapped again). Then those whose forward ran
-take part; each sees the local gradient, and the averages, which are equal, are shown at the end of the backward.
+take part (`forwards.py`); each sees the local gradient, and the averages, which are equal, are shown at the end of the
+backward. Of a module that is called without any of its instances all take part, as the only one would.
 An instance that is gone (weak reference) takes no part. What a forward of it returned keeps it, for its backward.
 """
 
@@ -40,21 +41,27 @@ class Owners:
         """Whether there is one such instance."""
         return len(self.members) == 1 or len(self.alive()) == 1
 
-    def strategy(self) -> GradientStrategy | None:
-        """What cuts the backwards of graphs that use this leaf, and are parts of a forward of its one instance."""
-        alive = self.alive()
-        strategy = alive[0][0].strategy if len(alive) == 1 else None
-        found = None if strategy is None else strategy()
-        return None if found is None else found.parts
+    def strategies(self) -> list[GradientStrategy]:
+        """What cuts the backwards of graphs that use this leaf, and are parts of a forward of one of its instances."""
+        found = (books.strategy() for books, _ in self.alive() if books.strategy is not None)
+        return [strategy.parts for strategy in found if strategy is not None]
 
     def __call__(self, leaf: Tensor) -> None:
-        alive = self.alive()
-        run = running_backwards()[-1]
-        taking_part = alive if len(alive) == 1 else [m for m in alive if m[0].takes_part(run)] or alive
+        taking_part = self._taking_part()
         for books, name in taking_part:
             if books.parameters.get(name) is leaf:
                 here = books.pass_now(books.forward_synchronises)
                 here.deliver(name, leaf, show=len(taking_part) == 1)
+
+    def _taking_part(self) -> list[tuple[Books, str]]:
+        """Those of whose forwards the backward is that runs, or else the one that it is nested in."""
+        alive = self.alive()
+        if len(alive) > 1:
+            for run in reversed(running_backwards()):
+                found = [(books, name) for books, name in alive if books.takes_part(run)]
+                if found:
+                    return found
+        return alive
 
 
 def own(books: Books) -> None:

@@ -1,8 +1,8 @@
-"""What compiled code must not do by itself: the beginning of a forward, and what no_sync() switches.
+"""What compiled code must not do by itself: the beginning and the end of a forward, and what no_sync() switches.
 
 In: a DDP instance, or its books. Out: the same, in a way that capture understands: a forward that begins in what is
-traced is announced there; switching how gradients are reduced breaks the graph, so that it happens at every call, and
-before the forward that follows it. Capture runs these functions as they are, unlike `ddp.py`.
+traced is announced there, and so is its end; switching how gradients are reduced breaks the graph, so that it happens
+at every call, and before the forward that follows it. Capture runs these functions as they are, unlike `ddp.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,21 @@ def announced(ddp: DistributedDataParallel) -> bool:
     return True
 
 
-def trained_as_announced(ddp: DistributedDataParallel) -> None:
-    """Have a graph end here in which parameters of `ddp` were frozen or unfrozen: who runs it asks what is trained."""
+def ended(ddp: DistributedDataParallel) -> None:
+    """The forward of `ddp` ends here, well or by an exception; of one that is traced, who runs the graph is told."""
+    trace: Any = current_trace()
+    if trace is None:
+        ddp._books.end_forward()
+    elif hasattr(trace, "announce_forward_end"):
+        trace.announce_forward_end(ddp)
+
+
+def begins_apart(ddp: DistributedDataParallel) -> None:
+    """Have a graph end here that the forward of `ddp` must not be part of.
+
+    One in which its parameters were frozen or unfrozen: who runs it asks what is trained. One in which the forward of
+    another instance was that shares some: a backward would not know whose graph it is.
+    """
     trace: Any = current_trace()
     if hasattr(trace, "is_frozen_anew") and any(map(trace.is_frozen_anew, ddp.module.parameters())):
         raise GraphBreak(
@@ -37,6 +50,14 @@ def trained_as_announced(ddp: DistributedDataParallel) -> None:
             where=user_location(),
             remedy="do it outside of the compiled function",
         )
+    ours = {id(parameter) for parameter in ddp.module.parameters()}
+    for other in getattr(trace, "forwards_ended", ()):
+        if other is not ddp and not ours.isdisjoint(map(id, other.parameters())):
+            raise GraphBreak(
+                "forwards of two DistributedDataParallel that share parameters",
+                where=user_location(),
+                remedy="call one of them outside of the compiled function",
+            )
 
 
 def switch(books: Books, is_synchronising: bool) -> bool:

@@ -36,7 +36,6 @@ from compiler_core.device import device_of
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, running_backwards
-from compiler_core.tensor.tape import tape_position
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.books import Books, Fingerprint, Settings
@@ -51,16 +50,15 @@ from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan
 
 
 class Ticket:
-    """One forward: whether its backward is to synchronise, when it began, and where on the tape.
+    """One forward: whether its backward is to synchronise.
 
     It is kept by the tape, and keeps the instance: gradients are reduced also if the program has dropped the module.
     """
 
-    __slots__ = ("_kept", "began", "start", "synchronise")
+    __slots__ = ("_kept", "synchronise")
 
     def __init__(self, strategy: BucketStrategy, *, synchronise: bool) -> None:
         self._kept, self.synchronise = strategy, synchronise
-        self.began, self.start = strategy.books.now(), tape_position()
 
 
 class BucketStrategy:
@@ -91,12 +89,11 @@ class BucketStrategy:
 
     def on_forward(self) -> Ticket:
         self.before_forward()
+        self.books.begin_forward()
         return Ticket(self, synchronise=self.books.is_synchronising)
 
-    def forward_ran(self, ticket: object) -> None:
-        assert isinstance(ticket, Ticket)
-        self.books.forward_marks.append((ticket.start, tape_position()))
-        self.books.recorder.span("forward", 0, ticket.began, self.books.now())
+    def forward_ran(self) -> None:
+        self.books.end_forward()
 
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
@@ -196,14 +193,6 @@ class PartStrategy:
         if self.begins:
             return owner.on_forward()
         return Ticket(owner, synchronise=owner.books.forward_synchronises)
-
-    def forward_ran(self, ticket: object) -> None:
-        owner = self._owner()
-        if owner is not None and self.begins:
-            owner.forward_ran(ticket)
-
-    def of_part(self) -> GradientStrategy:
-        return self
 
 
 def fingerprint_of(forward: Graph, backward: Graph, settings: Settings) -> Fingerprint:

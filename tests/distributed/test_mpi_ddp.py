@@ -185,3 +185,42 @@ def test_looking_in_the_middle_of_a_step(world: Communicator) -> None:
                 bits.append(np.array(optimizer.state[module[0].weight]["exp_avg"]).tobytes())
         seen.append([*bits, *(p.detach().numpy().tobytes() for p in ddp.parameters())])
     assert seen[0] == seen[1]
+
+
+class Tuned(nn.Module):
+    """A frozen layer, a break, and a layer that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.body.requires_grad_(False)
+
+    def forward(self, x: dc.Tensor) -> dc.Tensor:
+        h = self.body(x).tanh()
+        return self.head(h * 2.0 if h.abs().sum() > 1e9 else h)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_instances_with_a_part_in_common_and_graph_breaks(world: Communicator, backend: str | None) -> None:
+    """Each reduces in its own steps: the whole has a layer that the part's steps do not use."""
+    dc.manual_seed(0)
+    joined = dc.randn(world.world_size * PER_RANK, WIDTH)
+    mine = joined[world.rank * PER_RANK : (world.rank + 1) * PER_RANK]
+    part, alone = Tuned(), Tuned()
+    alone.load_state_dict(part.state_dict())
+    whole = nn.Sequential(part, nn.Linear(CLASSES, CLASSES))
+    with use_communicator(world):
+        ddps = [DistributedDataParallel(model, bucket_cap_mb=1e-6) for model in (part, whole)]
+    alones = [alone, nn.Sequential(alone, nn.Linear(CLASSES, CLASSES))]
+    alones[1].load_state_dict(whole.state_dict())
+    runs = [dc.compile(ddp, backend=backend) if backend else ddp for ddp in ddps]
+    for step in range(4):
+        which = step % 2
+        for model in (whole, alones[1]):
+            model.zero_grad()
+        runs[which](mine).pow(2).mean().backward()
+        alones[which](joined).pow(2).mean().backward()
+        for actual, wanted in zip(whole.parameters(), alones[1].parameters(), strict=True):
+            assert (actual.grad is None) == (wanted.grad is None)
+            if wanted.grad is not None:
+                np.testing.assert_allclose(actual.grad.numpy(), wanted.grad.numpy(), rtol=1e-4, atol=1e-6)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compiler_core.aot.strategy import GradientStrategy, LocalGradients, SeveralOwners
+from compiler_core.aot.strategy import GradientStrategy, LocalGradients, OwnerStrategy, SeveralOwners
 from compiler_core.watch import Watch
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def gradient_strategy(
     announced: the modules whose forwards begin in it (`announce_gradient_owner`). root: the module that is compiled.
     is_whole: whether the graph is the whole call, from its first instruction to its return; if not, it is a part of a
     forward, like those between graph breaks. leaves: the tensors that it differentiates, the same in every call: what
-    begins no forward is part of one if they have one owner. Else gradients are local.
+    begins no forward is part of one if they have one owner. With several the tape finds out whose forward it was.
     """
     found = [_announced_by(module) for module in (announced or ((root,) if is_whole else ()))]
     begun = [strategy for strategy in found if strategy is not None]
@@ -83,15 +83,27 @@ def gradient_strategy(
         return SeveralOwners(begun)
     if begun:
         return begun[0] if is_whole else begun[0].of_part()
-    owners = {id(owner): owner for leaf in leaves if (owner := _owner(leaf)) is not None}
-    return owners.popitem()[1] if len(owners) == 1 else LocalGradients()
+    owners = [_owners(leaf) for leaf in leaves]
+    certain = {id(found[0]): found[0] for found in owners if len(found) == 1}
+    if len(certain) == 1:
+        return certain.popitem()[1]
+    possible = {id(owner): owner for found in owners for owner in found}
+    return SeveralOwners(list(possible.values())) if possible else LocalGradients()
 
 
-def _announced_by(module: object) -> GradientStrategy | None:
+def forwards_ran(ended: Iterable[object]) -> None:
+    """Tell the strategies of these modules that their forwards have run."""
+    for module in ended:
+        strategy = _announced_by(module)
+        if strategy is not None:
+            strategy.forward_ran()
+
+
+def _announced_by(module: object) -> OwnerStrategy | None:
     announce = getattr(module, "__gradient_strategy__", None)
     return None if announce is None else announce()
 
 
-def _owner(leaf: Tensor) -> GradientStrategy | None:
+def _owners(leaf: Tensor) -> Sequence[GradientStrategy]:
     hooks = leaf._hooks
-    return None if hooks is None or hooks.owner is None else hooks.owner.strategy()
+    return () if hooks is None or hooks.owner is None else hooks.owner.strategies()

@@ -75,9 +75,6 @@ class Recorder:
         self.offsets = np.cumsum([0, *(meta.numel for meta in self.metas)])
         return self
 
-    def forward_ran(self, ticket: object) -> None:
-        pass
-
     def on_forward(self) -> object:
         self.forwards += 1
         return self.forwards

@@ -1,7 +1,9 @@
-"""torch.func's names that are offered: `vmap` (mapping.py), and functional_call, a module called with other parameters.
+"""torch.func: derivatives of functions (derivatives.py), `vmap` (mapping.py), modules as functions of their parameters.
 
-functional_call: In: a module, tensors by their dotted names, arguments. Out: what forward returns; the module keeps its
-own tensors. Inside of a compiled function the tensors are inputs of the graph like any others.
+stack_module_state: of several modules of one kind, their parameters and buffers as one batch each, for vmap.
+functional_call: a module called with other parameters. In: a module, tensors by their dotted names, arguments. Out:
+what forward returns; the module keeps its own tensors. Inside of a compiled function the tensors are inputs of the
+graph like any others.
 """
 
 from __future__ import annotations
@@ -10,13 +12,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import StateDictError
+from distcompile.derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from distcompile.errors import ArgumentError, StateDictError
 from distcompile.mapping import vmap
 from distcompile.nn.module import Module
 
-__all__ = ["functional_call", "vmap"]
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
 
 Tensors = Mapping[str, Tensor]
 
@@ -52,6 +68,37 @@ def functional_call(
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
     with _swapped({name: tensor for name, tensor in tensors.items() if name in places}, places):
         return module(*arguments, **(kwargs or {}))
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(parameters, buffers): dotted name -> those of all `models`, stacked along a new first dim; fresh leaves.
+
+    Raises: ArgumentError where there is no model, or they differ in class or in mode.
+    """
+    if not models:
+        raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
+    if len({model.training for model in models}) > 1:
+        raise ArgumentError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if len({type(model) for model in models}) > 1:
+        raise ArgumentError("stack_module_state: Expected all models to be of the same class.")
+    parameters, buffers = ([dict(named(model)) for model in models] for named in (_parameters, _buffers))
+    return _stacked(parameters), _stacked(buffers)
+
+
+def _parameters(model: Module) -> Any:
+    return model.named_parameters()
+
+
+def _buffers(model: Module) -> Any:
+    return model.named_buffers()
+
+
+def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    found = {}
+    for name, first in states[0].items():
+        whole: Tensor = F.stack([state[name].detach() for state in states], 0)
+        found[name] = whole.requires_grad_(first.requires_grad)
+    return found
 
 
 Places = dict[str, tuple[Any, str]]

@@ -192,8 +192,40 @@ def local_mistakes(torch: Any, dist: Any) -> Any:
     ]
 
 
+def gradients(torch: Any, dist: Any) -> Any:
+    """torch.distributed.nn.functional: results, and gradients of losses that differ by rank."""
+    F = importlib.import_module(f"{dist.__name__}.nn.functional")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    weights = [data(torch, dist, 2, 3) * (k + 1) for k in range(world)]
+    calls: dict[str, Callable[[Any], Any]] = {
+        "broadcast": lambda x: F.broadcast(x, 1),
+        "reduce": lambda x: F.reduce(x, 2),
+        "gather": lambda x: F.gather(x, 1),
+        "scatter": lambda x: F.scatter([x * (k + 1) for k in range(world)], 1),
+        "all_gather": lambda x: F.all_gather(x),
+        "all_reduce": lambda x: F.all_reduce(x),
+        "all_to_all": lambda x: F.all_to_all([torch.zeros(2, 3) for _ in range(world)], [x * k for k in range(world)]),
+        "all_to_all_single": lambda x: F.all_to_all_single(
+            torch.zeros(2 * world, 3), torch.cat([x * k for k in range(world)])
+        ),
+    }
+    result: dict[str, Any] = {}
+    for name, call in calls.items():
+        x = data(torch, dist, 2, 3).requires_grad_()
+        made = call(x)
+        parts = made if isinstance(made, tuple) else (made,) if name != "all_to_all_single" else made.chunk(world)
+        shown = name not in ("reduce", "gather") or rank == {"reduce": 2, "gather": 1}[name]
+        sum((part * w).sum() for part, w in zip(parts, weights)).backward()
+        result[name] = [part.tolist() for part in parts] if shown else None, x.grad.tolist()
+    x = data(torch, dist, 3).requires_grad_()
+    (first,) = torch.autograd.grad((F.all_reduce(x) ** 3).sum() * (rank + 1), x, create_graph=True)
+    first.sum().backward()
+    result["twice"] = first.tolist(), x.grad.tolist()
+    return result
+
+
 PROGRAMS: list[Program] = [reductions, moves, scattered_sums, views, messages, objects, groups, handles]
-PROGRAMS.append(local_mistakes)
+PROGRAMS += [local_mistakes, gradients]
 
 
 def run_all(torch: Any, dist: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from compiler_core.ops.quiet import quietly
 from compiler_core.ops.random import philox_words
 from compiler_core.ops.registry import Array, Value, current_trace
 
-LARGE = 1 << 16  # elements from which on threads pay
+LARGE = 1 << 12  # elements from which on native code pays
 _BLOCK = 1 << 16  # elements: two blocks of f32 stay in a core's second cache
 _THREADS = 16  # at most: each takes the GIL some times a block
 _NOTHING = -0.0  # added to any number, it is that number

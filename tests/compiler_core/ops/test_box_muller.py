@@ -56,7 +56,7 @@ def test_moments(dtype: DType) -> None:
     assert abs(np.mean(np.abs(x) < 1.959964) - 0.95) < 1e-3
 
 
-@pytest.mark.parametrize("n", [3, draws.LARGE + 5])
+@pytest.mark.parametrize("n", [3, draws.LARGE + 5, 2 * draws._BLOCK + 5])
 @pytest.mark.parametrize("dtype", [float32, float64, bfloat16, float16], ids=str)
 def test_large_draws_native_code_and_numpy_give_the_ops_bits(n: int, dtype: DType, monkeypatch: Any) -> None:
     key = np.array((5, 2**40, 3), np.uint64)

@@ -11,7 +11,7 @@ from distcompile.nn.utils import rnn
 from distcompile.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from distcompile.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 
-_SUBMODULES = ("fusion", "init", "parametrizations", "parametrize", "stateless")
+_SUBMODULES = ("fusion", "init", "parametrizations", "parametrize", "prune", "stateless")
 _LATE = {
     "weight_norm": "weight_normalization",
     "remove_weight_norm": "weight_normalization",

@@ -34,13 +34,14 @@ def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) ->
     a, b = operands
     if of(a.dtype) not in _NARROW or not (a.size and b.size) or not _has_cublas():
         return None
-    if max(*a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
+    if max(math.prod(a.shape[:-2]), *a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
         return None
     out = xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
-    matrices = [_together(x) for x in (_readable(xp, a), _readable(xp, b), out)]
-    if len({len(layout.shape) for _, layout in matrices}) > 1:  # the batches of some lie as one, those of others not
-        matrices = [(x.data.ptr, _strided(x)) for x in (_readable(xp, a), _readable(xp, b), out)]
-    _multiply([address for address, _ in matrices], [layout for _, layout in matrices])
+    matrices = [_readable(xp, a), _readable(xp, b), out]  # held until the calls are made: some may be copies
+    layouts = [_together(x) for x in matrices]
+    if len({len(layout.shape) for layout in layouts}) > 1:  # the batches of some lie as one, those of others not
+        layouts = [_strided(x) for x in matrices]
+    _multiply([x.data.ptr for x in matrices], layouts)
     return out
 
 
@@ -69,15 +70,15 @@ def _readable(xp: Any, x: Array) -> Array:
     return x if lies else xp.ascontiguousarray(x)
 
 
-def _together(x: Array) -> tuple[int, Strided]:
-    """Address and layout, its batch axes as one if they lie so."""
+def _together(x: Array) -> Strided:
+    """Its layout, its batch axes as one if they lie so."""
     layout = _strided(x)
     lead = [(n, stride) for n, stride in zip(layout.shape[:-2], layout.strides[:-2]) if n != 1]
     if all(outer == n * stride for (_, outer), (n, stride) in pairwise(lead)):
         batch = math.prod(n for n, _ in lead)
         stride = lead[-1][1] if lead else 0
         layout = Strided(layout.dtype, (batch, *layout.shape[-2:]), (stride, *layout.strides[-2:]))
-    return x.data.ptr, layout
+    return layout
 
 
 # ---- the call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import distcompile as dc
 from compiler_core.dtype import DType, bfloat16, float16, float32
 from compiler_core.errors import DeviceError
 from compiler_core.ops import prims
-from compiler_core.runtime.cuda import context
+from compiler_core.runtime.cuda import context, eager_product
 from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.programs import on_device, on_host
 from tests.fake_cupy import on_fake_device
@@ -55,6 +56,27 @@ def test_sixteen_bit_floats_are_multiplied_as_they_are(name: str, dtype: DType, 
     made = fake_cuda.named("cublasGemmStridedBatchedEx")
     assert len(made) == calls
     assert {call["type"] for call in made} == {14 if dtype is bfloat16 else 2}
+
+
+def test_a_copy_lives_until_it_is_multiplied(fake_cuda: FakeCuda, monkeypatch: Any) -> None:
+    """Else another thread's array may lie there before cuBLAS is told of it."""
+    a, b = (on_device(np.ones(shape, float16.numpy)) for shape in ((5, 14), (7, 4)))
+    copies: list[Any] = []
+    copy, multiply = context.cupy().ascontiguousarray, eager_product._multiply
+
+    def copying(x: Any) -> Any:
+        made = copy(x)
+        copies.append(weakref.ref(made))
+        return made
+
+    def multiplying(*args: Any) -> None:
+        assert all(made() is not None for made in copies)
+        multiply(*args)
+
+    monkeypatch.setattr(context.cupy(), "ascontiguousarray", copying)
+    monkeypatch.setattr(eager_product, "_multiply", multiplying)
+    prims.matmul(a[:, ::2], b)
+    assert len(copies) == 1
 
 
 def test_others_are_cupys(fake_cuda: FakeCuda) -> None:

@@ -10,7 +10,7 @@ Asked for by name (ops/on_device.py: DEFINITIONS).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,9 +21,10 @@ from compiler_core.errors import DeviceError, DistCompileError
 from compiler_core.graph.ir import GraphBuilder
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import frozen
-from compiler_core.meta import TensorMeta
+from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.attention import ATTENTION
 from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.broadcasting import broadcast_to
 from compiler_core.ops.registry import bind, use_trace
 from compiler_core.runtime.cuda import context, driver
 
@@ -39,32 +40,45 @@ def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) ->
     plan = Plan.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
     if math.prod(plan.scores) < LARGE:
         return None
-    key = (op.name, *metas, frozen(attrs), cuda.current())
+    given = [_once(array) for array in operands]
+    shapes = tuple(array.shape for array in given)
+    key = (op.name, *metas, shapes, frozen(attrs), cuda.current())
     if key not in _programs:
-        _programs[key] = _program(op, metas, attrs) if _has_room() else None
+        _programs[key] = _program(op, metas, shapes, attrs) if _has_room() else None
     program = _programs[key]
     if program is None:
         return None
     with context.nested_arena():  # an op that a program calls back must leave that program's memory alone
-        return program(operands)[0]
+        return program(given)[0]
+
+
+def _once(array: Array) -> Array:
+    """What an expanded array repeats, 1 long there: a program's inputs are contiguous, and a mask's scores are many."""
+    return array[tuple(slice(None) if stride or n == 0 else slice(1) for n, stride in zip(array.shape, array.strides))]
 
 
 def _has_room() -> bool:
     if sum(program is not None for program in _programs.values()) < MOST:
         return True
-    log.warn_once("eager attention", f"eager attention of more than {MOST} sizes runs in blocks: compile the function")
+    log.warn_once(
+        "eager attention", f"eager attention has its {MOST} programs; other sizes run in blocks: compile the function"
+    )
     return False
 
 
-def _program(op: Any, metas: list[TensorMeta], attrs: dict[str, Any]) -> Callable[[Any], Any] | None:
-    """None where it cannot be had, which is said."""
+def _program(
+    op: Any, metas: list[TensorMeta], shapes: Sequence[Shape], attrs: dict[str, Any]
+) -> Callable[[Any], Any] | None:
+    """Of operands in these shapes, repeated to those of `metas`. None where it cannot be had, which is said."""
     if not kernels_take(op, metas, attrs) or not _can_run():
         return None
     builder = GraphBuilder(f"eager_{op.name}")
     builder.device = f"cuda:{cuda.current()}"
-    given = [builder.placeholder(f"operand{k}", meta) for k, meta in enumerate(metas)]
+    pairs = enumerate(zip(metas, shapes, strict=True))
+    given = [builder.placeholder(f"operand{k}", meta.with_shape(shape)) for k, (meta, shape) in pairs]
     with use_trace(builder):
-        made = bind(op, *given, **attrs)
+        repeated = [broadcast_to(node, meta.shape) for node, meta in zip(given, metas, strict=True)]
+        made = bind(op, *repeated, **attrs)
     try:
         (program,) = CudaBackend().compile([builder.build([made])], builder.name)
     except DistCompileError as error:

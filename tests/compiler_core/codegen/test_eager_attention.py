@@ -63,6 +63,22 @@ def test_the_kernels_give_the_cpus_numbers(kind: str, dtype: Any, fake_cuda: Fak
         np.testing.assert_array_equal(ours, before)
 
 
+def test_a_mask_is_not_repeated_for_every_head(fake_cuda: FakeCuda, rng: Any) -> None:
+    """Its copies would have the scores' size."""
+    q = dc.tensor(rng.standard_normal((2, 3, 24, 16)), dtype=dc.bfloat16, device="cuda").requires_grad_()
+    mask = dc.tensor(rng.standard_normal((24, 24)), dtype=dc.bfloat16, device="cuda")
+    out = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    out.sum().backward()
+    programs: list[Any] = list(eager_attention._programs.values())
+    assert [program.entry.inputs[-1].shape for program in programs] == [(1, 1, 24, 24)] * 2
+    assert launched(fake_cuda) == ["attention_forward", "attention_queries", "attention_keys"]
+    leaf, here = q.detach().cpu().double().requires_grad_(), mask.cpu().double()
+    exact = F.scaled_dot_product_attention(leaf, leaf, leaf, attn_mask=here)
+    exact.sum().backward()
+    np.testing.assert_allclose(out.detach().cpu().double().numpy(), exact.detach().numpy(), atol=2e-2)
+    np.testing.assert_allclose(q.grad.cpu().double().numpy(), leaf.grad.numpy(), atol=6e-2)
+
+
 def test_few_scores_float64_and_wide_heads_are_not_theirs(
     fake_cuda: FakeCuda, rng: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +103,7 @@ def test_many_sizes_run_in_blocks_which_is_said_once(
 
     attend(3)
     attend(4)
-    with pytest.warns(UserWarning, match="more than 2 sizes runs in blocks"):
+    with pytest.warns(UserWarning, match="has its 2 programs; other sizes run in blocks"):
         attend(5)
     attend(6)
     assert launched(fake_cuda) == ["attention_forward"] * 2

@@ -405,6 +405,6 @@ def dc_add_rows(partial, block, result, ROWS: tl.constexpr, COLUMNS: tl.constexp
     columns = block * BN + tl.arange(0, BN)
     total = tl.full((BM, BN), 0.0, tl.float32)
     for start in range(0, ROWS, BM):
-        rows = start + tl.arange(0, BM)
+        rows = (start + tl.arange(0, BM)).to(tl.int64)  # of many short sequences there are 2^31 numbers and more
         total += dc_block(partial, rows, columns, COLUMNS, 1, ROWS, COLUMNS, ROWS % BM == 0, COLUMNS % BN == 0)
     tl.store(result + columns, dc_column_sum(total).to(result.dtype.element_ty), mask=columns < COLUMNS)

@@ -89,12 +89,12 @@ def _filled(name: str, kernel: Any, key: Array, shape: Shape, stream: int) -> Ar
     return out
 
 
-_kernels: dict[tuple[str, int], Any] = {}
+_kernels: dict[tuple[str, int, int], Any] = {}  # by name, module (tests change it), device
 
 
 def _kernel(name: str) -> Any:
     """CuPy's kernel on the current device, once it has given the host's bits; None where there is none, said once."""
-    place = (name, id(cuda.module()))
+    place = (name, id(cuda.module()), cuda.current())
     if place not in _kernels:
         _kernels[place] = None
         try:
@@ -107,7 +107,8 @@ def _kernel(name: str) -> Any:
             else:
                 log.warn_once(name, "draws are made on the CPU and moved: the device's kernel gives other bits")
         except Exception as error:
-            if isinstance(error, MemoryError):
+            if isinstance(error, MemoryError):  # there may be some the next time
+                _kernels.pop(place, None)
                 raise
             log.warn_once(name, f"draws are made on the CPU and moved: their kernel does not compile: {error}")
     return _kernels[place]

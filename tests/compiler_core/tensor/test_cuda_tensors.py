@@ -16,7 +16,7 @@ import distcompile as dc
 from compiler_core import cuda
 from compiler_core.device import check_device, cpu
 from compiler_core.errors import CudaMemoryError, DeviceError, DeviceTypeError
-from compiler_core.ops import adding, composite_creation, prims
+from compiler_core.ops import adding, composite_creation, prims, random_there
 from compiler_core.ops.random_there import normal_there, philox_there, uniform_there
 from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.cell import DeviceCell
@@ -316,6 +316,25 @@ def test_exact_draws_are_made_on_the_device(monkeypatch: pytest.MonkeyPatch) -> 
     key = np.array((5, 2, 1), np.uint64)
     with on_fake_device():
         assert cuda.fetch(philox_there(key, (3, 5), 4, 0)).tolist() == prims.philox(key, (3, 5), 4).tolist()
+
+
+def test_kernels_of_draws_are_proved_on_each_device_and_tried_again_after_memory_ran_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def compiled(name: str) -> None:
+        asked.append(cuda.current())
+        if len(asked) == 1:
+            raise MemoryError
+
+    monkeypatch.setattr(random_there, "_compiled", compiled)
+    monkeypatch.setattr(random_there, "_kernels", {})
+    with pytest.raises(MemoryError):
+        dc.randn(3, device="cuda:0")
+    for number in (0, 1, 0, 1):
+        dc.randn(3, device=f"cuda:{number}")
+    assert asked == [0, 0, 1]
 
 
 def test_what_is_of_another_device_than_the_current_one_is_computed_there() -> None:

@@ -98,8 +98,9 @@ def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
 
 def _normal(self: Tensor, mean: complex = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
     """Normal with this mean and standard deviation."""
-    from compiler_core.tensor.random_creation import randn
+    from compiler_core.tensor.random_creation import check_std, randn
 
+    check_std(std)
     if self.dtype.is_complex:  # both parts, each with half of the variance
         mean = complex(mean, mean)
     return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator, device=self.device), std), mean)

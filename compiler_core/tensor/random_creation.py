@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.device import Device, check_device, default_device, device_of
+from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_creation as creation
@@ -51,6 +51,7 @@ def filled(
     tensor: Tensor, generator: Generator | None, *, low: float = 0.0, high: float = 1.0, std: float | None = None
 ) -> Tensor:
     """A draw to fill `tensor` with: uniform in [low, high), or, where std is given, low + std * standard normal."""
+    check_std(std)
     key, stream = (generator or default_generator).next_key()
     scale, place = high - low if std is None else std, tensor.device
     if place.type == "cpu" and draws.is_large(key, tuple(tensor.shape), tensor.dtype):  # scaled in the same sweep
@@ -153,6 +154,12 @@ def randperm(
     return leaf(order, False, device)
 
 
+def check_std(std: Any) -> None:
+    """Raise DomainError if it is a number below 0, or NaN. A tensor's numbers may be a device's: they are not read."""
+    if isinstance(std, int | float) and not std >= 0:
+        raise DomainError("normal expects std >= 0", got=str(std))
+
+
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -160,18 +167,17 @@ def normal(
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """mean + std * standard normal; without `size`, of the shape of the tensors given."""
+    """mean + std * standard normal; without `size`, of the shape of the tensors given. On the device of the first."""
     given = [x for x in (mean, std) if isinstance(x, Tensor)]
-    if isinstance(std, int | float) and std < 0:
-        raise DomainError("normal expects std >= 0", got=str(std))
+    check_std(std)
     shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
     dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
-    place = given[0].device if given else check_device(default_device())
-    check_generator(generator, place)
-    with _drawing_on(place):
-        unit = normal_value(shape, dtype, generator)
-    return leaf(unit, device=place) * std + mean  # type: ignore[no-any-return]
+    where = given[0].device if given else device
+    made = randn(shape, generator=generator, dtype=dtype, device=where) * std + mean
+    return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
 
 
 def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:

@@ -9,10 +9,11 @@ import pytest
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import set_default_dtype
-from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
+from compiler_core.errors import AutogradError, DeviceError, DomainError, DTypeError, ShapeError
 from compiler_core.tensor import Size, Tensor, creation
 from compiler_core.tensor import random_creation as rc
 from compiler_core.tensor.random import Generator, default_generator, manual_seed
+from distcompile.nn.init import normal_
 
 LIKE_TORCH = {
     "int": lambda t: t.tensor(3),
@@ -157,6 +158,23 @@ def test_normal_looks_normal() -> None:
     assert abs(y.std() - 2.0) < 0.1
     z = creation.empty(20000).normal_(1.0, 0.5)
     assert abs(z.mean().item() - 1.0) < 0.02
+
+
+def test_normal_takes_a_device_and_a_deviation_of_0_or_more() -> None:
+    x = rc.normal(1.0, 2.0, (3,), device="cpu", requires_grad=True)
+    assert (x.is_leaf, x.requires_grad) == (True, True)
+    assert rc.normal(0.0, 1.0, (10**12,), device="meta").is_meta
+    offset = default_generator.offset
+    makers = (
+        lambda std: rc.normal(0.0, std, (3,)),
+        lambda std: creation.empty(3).normal_(0.0, std),
+        lambda std: normal_(creation.empty(3), 0.0, std),
+    )
+    for make in makers:
+        for std in (-1, float("nan")):
+            with pytest.raises(DomainError, match="std >= 0"):
+                make(std)
+    assert default_generator.offset == offset
 
 
 def test_integers_and_permutations() -> None:

@@ -1,14 +1,15 @@
 """Standard normal numbers of two random words each, by steps that every processor rounds alike: normal32, normal64.
 
 In: first, second u32[*shape], uniform (ops/random.py). Out: f32[*shape] or f64[*shape], by Box and Muller's transform
-(1958): sqrt(-2 log u) cos(2 pi v), of the words' upper 24 bits; u = (2 n + 1) 2^-25, rounded to the dtype, v = n 2^-24.
+(1958): sqrt(-2 log u) cos(2 pi v), of the words' upper 24 bits; u = (2 n + 1) 2^-25, rounded to the dtype, and v =
+(2 n + 1) 2^-25, exact: at v = 1/4 every eight millionth number would be 0, and its inverse infinite.
 A library's logarithm and cosine differ from one processor to the next in the last bit. Here they are polynomials, and
 all that is used is exact or rounded to the nearest: sums, products, a square root, shifts of integers. So the bits are
 the same with NumPy, in C++, in CUDA C and in Triton, as long as no product and sum are rounded together.
 
     log u = k log 2 + log(1 + t)   k and t of the bits of the float 2 n + 1, sqrt(1/2) <= 1 + t < sqrt(2); log 2 in two
                                    parts, of which k times the first is exact
-    cos 2 pi v                     of the nearest quarter turn, found in integers, and an angle of at most pi / 4
+    cos 2 pi v                     of a quarter turn near by, found in integers, and an angle of about pi / 4 at most
 
 Both are good to about 2 units in the last place. Sources: f32's polynomials are those of Cephes' logf, sinf and cosf
 (Moshier); f64's interpolate in Chebyshev's points; the bits of k and t as in ARM's optimized routines.
@@ -35,7 +36,7 @@ class Precision:
     """half: the bits of sqrt(1/2). mantissa: how many bits a mantissa has. log2: its two parts.
 
     log: (log(1 + t) - t + t^2/2) / t^3; sine: (sin x - x) / (x z), cosine: (cos x - 1 + z/2) / z^2, of z = x^2;
-    polynomials, highest power first. turn: 2 pi 2^-24.
+    polynomials, highest power first. turn: 2 pi 2^-25.
     """
 
     dtype: DType
@@ -62,7 +63,7 @@ F32 = Precision(
      2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
     (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
     (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
-    float(np.float32(2 * np.pi / 2**24)),
+    float(np.float32(2 * np.pi / 2**25)),
 )  # fmt: skip
 F64 = Precision(
     float64,
@@ -77,7 +78,7 @@ F64 = Precision(
      0.008333333333330948, -0.16666666666666666),
     (-1.1382632283217326e-11, 2.0876146266428024e-09, -2.7557317271720317e-07, 2.480158729876567e-05,
      -0.0013888888888887398, 0.041666666666666664),
-    2 * np.pi / 2**24,
+    2 * np.pi / 2**25,
 )  # fmt: skip
 PRECISIONS = (F32, F64)
 _BLOCK = 1 << 14  # elements whose intermediates stay in the cache
@@ -117,11 +118,11 @@ def _log(p: Precision, word: Array) -> Array:
 
 
 def _cosine(p: Precision, xp: Any, word: Array) -> Array:
-    """cos of 2 pi n 2^-24, n the upper 24 bits."""
+    """cos of 2 pi (2 n + 1) 2^-25, n the upper 24 bits."""
     real = p.dtype.numpy.type
     turn = (word >> np.uint32(8)).astype(np.int32)
     quarter = (turn + np.int32(1 << 21)) >> np.int32(22)
-    x = (turn - (quarter << np.int32(22))).astype(real) * real(p.turn)
+    x = (2 * (turn - (quarter << np.int32(22))) + 1).astype(real) * real(p.turn)
     z = x * x
     sine = _polynomial(p, p.sine, z) * z * x + x
     cosine = _polynomial(p, p.cosine, z) * z * z - z * real(0.5) + real(1)
@@ -158,7 +159,7 @@ DC_INLINE {real} dc_{p.name}(unsigned first, unsigned second) {{
   const {real} y = {polynomial(p.log, "t")} * t * tt + k * {p.log2[1]!r}{f} - tt * 0.5{f};
   const {real} radius = {root}(((t + y) + k * {p.log2[0]!r}{f}) * -2.0{f});
   const int turn = (int)(second >> 8), quarter = (turn + {1 << 21}) >> 22;
-  const {real} x = ({real})(turn - (quarter << 22)) * {p.turn!r}{f}, z = x * x;
+  const {real} x = ({real})(2 * (turn - (quarter << 22)) + 1) * {p.turn!r}{f}, z = x * x;
   const {real} sine = {polynomial(p.sine, "z")} * z * x + x;
   const {real} cosine = {polynomial(p.cosine, "z")} * z * z - z * 0.5{f} + 1.0{f};
   const {real} value = quarter & 1 ? sine : cosine;
@@ -185,7 +186,7 @@ def dc_{p.name}(first, second):
     radius = {root}(((t + y) + k * {p.log2[0]!r}) * -2.0)
     turn = (second >> 8).to(tl.int32)
     quarter = (turn + {1 << 21}) >> 22
-    x = (turn - (quarter << 22)).to({real}) * {p.turn!r}
+    x = (2 * (turn - (quarter << 22)) + 1).to({real}) * {p.turn!r}
     z = x * x
     sine = {polynomial(p.sine, "z")} * z * x + x
     cosine = {polynomial(p.cosine, "z")} * z * z - z * 0.5 + 1.0

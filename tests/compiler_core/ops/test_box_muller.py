@@ -33,18 +33,20 @@ def test_numbers_are_those_of_box_and_mullers_transform(p: Precision) -> None:
     first, second = words(200_000)
     found = box_muller.normal(p, np, first, second)
     u = (2 * (first >> 8).astype(np.float64) + 1).astype(p.dtype.numpy) * np.longdouble(2.0**-25)
-    exact = np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * (second >> 8).astype(np.longdouble) * np.longdouble(2.0**-24))
+    v = (2 * (second >> 8).astype(np.longdouble) + 1) * np.longdouble(2.0**-25)
+    exact = np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
     unit = np.spacing(np.sqrt(-2 * np.log(u)).astype(p.dtype.numpy))
     assert found.dtype == p.dtype.numpy
     assert np.max(np.abs(found - exact) / np.maximum(unit, np.finfo(p.dtype.numpy).tiny)) < 4
 
 
-def test_quarter_turns_are_exact_and_none_is_infinite() -> None:
+def test_quarter_turns_are_symmetric_none_is_0_and_none_infinite() -> None:
     quarters = (np.arange(4, dtype=np.uint32) << np.uint32(30)).astype(np.uint32)
     for p in PRECISIONS:
         one = box_muller.normal(p, np, np.full(4, 1 << 20, np.uint32), quarters)
-        assert one[0] == -one[2] != 0
-        assert one[1] == one[3] == 0
+        assert one[0] == -one[2] > 4
+        assert one[3] == -one[1]
+        assert 0 < one[3] < 1e-6
         assert np.isfinite(box_muller.normal(p, np, *words(0))).all()
 
 

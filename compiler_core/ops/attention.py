@@ -16,6 +16,9 @@ number of positions is ever kept; the gradient of a learned mask, which has the 
 are second derivatives.
 Limits: whether a NaN or an infinity in a value (in the backward also in a key) that a mask hides from a query spreads
 to it is not defined: the weight there is 0, and blocks that are hidden whole are not visited.
+The backward of a query whose scores all are so large that the logarithm of their number vanishes beside them (a mask
+of the least float for every key) takes weights of 1, as torch's flash attention does; a softmax that is written out
+divides by their number.
 Sources: Vaswani et al. 2017; Dao 2023 (attention_native.py).
 """
 

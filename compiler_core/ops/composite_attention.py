@@ -44,13 +44,32 @@ def scaled_dot_product_attention(
     """softmax(query key^T scale + mask) value.
 
     query: T[*B, L, E], key: T[*B, S, E], value: T[*B, S, Ev] -> T[*B, L, Ev]. scale: 1/sqrt(E) unless given.
-    attn_mask: bool (True takes part) or additive, broadcast to [*B, L, S]. is_causal: position i sees 0..i.
+    attn_mask: bool (True takes part) or additive, broadcast to [*B, L, S]; of f32 beside 16-bit floats, which are then
+    attended in f32, as in torch. is_causal: position i sees 0..i.
     A position that may see nothing gives 0.
     enable_gqa: fewer heads in key and value, each repeated for a group of query heads. rng: (key, stream) for dropout.
     """
     if is_causal and attn_mask is not None:
         raise ShapeError("attention: both attn_mask and is_causal", expected="one of them")
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    dtype = dtype_of(query)
+    if attn_mask is not None and dtype_of(attn_mask) is dt.float32 and dtype_of(key) is dtype_of(value) is dtype:
+        query, key, value, attn_mask = (cast(x, dtype.compute) for x in (query, key, value, attn_mask))
+    how = (query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
+    return cast(_any_attention(*how), dtype)
+
+
+def _any_attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None,
+    dropout_p: float,
+    is_causal: bool,
+    factor: float,
+    enable_gqa: bool,
+    rng: tuple[Value, int] | None,
+) -> Value:
     if dropout_p > 0.0:
         return written_out(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
     if enable_gqa:

@@ -75,6 +75,29 @@ def test_attention_is_torchs(options: dict[str, Any], alike: bool, need_weights:
                 np.testing.assert_allclose(g.detach().numpy(), w.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("enable_gqa", [False, True])
+def test_a_float32_mask_beside_another_dtype_is_torchs(enable_gqa: bool, dtype: str, backend: str) -> None:
+    """Large numbers of the mask are not rounded: in bfloat16 they would be by up to 4."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((1, heads, 6, 8)).astype("f4") for heads in (2, 2 - enable_gqa, 2 - enable_gqa)]
+    mask, found = (rng.standard_normal((6, 6)) - 1000).astype("f4"), []
+    for lib in (torch, dc):
+        kind = getattr(lib, dtype)
+        leaves = [lib.tensor(x).to(kind).requires_grad_() for x in arrays] + [lib.tensor(mask).requires_grad_()]
+
+        def attend(*given: Any, lib: Any = lib) -> Any:
+            return lib.nn.functional.scaled_dot_product_attention(*given, enable_gqa=enable_gqa)
+
+        out = (attend if lib is torch else dc.compile(attend, backend=backend))(*leaves)
+        out.sum().backward()
+        assert [x.dtype for x in (out, *(leaf.grad for leaf in leaves))] == [kind] * 4 + [lib.float32]
+        found.append([x.detach().double().numpy() for x in (out, *(leaf.grad for leaf in leaves))])
+    for theirs, mine in zip(*found):
+        np.testing.assert_allclose(mine, theirs, atol=1e-2 if dtype == "bfloat16" else 2e-3)
+
+
 def test_static_keys_and_masks_are_torchs() -> None:
     rng = np.random.default_rng(1)
     query, static = rng.standard_normal((3, 2, 8)).astype("f4"), rng.standard_normal((4, 3, 4)).astype("f4")

@@ -1,6 +1,6 @@
-"""Native steps of large draws (ops/draws.py): Philox's words as uniform floats, and what follows the logarithm.
+"""Native steps of large draws (ops/draws.py): Philox's words as uniform floats, and as normal ones.
 
-In: blocks, and for Philox the seed, the stream, and the numbers of the first elements. Out: the blocks, overwritten.
+In: a block, the seed, the stream, and the numbers of the first elements. Out: the block, overwritten.
 A unit number is the upper 24 bits of word 0 of Philox4x32-10, times 2^-24: exact. Products and sums are rounded one
 after the other, as NumPy's. A library of its own, of some lines: it is built within a second, in the first large draw
 of a machine, and then comes from the artefact cache. None where there is no compiler.

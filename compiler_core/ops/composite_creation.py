@@ -2,7 +2,7 @@
 
 In: shapes, dtypes; for random ones `key: u64[3]` and `stream` (see random.py). Out: one value of whoever records now:
 a graph node under a trace, otherwise an array. An eager array is writable and contiguous.
-Random floats are made from whole numbers of bits, so they are the same eager and compiled up to the last rounding.
+Random floats are made of whole numbers of bits by steps that are rounded alike: the same bits eager and compiled.
 """
 
 from __future__ import annotations

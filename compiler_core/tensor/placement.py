@@ -1,7 +1,7 @@
 """Where tensors are and go: the default device, `with torch.device(...)`, moving them, making them on any device.
 
 In: a function that makes tensors, and what the caller said of a device. Out: the same function's result: of the CPU as
-it is; of a CUDA device made on the CPU (so that draws have its bits) and moved, numbers repeated as one number; on
+it is; of a CUDA device made on the CPU and moved, numbers repeated as one number, draws there, with the CPU's bits; on
 "meta" by the shape rules alone, for it then runs under a trace whose every op gives a MetaValue (ops/meta_value.py), so
 nothing is allocated and nothing drawn. A device that is not here raises DeviceError.
 Moving is recorded: the gradient goes back to where the tensor was.
@@ -109,7 +109,7 @@ _EXACT = ("rand", "rand_like", "randn", "randn_like", "randint", "randint_like",
 
 
 def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A fresh leaf on a CUDA device: made on the CPU, moved there; exact draws, and what repeats, are made there."""
+    """A fresh leaf on a CUDA device: made on the CPU, moved there; most draws, and what repeats, are made there."""
     requires_grad = kwargs.pop("requires_grad", False)
     if "device" in kwargs:
         kwargs["device"] = cpu

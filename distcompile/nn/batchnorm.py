@@ -8,7 +8,7 @@ Source: Ioffe, Szegedy 2015.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
@@ -23,6 +23,7 @@ from distcompile.nn.parameter import Parameter
 class NormBase(Module):
     """What norms with running statistics share: weight and bias f[C], the buffers, and their printed form."""
 
+    _version = 2  # since which num_batches_tracked is saved
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -75,6 +76,14 @@ class NormBase(Module):
             init.ones_(self.weight)
         if self.bias is not None:
             init.zeros_(self.bias)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        """Old state dicts, and those without metadata, need not hold num_batches_tracked: it stays as it is."""
+        if (local_metadata.get("version") or 1) < 2 and self.num_batches_tracked is not None:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def extra_repr(self) -> str:
         return (

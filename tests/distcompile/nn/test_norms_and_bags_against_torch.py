@@ -105,3 +105,17 @@ def test_what_torch_refuses_is_refused() -> None:
     for options in ({"mode": "no such"}, {"offsets": None}):
         with pytest.raises(ArgumentError):
             dc.nn.functional.embedding_bag(dc.tensor(IDS), dc.ones(6, 3), **{"offsets": dc.tensor(OFFSETS), **options})
+
+
+@pytest.mark.parametrize("has_metadata", [False, True])
+def test_batch_norm_takes_old_state_without_its_count_of_batches(has_metadata: bool) -> None:
+    loaded = []
+    for lib in (dc, torch):
+        module = lib.nn.Sequential(lib.nn.BatchNorm1d(2))
+        state = module.state_dict()
+        assert state._metadata["0"] == {"version": 2}
+        del state["0.num_batches_tracked"]
+        module[0].num_batches_tracked.fill_(3)
+        loaded.append(dict(module.load_state_dict(state if has_metadata else dict(state), strict=False)._asdict()))
+        assert int(module[0].num_batches_tracked) == 3
+    assert loaded[0] == loaded[1]

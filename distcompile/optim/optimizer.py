@@ -182,9 +182,9 @@ class Optimizer:
             parameter = parameter_of[key]
             self.state[parameter] = {name: _fit(name, value, parameter) for name, value in entries.items()}
         for group, s in zip(self.param_groups, saved, strict=True):
-            params = group["params"]
-            group.update({k: copy.deepcopy(v) for k, v in s.items() if k != "params"})
-            group["params"] = params
+            kept = {k: v for k, v in group.items() if k in self.defaults or k in ("params", "param_names")}
+            group.clear()  # of what was written there since: a scheduler's initial_lr would outlive the rate it was of
+            group.update(kept | {k: copy.deepcopy(v) for k, v in s.items() if k != "params"})
         for post_hook in tuple(self._load_post_hooks.values()):
             post_hook(self)
 

@@ -100,7 +100,8 @@ class RuleOptimizer(Optimizer):
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
-                state = self.state[parameter]
+                keeps = self.counts_steps or self.scalar_state or rule.state  # else no entry, as in torch
+                state = self.state[parameter] if keeps else {}
                 step = self.step_number(state)  # before the state is made: it tells the first step
                 self._make_state(parameter, state, rule.state, group)
                 cells = [parameter._cell, *[state[name]._cell for name in rule.state]]

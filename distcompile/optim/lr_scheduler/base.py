@@ -42,6 +42,7 @@ class LRScheduler:
     def _initial_step(self) -> None:
         self._step_count = 0
         self._is_initial = True
+        self._get_lr_called_within_step = False  # published schedules, copied from torch's, ask this
         self.step()
         self._is_initial = False
 
@@ -67,7 +68,11 @@ class LRScheduler:
     def _update_lr(self, epoch: int | None = None) -> None:
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         closed = getattr(self, "_get_closed_form_lr", None)
-        rates = closed() if epoch is not None and closed is not None else self.get_lr()
+        self._get_lr_called_within_step = True
+        try:
+            rates = closed() if epoch is not None and closed is not None else self.get_lr()
+        finally:
+            self._get_lr_called_within_step = False
         self._set_lr(rates)
 
     def _set_lr(self, rates: list[float]) -> None:

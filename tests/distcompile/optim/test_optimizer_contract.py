@@ -140,6 +140,47 @@ def test_a_state_dict_of_other_groups_is_refused() -> None:
         one.load_state_dict(SGD([weight(1), weight(1)], 0.1).state_dict())
 
 
+def test_loading_forgets_what_was_written_into_a_group_since() -> None:
+    optimizer = SGD([weight(1)], 0.1)
+    saved = optimizer.state_dict()
+    lr_scheduler.StepLR(optimizer, 1)  # writes initial_lr
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0].keys() == saved["param_groups"][0].keys()
+    optimizer.param_groups[0]["lr"] = 0.5  # as a search for the rate ends
+    assert lr_scheduler.StepLR(optimizer, 1).base_lrs == [0.5]
+
+
+def test_loading_an_old_state_dict_keeps_the_options_that_it_does_not_know() -> None:
+    optimizer = SGD([weight(1)], 0.1, maximize=True)
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["maximize"]
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["maximize"] is True
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_optimizer_that_remembers_nothing_has_no_state(fused: bool) -> None:
+    w = weight(2)
+    w.grad = dc.ones(2)
+    optimizer = SGD([w], 0.5, fused=fused)
+    optimizer.step()
+    assert w.tolist() == [0.5, 0.5]
+    assert optimizer.state_dict()["state"] == {}
+
+
+def test_a_schedule_knows_that_step_asks_for_its_rates() -> None:
+    asked = []
+
+    class Own(lr_scheduler.LRScheduler):
+        def get_lr(self) -> list[float]:
+            asked.append(self._get_lr_called_within_step)
+            return self.base_lrs
+
+    schedule = Own(SGD([weight(1)], 0.1))
+    schedule.get_lr()
+    assert asked == [True, False]
+
+
 def test_schedule_before_the_first_step_warns() -> None:
     schedule = lr_scheduler.ExponentialLR(SGD([weight(1)], 0.1), 0.5)
     with pytest.warns(DistCompileWarning, match=r"before optimizer.step"):

@@ -57,6 +57,10 @@ class ArgumentError(DistCompileError, ValueError, RuntimeError):
     is_of_call = True
 
 
+class AssertedArgumentError(ArgumentError, AssertionError):
+    """An argument that torch checks by `assert`."""
+
+
 class RandomCallError(DistCompileError, RuntimeError):
     """A draw where vmap was told that there is none, or a word of it that is none of vmap's."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from compiler_core.ops import functional as F
+from compiler_core.ops.functional import stack
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
@@ -71,34 +71,32 @@ def functional_call(
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(parameters, buffers): dotted name -> those of all `models`, stacked along a new first dim; fresh leaves.
+    """The parameters and the buffers of modules of one kind, by name, stacked along a new first dim: for an ensemble
+    computed by `vmap` of `functional_call`. They are leaves of their own; parameters require gradients as theirs do.
 
-    Raises: ArgumentError where there is no model, or they differ in class or in mode.
+    Raises: ArgumentError without a module, for modules of several types or modes, or if only some require a gradient.
     """
     if not models:
         raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
     if len({model.training for model in models}) > 1:
         raise ArgumentError("stack_module_state: Expected all models to have the same training/eval mode.")
-    if len({type(model) for model in models}) > 1:
-        raise ArgumentError("stack_module_state: Expected all models to be of the same class.")
-    parameters, buffers = ([dict(named(model)) for model in models] for named in (_parameters, _buffers))
-    return _stacked(parameters), _stacked(buffers)
+    if len(kinds := {type(model) for model in models}) > 1:
+        got = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ArgumentError("stack_module_state: Expected all models to be of the same class.", got=got)
+    return _stacked([m.named_parameters() for m in models]), _stacked([m.named_buffers() for m in models])
 
 
-def _parameters(model: Module) -> Any:
-    return model.named_parameters()
+def _stacked(states: Sequence[Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:
+    each = [dict(state) for state in states]
+    return {name: _stack(name, [state[name] for state in each]) for name in each[0]}
 
 
-def _buffers(model: Module) -> Any:
-    return model.named_buffers()
-
-
-def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    found = {}
-    for name, first in states[0].items():
-        whole: Tensor = F.stack([state[name].detach() for state in states], 0)
-        found[name] = whole.requires_grad_(first.requires_grad)
-    return found
+def _stack(name: str, tensors: list[Tensor]) -> Tensor:
+    needing = {tensor.requires_grad for tensor in tensors}
+    if len(needing) > 1:
+        raise ArgumentError("Expected parameters from different models to have the same .requires_grad", got=name)
+    stacked: Tensor = stack([tensor.detach() for tensor in tensors])
+    return stacked.requires_grad_(needing.pop())
 
 
 Places = dict[str, tuple[Any, str]]

@@ -15,23 +15,24 @@ from compiler_core.errors import DTypeError
 
 
 class finfo:
-    """Numerical limits of a floating dtype; without one, of the default."""
+    """Numerical limits of a floating dtype, or of a complex one's parts; without one, of the default."""
 
     def __init__(self, dtype: dt.DType | None = None) -> None:
         dtype = dt.get_default_dtype() if dtype is None else dtype
+        dtype = dtype if isinstance(dtype, dt.Format) else dtype.real
         if not dtype.is_floating_point:
-            raise DTypeError("finfo is for floating dtypes", got=repr(dtype), remedy="use iinfo")
+            raise DTypeError("finfo is for floating and complex dtypes", got=repr(dtype), remedy="use iinfo")
         limits = dtype.limits if isinstance(dtype, dt.Format) else dtype.numpy
         info: Any = ml_dtypes.finfo(limits)  # type: ignore[no-untyped-call]
         self.bits, self.dtype = dtype.itemsize * 8, dtype.name
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = 1.0 if isinstance(dtype, dt.Format) else float(info.resolution)
+        self.resolution = 1.0 if isinstance(dtype, dt.Format) else 10.0**-info.precision
 
     def __repr__(self) -> str:
-        return (
-            f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, dtype={self.dtype})"
-        )
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        values = ", ".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"finfo({values}, dtype={self.dtype})"
 
 
 class iinfo:
@@ -44,7 +45,7 @@ class iinfo:
         self.bits, self.dtype, self.min, self.max = info.bits, dtype.name, int(info.min), int(info.max)
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
 def promote_types(type1: dt.DType, type2: dt.DType) -> dt.DType:

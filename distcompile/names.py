@@ -104,7 +104,7 @@ _OTHERS = {
     ),
     "distcompile.determinism": (
         "use_deterministic_algorithms are_deterministic_algorithms_enabled "
-        "is_deterministic_algorithms_warn_only_enabled"
+        "is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode set_deterministic_debug_mode"
     ),
     "distcompile.storage": "UntypedStorage",
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
@@ -113,8 +113,12 @@ _OTHERS = {
     "compiler_core.tensor.strided": "empty_strided get_device adjoint",
     "distcompile.asking": "_assert _check typename",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
-    "distcompile.threads": "get_num_threads set_num_threads",
+    "distcompile.threads": (
+        "get_num_threads set_num_threads get_num_interop_threads set_num_interop_threads set_flush_denormal"
+    ),
+    "distcompile.mapping": "vmap",
     "math": "inf nan pi e",
+    "numpy": "newaxis",
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from compiler_core.tensor.random import Generator, place_of_draws
 from compiler_core.tensor.random_creation import randperm
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, DataLoaderError, LengthError
+from distcompile.errors import ArgumentError, AssertedArgumentError, DataLoaderError, LengthError
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -44,7 +44,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
-            raise ArgumentError("Size mismatch between tensors", got=str([tuple(t.shape) for t in tensors]))
+            raise AssertedArgumentError("Size mismatch between tensors", got=str([tuple(t.shape) for t in tensors]))
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from compiler_core.dtype import DType
 from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, NotSupportedError
+from distcompile.errors import ArgumentError, AssertedArgumentError, NotSupportedError
 from distcompile.nn import functional as F
 from distcompile.nn import init
 from distcompile.nn.module import Module
@@ -190,7 +190,7 @@ def _row(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise ArgumentError(
+        raise AssertedArgumentError(
             "Padding_idx must be within num_embeddings", expected=f"-{rows}..{rows - 1}", got=str(padding_idx)
         )
     return padding_idx % rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 from compiler_core.dtype import DType
 from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError
+from distcompile.errors import ArgumentError, AssertedArgumentError
 from distcompile.nn import init
 from distcompile.nn.functional.multihead import Masks, Projections, attend
 from distcompile.nn.linear import Linear
@@ -39,7 +39,7 @@ class MultiheadAttention(Module):
     ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
-            raise ArgumentError("embed_dim must be divisible by num_heads", got=f"{embed_dim}, {num_heads}")
+            raise AssertedArgumentError("embed_dim must be divisible by num_heads", got=f"{embed_dim}, {num_heads}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim

@@ -21,11 +21,13 @@ def _as_parameter(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
-def _describe(key: object, value: Any) -> str:
+def _describe(key: object, value: Any, by_type: bool = False) -> str:
+    """One entry, as torch prints it: in a list by its dtype, in a dict by its type."""
     if not isinstance(value, Tensor):
         return f"  ({key}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
-    return f"  ({key}): {kind} containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"
+    name = value.type() if by_type else value.dtype
+    return f"  ({key}): {kind} containing: [{name} of size {'x'.join(map(str, value.shape))}]"
 
 
 class ParameterList(Module):
@@ -169,7 +171,7 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(_describe(key, value) for key, value in self.items())
+        return "\n".join(_describe(key, value, by_type=True) for key, value in self.items())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotSupportedError("ParameterDict should not be called.")

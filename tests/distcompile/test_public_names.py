@@ -25,7 +25,7 @@ OURS_ONLY = {"data", "ddp", "debug", "demo", "errors", "explain", "parity", "sav
 
 @pytest.mark.parametrize("name", [*sorted(SUBMODULES), *sorted(SOURCES), *sorted(n for n in FUNCTIONS if "." not in n)])
 def test_every_public_name_loads(name: str) -> None:
-    assert getattr(dc, name) is not None
+    assert (getattr(dc, name) is None) is (name == "newaxis")
     assert name in dir(dc)
 
 

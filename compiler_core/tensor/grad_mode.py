@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from inspect import isgeneratorfunction
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -56,12 +57,44 @@ class _Block:
         return block
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with copy.copy(self):  # a call's own: it may be inside itself, and go on after a graph break
-                return function(*args, **kwargs)
+        # a call's own copy: it may be inside itself, and go on after a graph break
+        return _within(lambda: copy.copy(self), function)
 
-        return wrapped  # type: ignore[return-value]
+
+def _within(make: Callable[[], _Block], function: F) -> F:
+    """`function` in a block of its own each call; the body of a generator function, but not who iterates over it."""
+    if isgeneratorfunction(function):
+        return _generating_within(make, function)  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with make():
+            return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _generating_within(make: Callable[[], _Block], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        resume: Callable[[], Any] = functools.partial(generator.send, None)
+        while True:
+            try:
+                with make():
+                    value = resume()
+            except StopIteration as end:
+                return end.value
+            try:
+                resume = functools.partial(generator.send, (yield value))
+            except GeneratorExit:
+                with make():
+                    generator.close()
+                raise
+            except BaseException as error:  # noqa: BLE001  (what was thrown is for the body to see)
+                resume = functools.partial(generator.throw, error)
+
+    return wrapped
 
 
 class _PlainBlock(_Block):
@@ -120,10 +153,4 @@ class set_grad_enabled(_Block):
     def __call__(self, function: F) -> F:
         thread_mode.enabled = self.at_creation[0]  # decorating is no use of the mode yet
         enabled = self.enabled
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_grad_enabled(enabled):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
+        return _within(lambda: set_grad_enabled(enabled), function)

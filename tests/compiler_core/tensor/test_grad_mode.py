@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from compiler_core.tensor import creation
@@ -90,3 +92,42 @@ def test_inference_mode() -> None:
     assert not is_inference_mode_enabled()
     with inference_mode(False):
         assert is_grad_enabled()
+
+
+@pytest.mark.parametrize("make", [no_grad, inference_mode, lambda: set_grad_enabled(False)])
+def test_a_decorated_generator_holds_the_mode_while_its_body_runs(make: Any) -> None:
+    seen: list[Any] = []
+
+    @make()
+    def numbers() -> Any:
+        try:
+            for i in range(9):
+                try:
+                    seen.append((yield i, is_grad_enabled()))
+                except KeyError:
+                    seen.append("thrown")
+        finally:
+            seen.append(is_grad_enabled())
+
+    it = numbers()
+    assert next(it) == (0, False)
+    assert is_grad_enabled()  # of who iterates
+    assert it.send("sent") == (1, False)
+    assert it.throw(KeyError()) == (2, False)
+    it.close()
+    assert seen == ["sent", "thrown", False]
+    assert is_grad_enabled()
+
+
+def test_a_decorated_generator_returns_its_value() -> None:
+    @no_grad()
+    def one() -> Any:
+        yield 1
+        return "end"
+
+    def outer() -> Any:
+        seen.append((yield from one()))
+
+    seen: list[Any] = []
+    assert list(outer()) == [1]
+    assert seen == ["end"]

@@ -56,6 +56,10 @@ class EmptyReductionError(ShapeError, IndexError_):
     """The greatest or least of nothing. A ShapeError, and an IndexError as in torch."""
 
 
+class IndexTypeError(DTypeError, IndexError_):
+    """What stands in an index is of a type that indexes nothing."""
+
+
 class DivisionByZeroError(DistCompileError, ZeroDivisionError, RuntimeError):
     """A whole number divided by zero. A RuntimeError too, as in torch."""
 

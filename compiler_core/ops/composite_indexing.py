@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.device import array_module, device_of, is_array
-from compiler_core.errors import DTypeError, GraphBreak, IndexError_, ShapeError
+from compiler_core.errors import DTypeError, GraphBreak, IndexError_, IndexTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -94,7 +94,9 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
             at = _check_int(int(entry), n)
             slices.append((at, at + 1, 1))
         elif not hasattr(entry, "shape"):
-            raise DTypeError("what stands in an index is no index", expected="ints, slices, arrays", got=repr(entry))
+            raise IndexTypeError(
+                "what stands in an index is no index", expected="ints, slices, arrays", got=repr(entry)
+            )
         else:
             slices.append((0, n, 1))
             arrays.append((len(out), entry))

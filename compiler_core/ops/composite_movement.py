@@ -181,6 +181,8 @@ def repeat(input: Value, *repeats: Sizes) -> Value:
     shape = shape_of(input)
     if len(times) < len(shape):
         raise ShapeError("repeat: fewer repeats than dims", expected=f"at least {len(shape)}", got=str(times))
+    if any(r < 0 for r in times):
+        raise ShapeError("repeat: Trying to create tensor with negative dimension", got=str(times))
     shape = (1,) * (len(times) - len(shape)) + shape
     split = tuple(n for size in shape for n in (1, size))
     tiled = tuple(n for r, size in zip(times, shape) for n in (r, size))

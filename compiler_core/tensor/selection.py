@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_logic, composite_statistics
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Array, current_trace
@@ -107,6 +107,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     array = input._array("bincount")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DTypeError("bincount takes a vector of integers", got=f"{input.dtype} of shape {array.shape}")
+    if array.size and array.min() < 0:
+        raise DomainError("bincount only supports 1-d non-negative integral inputs", got=str(array.min()))
+    if weights is not None and weights.shape != input.shape:
+        raise ShapeError("weights should be 1-d and have the same length as input", got=str(tuple(weights.shape)))
     counts = np.bincount(array, None if weights is None else weights._array("bincount"), minlength)
     wanted = np.float32 if weights is not None and weights.dtype is float32 else counts.dtype
     return from_numpy(counts.astype(wanted, copy=False))

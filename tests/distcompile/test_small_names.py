@@ -127,3 +127,21 @@ def test_stacked_modules_are_torchs() -> None:
             with pytest.raises(RuntimeError):
                 lib.func.stack_module_state(models)
     assert found[0] == found[1]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda lib: lib.bincount(lib.tensor([1, -1])), RuntimeError),
+        (lambda lib: lib.bincount(lib.tensor([1]), lib.ones(2)), RuntimeError),
+        (lambda lib: lib.bincount(lib.tensor([1, 2]), lib.ones(2, 1)), RuntimeError),
+        (lambda lib: lib.ones(2).repeat(-1, 1), RuntimeError),
+        (lambda lib: lib.ones(2)[1.0], IndexError),
+    ],
+)
+def test_arguments_that_make_no_sense_are_torchs_kind_of_error(call: Any, error: type[Exception]) -> None:
+    torch = pytest.importorskip("torch")
+    for lib in (dc, torch):
+        with pytest.raises(error):
+            call(lib)

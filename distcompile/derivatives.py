@@ -196,7 +196,8 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), a function of cotangents that gives a tuple: v^T J for each primal), and perhaps aux.
 
-    cotangents: in the structure of the result. The function may be called as often as wanted.
+    cotangents: in the structure of the result. The function may be called as often as wanted: the tape stays, and
+    results that somebody outside differentiates keep their history, whatever its retain_graph and create_graph say.
     """
     run = _Run("vjp", func, primals, tuple, has_aux)
 

@@ -157,11 +157,12 @@ def _with_sums(plan: Plan, launches: tuple[KernelLaunch, ...], rows: tuple[DType
     """Each block of queries, and of keys, leaves its sums in a row of scratch memory; a third launch adds these up."""
     queries, keys = (launch.programs // heads for launch, heads in zip(launches, (plan.heads, plan.key_heads)))
     of_queries, of_keys = plan.heads * plan.width, 2 * plan.key_heads * plan.width
+    width = 32  # columns of a program
     constants = {
-        "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": 64, "BN": 32,
+        "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": 64, "BN": width,
         "AT": plan.batch * plan.queries * plan.columns,
     }  # fmt: skip
-    programs = -(-of_queries // 32) + -(-of_keys // 32)
+    programs = -(-of_queries // width) + -(-of_keys // width)
     last = KernelLaunch("attention_sums", ("s2", "s3", "out"), constants, programs, 4, 2)
     scratch = (rows, rows, (float32, queries * of_queries), (float32, keys * of_keys))
     return KernelPlan((*launches, last), scratch)

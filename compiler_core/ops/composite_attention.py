@@ -55,26 +55,13 @@ def scaled_dot_product_attention(
     dtype = dtype_of(query)
     if attn_mask is not None and dtype_of(attn_mask) is dt.float32 and dtype_of(key) is dtype_of(value) is dtype:
         query, key, value, attn_mask = (cast(x, dtype.compute) for x in (query, key, value, attn_mask))
-    how = (query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
-    return cast(_any_attention(*how), dtype)
-
-
-def _any_attention(
-    query: Value,
-    key: Value,
-    value: Value,
-    attn_mask: Value | None,
-    dropout_p: float,
-    is_causal: bool,
-    factor: float,
-    enable_gqa: bool,
-    rng: tuple[Value, int] | None,
-) -> Value:
     if dropout_p > 0.0:
-        return written_out(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
-    if enable_gqa:
-        return _grouped(query, key, value, attn_mask, is_causal, factor)
-    return _attention(query, key, value, attn_mask, causal=is_causal, scale=factor)
+        found = written_out(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
+    elif enable_gqa:
+        found = _grouped(query, key, value, attn_mask, is_causal, factor)
+    else:
+        found = _attention(query, key, value, attn_mask, causal=is_causal, scale=factor)
+    return cast(found, dtype)
 
 
 @whole

@@ -23,7 +23,7 @@ from compiler_core.config import config
 from compiler_core.dtype import DType, float32, float64
 from compiler_core.ops import box_muller
 from compiler_core.ops.quiet import quietly
-from compiler_core.ops.random import philox_words
+from compiler_core.ops.random import BLOCK, first_words
 from compiler_core.ops.registry import Array, Value, current_trace
 
 LARGE = 1 << 12  # elements from which on native code pays
@@ -47,26 +47,19 @@ class NumpySteps:
     """See Steps."""
 
     def uniform(self, seed: int, stream: int, first: int, out: Array, scale: float, shift: float) -> None:
-        for start in range(0, len(out), 8192):
-            part = out[start : start + 8192]
-            words = _words(seed, stream, first + start, len(part)) >> np.uint64(8)
+        for start in range(0, len(out), BLOCK):
+            part = out[start : start + BLOCK]
+            words = first_words(np, seed, stream, first + start, len(part)) >> np.uint64(8)
             np.multiply(words, 2.0**-24, out=part, casting="unsafe")
         _scale(out, scale, shift)
 
     def normal(self, seed: int, stream: int, first: int, second: int, out: Array, scale: float, shift: float) -> None:
         precision = box_muller.F32 if out.dtype == np.float32 else box_muller.F64
-        for start in range(0, len(out), 8192):
-            part = out[start : start + 8192]
-            words = (_words(seed, stream, at + start, len(part)).astype(np.uint32) for at in (first, second))
+        for start in range(0, len(out), BLOCK):
+            part = out[start : start + BLOCK]
+            words = (first_words(np, seed, stream, at + start, len(part)).astype(np.uint32) for at in (first, second))
             part[:] = box_muller.normal(precision, np, *words)
         _scale(out, scale, shift)
-
-
-def _words(seed: int, stream: int, first: int, n: int) -> Array:
-    """Word 0 of Philox for n elements from `first` on, u64[n]."""
-    elements = np.arange(n, dtype=np.uint64)
-    elements += np.uint64(first % 2**64)
-    return philox_words(np, seed, stream, elements)[0]
 
 
 NUMPY = NumpySteps()

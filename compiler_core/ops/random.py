@@ -22,7 +22,7 @@ from compiler_core.ops.rules import Indexed
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
-_BLOCK = 8192  # elements at a time: the words stay in the cache
+BLOCK = 8192  # elements at a time: the words stay in the cache
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -46,6 +46,13 @@ def _half_round(factor: Array, mixed: Array, multiplier: np.uint64, key: int) ->
     return mixed, factor
 
 
+def first_words(xp: Any, seed: int, stream: int, first: int, n: int) -> Array:
+    """Word 0 for n elements from `first` on: u64[n]."""
+    elements = xp.arange(n, dtype=np.uint64)
+    elements += np.uint64(first % 2**64)
+    return philox_words(xp, seed, stream, elements)[0]
+
+
 def _infer_philox(key: TensorMeta, shape: Shape, stream: int) -> TensorMeta:
     check_dtype("philox", key, (uint64,), "the key")
     check_shape("philox", (3,), key, "the key")
@@ -57,10 +64,9 @@ def philox(xp: Any, key: Array, shape: Shape, stream: int) -> Array:
     seed, offset, shard = (int(k) for k in key)
     n = math.prod(shape)
     out: Array = xp.empty(n, np.uint32)
-    for start in range(0, n, _BLOCK):
-        elements = xp.arange(start, min(start + _BLOCK, n), dtype=np.uint64)
-        elements += np.uint64(shard * n % 2**64)
-        out[start : start + _BLOCK] = philox_words(xp, seed, (offset + stream) % 2**64, elements)[0]
+    for start in range(0, n, BLOCK):
+        part = out[start : start + BLOCK]
+        part[:] = first_words(xp, seed, (offset + stream) % 2**64, shard * n + start, len(part))
     return out.reshape(shape)
 
 

@@ -44,7 +44,9 @@ def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) ->
     shapes = tuple(array.shape for array in given)
     key = (op.name, *metas, shapes, frozen(attrs), cuda.current())
     if key not in _programs:
-        _programs[key] = _program(op, metas, shapes, attrs) if _has_room() else None
+        if not _has_room():
+            return None
+        _programs[key] = _program(op, metas, shapes, attrs)
     program = _programs[key]
     if program is None:
         return None

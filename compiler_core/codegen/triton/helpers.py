@@ -20,10 +20,7 @@ from compiler_core.ops import box_muller, erf
 
 def _horner(coefficients: Sequence[float], variable: str) -> str:
     """The text of a polynomial, highest power first."""
-    text = repr(coefficients[0])
-    for c in coefficients[1:]:
-        text = f"({text} * {variable} + {c!r})"
-    return text
+    return box_muller.horner([repr(c) for c in coefficients], variable)
 
 
 _ERFC = f"""

@@ -162,34 +162,37 @@ class Identity(BasePruningMethod):
         return default_mask
 
 
-class RandomUnstructured(BasePruningMethod):
+class _Unstructured(BasePruningMethod):
+    """Single entries."""
+
+    def __init__(self, amount: float) -> None:
+        _check_amount(amount)
+        self.amount = amount
+
+    def _places(self, t: Tensor, n: int) -> Tensor:
+        """Which n entries of the flat tensor go."""
+        raise NotImplementedError
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        n = _number(self.amount, t.numel(), "parameters")
+        mask = default_mask.clone()
+        if n:
+            mask.view(-1)[self._places(t, n)] = 0
+        return mask
+
+
+class RandomUnstructured(_Unstructured):
     """Entries at random."""
 
-    def __init__(self, amount: float) -> None:
-        _check_amount(amount)
-        self.amount = amount
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        n = _number(self.amount, t.numel(), "parameters")
-        mask = default_mask.clone()
-        if n:
-            mask.view(-1)[dc.randperm(t.numel(), device=t.device)[:n]] = 0
-        return mask
+    def _places(self, t: Tensor, n: int) -> Tensor:
+        return dc.randperm(t.numel(), device=t.device)[:n]
 
 
-class L1Unstructured(BasePruningMethod):
+class L1Unstructured(_Unstructured):
     """The entries nearest to zero."""
 
-    def __init__(self, amount: float) -> None:
-        _check_amount(amount)
-        self.amount = amount
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        n = _number(self.amount, t.numel(), "parameters")
-        mask = default_mask.clone()
-        if n:
-            mask.view(-1)[dc.topk(t.abs().reshape(-1), n, largest=False).indices] = 0
-        return mask
+    def _places(self, t: Tensor, n: int) -> Tensor:
+        return dc.topk(t.abs().reshape(-1), n, largest=False).indices
 
 
 class _Structured(BasePruningMethod):

@@ -157,9 +157,9 @@ def _with_sums(plan: Plan, launches: tuple[KernelLaunch, ...], rows: tuple[DType
     """Each block of queries, and of keys, leaves its sums in a row of scratch memory; a third launch adds these up."""
     queries, keys = (launch.programs // heads for launch, heads in zip(launches, (plan.heads, plan.key_heads)))
     of_queries, of_keys = plan.heads * plan.width, 2 * plan.key_heads * plan.width
-    width = 32  # columns of a program
+    width, height = 16, min(_padded(max(queries, keys)), 256)  # columns of a program, rows that it reads at once
     constants = {
-        "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": 64, "BN": width,
+        "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": height, "BN": width,
         "AT": plan.batch * plan.queries * plan.columns,
     }  # fmt: skip
     programs = -(-of_queries // width) + -(-of_keys // width)

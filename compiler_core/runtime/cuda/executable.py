@@ -16,7 +16,6 @@ Raises: DeviceError, ShapeError, DTypeError, IndexError_ from a check, and what 
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -30,17 +29,18 @@ from compiler_core.dtype import of
 from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.on_device import run_on_device
-from compiler_core.ops.registry import OPS, Array
-from compiler_core.ops.routine import Routine, Strided
+from compiler_core.ops.registry import Array
 from compiler_core.runtime.callback import RAISED, Callbacks
 from compiler_core.runtime.cuda import checks, context, driver, products
 from compiler_core.runtime.cuda.blocks import lay_out
+from compiler_core.runtime.cuda.definitions import definition_on_device, device_array_at
 from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
+from compiler_core.runtime.cuda.known import Known
 from compiler_core.runtime.cuda.marks import Marks, copy_rate
 from compiler_core.runtime.profiler import StepCost, announce
 
 ALIGNED = 16  # bytes on which kernels expect inputs and outputs to start
+COMINGS = 4  # times that an input may come to be known: short-lived arrays are new ones, even with the same id
 
 
 class GpuCall(ctypes.Structure):
@@ -121,8 +121,9 @@ class CudaExecutable:
         self._blocks = (ctypes.c_uint32 * (len(sizes) + 1))(*sizes)
         self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
         self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
-        self._last = [0] * len(entry.inputs)  # the id of the array of the call before
-        self._known: list[tuple[Callable[[], Array | None], int, int] | None] = [None] * len(entry.inputs)
+        self._last = [0] * len(entry.inputs)  # ids of arrays of the call before, while they are not known
+        self._comings = [0] * len(entry.inputs)
+        self._known = Known(-1, (), (), ())
         self.blocks = lay_out(entry.outputs)
         announce(self)
 
@@ -181,24 +182,31 @@ class CudaExecutable:
         return prepared
 
     def _add_inputs(self, inputs: Sequence[Array], prepared: Prepared, device: int) -> None:
-        """Their addresses. An array that came in the call before, too, was compared with the entry then (`_known`)."""
-        kind, append, known, last = context.cupy().ndarray, prepared.addresses.append, self._known, self._last
-        for k, (array, meta, dtype) in enumerate(zip(inputs, self.entry.inputs, self._dtypes)):
-            found = known[k]
-            if found is not None:
-                held, number, at = found
-                if held() is array and number == device:
-                    append(at)
-                    continue
-            if type(array) is kind and array.dtype == dtype and array.shape == meta.shape:
-                pointer: Any = array.data
-                at = pointer.ptr
-                if pointer.device_id == device and not at % ALIGNED and array.flags.c_contiguous:
-                    append(at)
-                    came_before, last[k] = last[k] == id(array), id(array)
-                    known[k] = (weakref.ref(array), device, at) if came_before else None
-                    continue
-            self._add_input(k, array, prepared, device)
+        """Their addresses. An array that came in the call before, too, was compared with the entry then."""
+        known = self._known
+        if known.device == device:
+            prepared.addresses += known.addresses
+            strangers = known.strangers(inputs)
+        else:
+            prepared.addresses += [0] * len(inputs)
+            strangers = list(range(len(inputs)))
+        again = [k for k in strangers if self._looked_at(k, inputs[k], prepared, device)]
+        if again:
+            self._known = Known(device, inputs, prepared.addresses, set(strangers).difference(again))
+
+    def _looked_at(self, k: int, array: Array, prepared: Prepared, device: int) -> bool:
+        """Put the address of an input in its place. Returns whether the array is to be known from now on."""
+        meta = self.entry.inputs[k]
+        if type(array) is context.cupy().ndarray and array.dtype == self._dtypes[k] and array.shape == meta.shape:
+            pointer: Any = array.data
+            at = pointer.ptr
+            if pointer.device_id == device and not at % ALIGNED and array.flags.c_contiguous:
+                prepared.addresses[k] = at
+                came_before, self._last[k] = self._last[k] == id(array), id(array)
+                self._comings[k] += came_before
+                return came_before and self._comings[k] <= COMINGS
+        self._add_input(k, array, prepared, device)
+        return False
 
     def _new_pointers(self, outs: Sequence[Array | None] | None) -> list[Any]:
         """New memory for the blocks of outputs without a place."""
@@ -253,7 +261,7 @@ class CudaExecutable:
         if not _is_plain(array):
             array = context.cupy().array(array, order="C")
             prepared.kept.append(array)
-        prepared.addresses.append(_address(array))
+        prepared.addresses[k] = _address(array)
 
     def _add_host_input(self, k: int, array: Array, prepared: Prepared) -> None:
         """A value of the host's, which is uploaded; its address is known when the arena is."""
@@ -275,7 +283,6 @@ class CudaExecutable:
         if array.dtype != self._dtypes[k] or array.shape != meta.shape:
             _refuse(array, meta, f"input {k} of {self.entry.symbol}")
         prepared.uploads.append((k, np.ascontiguousarray(array)))
-        prepared.addresses.append(0)
 
     def _add_output(self, k: int, out: Array, prepared: Prepared, device: int) -> None:
         """A place that kernels are not given as it is: written after them, or refused."""
@@ -442,28 +449,6 @@ class CudaExecutable:
         assert code == CALL_FAILED, f"{self.entry.symbol} returned {code}"
         step = self.entry.steps[gpu.step] if gpu.step < len(self.entry.steps) else ""
         raise driver.failure(gpu.call.decode(), gpu.code, f"{step}, step {gpu.step} of {self.entry.symbol}")
-
-
-def device_array_at(layout: Strided, address: int | None) -> Array:
-    """The array of the current device's memory at `address`."""
-    xp, dtype = context.cupy(), layout.dtype.numpy
-    if not layout.numel:
-        return xp.empty(layout.shape, dtype)  # type: ignore[no-any-return]
-    memory = xp.cuda.UnownedMemory(address or 0, layout.span * dtype.itemsize, None)
-    strides = [s * dtype.itemsize for s in layout.strides]
-    return xp.ndarray(layout.shape, dtype, xp.cuda.MemoryPointer(memory, 0), strides)  # type: ignore[no-any-return]
-
-
-def definition_on_device(routine: Routine) -> Callable[..., None]:
-    """What runs in place of a routine that has no call of CUDA's: its op's eager rule on the device."""
-    op = OPS.get(routine.name)
-    if op is None or op.lower is not routine:
-        return routine.define
-
-    def define(out: Array, *operands: Array, **attrs: Any) -> None:
-        out[...] = run_on_device(op, operands, attrs)
-
-    return define
 
 
 def _address(array: Any) -> int:

@@ -271,7 +271,7 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sum
     tl.store(place, dq, mask=keep)
     if SUMMED:
         row = batch * ((L + BM - 1) // BM) + block
-        dc_leave_sums(sums + row * (H * E) + head * E, dq, rows, inner, L, E, L % BM == 0)
+        dc_leave_sums(sums + row * (H * E) + head * E, dq, rows, inner, L, E, L % BM == 0, PRECISION)
 
 
 @triton.jit
@@ -369,8 +369,8 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
     tl.store(place + columns[:, None] * RV + outer[None, :], dv, mask=keep)
     if SUMMED:
         row = sums + (batch * ((S + BN - 1) // BN) + block) * (2 * HEADS * E)
-        dc_leave_sums(row + head * E, dk, columns, inner, S, E, S % BN == 0)
-        dc_leave_sums(row + (HEADS + head) * E, dv, columns, outer, S, V, S % BN == 0)
+        dc_leave_sums(row + head * E, dk, columns, inner, S, E, S % BN == 0, PRECISION)
+        dc_leave_sums(row + (HEADS + head) * E, dv, columns, outer, S, V, S % BN == 0, PRECISION)
 
 
 @triton.jit
@@ -379,12 +379,16 @@ def dc_column_sum(x):
 
 
 @triton.jit
-def dc_leave_sums(place, block, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALL_ROWS: tl.constexpr):
-    """The sums of a block of gradients, rounded as they are, over its rows that exist."""
-    block = block.to(tl.float32)
+def dc_leave_sums(place, block, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALL_ROWS: tl.constexpr,
+                  PRECISION: tl.constexpr):  # fmt: skip
+    """The sums of a block of gradients, rounded as they are, over its rows that exist. By a matrix unit, as a row of
+    ones times the block: its rows lie in many threads, which take longer to add them up. It takes 16 rows at least."""
     if not ALL_ROWS:
         block = tl.where(rows[:, None] < ROWS, block, 0.0)
-    tl.store(place + columns, dc_column_sum(block), mask=columns < COLUMNS)
+    lines = tl.arange(0, 16)
+    sums = dc_dot(tl.full((16, block.shape[0]), 1.0, block.dtype), block, None, PRECISION)
+    keep = (lines[:, None] == 0) & (columns[None, :] < COLUMNS)
+    tl.store(place + lines[:, None] * 0 + columns[None, :], sums, mask=keep)
 
 
 @triton.jit

@@ -1,0 +1,39 @@
+"""Arrays that a program is given call after call, as parameters are: what was asked of them once is not asked again.
+
+In: the inputs of calls. Out: `Known`: addresses of those that were compared with the program's entry before, and which
+inputs are others. Of hundreds of parameters that takes microseconds: ids are compared, all at once. An id is struck out
+when its array ends, before another array can have it.
+Invariant: nothing in a `Known` changes but that ids are struck out, so that threads may share it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from compiler_core.ops.registry import Array
+
+
+class Known:
+    """device: the number of that on which they are. addresses: of each input; 0 of those that are not known."""
+
+    def __init__(
+        self, device: int, inputs: Sequence[Array], addresses: Sequence[int], strangers: Collection[int]
+    ) -> None:
+        self.device = device
+        self.addresses = [0 if k in strangers else at for k, at in zip(range(len(inputs)), addresses)]
+        self._ids = [0 if k in strangers else id(array) for k, array in enumerate(inputs)]
+        strike = partial(partial, _strike, self._ids)
+        self._held = [weakref.ref(array, strike(k)) for k, array in enumerate(inputs) if k not in strangers]
+
+    def strangers(self, inputs: Sequence[Array]) -> list[int]:
+        """Which of the inputs are not known."""
+        ids = list(map(id, inputs))
+        if ids == self._ids:
+            return []
+        return [k for k, (given, known) in enumerate(zip(ids, self._ids)) if given != known]
+
+
+def _strike(ids: list[int], k: int, ended: object) -> None:
+    ids[k] = 0

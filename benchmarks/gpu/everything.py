@@ -60,7 +60,7 @@ ENTRIES = (
     Entry("copies", (*PYTEST, "tests/distributed/test_copies_gpus.py"), 90, 2),
     Entry("compiled_modes", (*PYTEST, "tests/compiler_core/codegen/test_on_a_device.py"), 240),
     Entry("conformance", (*PYTEST, "tests/conformance/test_conformance_gpu.py"), 300),
-    Entry("conformance_eager", (*PYTEST, "tests/conformance/test_conformance_gpu_eager.py"), 200),
+    Entry("conformance_eager", (*PYTEST, "tests/conformance/test_conformance_gpu_eager.py"), 300),
     Entry("gpt2", (*GPT2, "--rounds", "3"), 200),
     Entry("gpt2_profile", (SIDE, "--profile"), 60),
     Entry("losses", ("benchmarks/gpu/losses.py",), 200),

@@ -1,39 +1,10 @@
 // Kernels of eager composites on a CUDA device: rows normalised, activations, losses, dropout; and their gradients.
 //
-// In: dense arrays; numbers; before this text what an element is stored as, T (KIND: 0 f32, 1 f64, 2 f16, 3 bf16), and
-// what is computed in, C (float, or double for f64). Out: the arrays that are written; null where one is not wanted.
+// In: dense arrays; numbers; before this text that of device_numbers.cu: T, what an element is stored as, and C, what is
+// computed in. Out: the arrays that are written; null where one is not wanted.
 // Rows: a block each, of a power of two of threads, at most MOST, which stride along it. Sums are of each thread's
 // elements, then of neighbours in a tree: the same bits at every call. Method: as kernels.h, the CPU's.
 // What is meant is tested on the host, block by block (tests/fake_cupy/raw.py); nothing here but plain CUDA C.
-
-typedef long long i64;
-typedef unsigned long long u64;
-typedef unsigned char u8;
-
-#define MOST 256  // threads of a block
-#define KERNEL extern "C" __global__ void
-
-#if KIND == 2
-#ifdef DC_EMULATED
-__device__ inline C in(T x) { return half_to_float(x); }
-__device__ inline T as_stored(C x) { return float_to_half(x); }
-#else
-__device__ inline C in(T x) { C r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
-__device__ inline T as_stored(C x) { T r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
-#endif
-#elif KIND == 3
-union Bits { float number; unsigned word; };
-__device__ inline C in(T x) { Bits b; b.word = (unsigned)x << 16; return b.number; }
-__device__ inline T as_stored(C x) {  // to the nearest, ties to even; NaN stays NaN
-  Bits b;
-  b.number = x;
-  if (x != x) return (T)(b.word >> 16 | 64);
-  return (T)((b.word + 0x7FFF + (b.word >> 16 & 1)) >> 16);
-}
-#else
-__device__ inline C in(T x) { return x; }
-__device__ inline T as_stored(C x) { return x; }
-#endif
 
 __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }

@@ -1,4 +1,4 @@
-"""The kernels of device_kernels.cu on CUDA devices: compiled by CuPy when first wanted, one module for each dtype.
+"""Eager kernels on CUDA devices (device_*.cu): compiled by CuPy when first wanted, a module for each file and dtype.
 
 In: arrays of the current device, and numbers. Out: `Kernels`, whose methods launch; `kernels(dtype)`, or None where
 they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it compiled in its
@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core import cuda, log
 from compiler_core.ops.registry import Array
 
-I64, I32, U32, U64, F64 = np.int64, np.int32, np.uint32, np.uint64, np.float64
+I64, I32, U32, U64, F32, F64 = np.int64, np.int32, np.uint32, np.uint64, np.float32, np.float64
 MOST = 256  # threads of a block
 MOST_ROWS = 1 << 31  # blocks of a launch, fewer than which there are: CuPy would launch as many as 32 bits hold
 BLOCKS = 1 << 13  # of kernels whose threads stride over all elements, at most
@@ -28,7 +28,7 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(np.float16): (2, "unsigned short", "float"),
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
-_modules: dict[tuple[int, Any], Kernels | None] = {}
+_modules: dict[tuple[int, Any, str], Kernels | None] = {}
 
 
 class Kernels:
@@ -68,32 +68,32 @@ def is_known(dtype: Any) -> bool:
     return dtype in _TYPES
 
 
-def kernels(dtype: Any) -> Kernels | None:
-    """Those of `dtype`; None where CuPy cannot compile them."""
-    key = (id(cuda.module()), dtype)
+def kernels(dtype: Any, file: str = "device_kernels.cu") -> Kernels | None:
+    """Those of `file` and `dtype`; None where CuPy cannot compile them."""
+    key = (id(cuda.module()), dtype, file)
     if key not in _modules:
-        _modules[key] = _compiled(dtype)
+        _modules[key] = _compiled(dtype, file)
     return _modules[key]
 
 
-def _compiled(dtype: Any) -> Kernels | None:
+def _compiled(dtype: Any, file: str) -> Kernels | None:
     try:
-        made = Kernels(cuda.module().RawModule(code=source(dtype)), dtype)
-        made._function("relu")
+        text = source(dtype, file)
+        made = Kernels(cuda.module().RawModule(code=text), dtype)
+        made._function(text[text.rindex("KERNEL ") :].split("(")[0].removeprefix("KERNEL "))
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
-        log.warn_once(
-            "eager kernels", f"composites run op by op on CUDA devices: their kernels do not compile: {error}"
-        )
+        text = f"CUDA devices compute op by op: the kernels of {file} for {dtype} do not compile: {error}"
+        log.warn_once(f"eager {file}", text)
         return None
     return made
 
 
-def source(dtype: Any) -> str:
+def source(dtype: Any, file: str = "device_kernels.cu") -> str:
     """The kernels of one dtype as CUDA C."""
     kind, stored, computed = _TYPES[dtype]
-    text = (Path(__file__).parent / "device_kernels.cu").read_text()
+    text = "".join((Path(__file__).parent / name).read_text() for name in ("device_numbers.cu", file))
     return f"#define KIND {kind}\n#define T {stored}\n#define C {computed}\n{text}"
 
 

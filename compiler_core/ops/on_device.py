@@ -29,6 +29,7 @@ DEFINITIONS = {
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), _CONVOLUTION),
     "matmul": "compiler_core.runtime.cuda.eager_product",
     **dict.fromkeys(("attention", "attention_backward"), "compiler_core.codegen.cuda.eager_attention"),
+    **dict.fromkeys(("add", "sub", "mul", "div", "cast", "sum"), "compiler_core.eager.device_narrow"),
 }
 
 

@@ -163,6 +163,8 @@ def test_steps_over_whole_parameters_stay_on_the_device(kind: str, monkeypatch: 
         values = [dc.randn(6, 4), dc.randn(3, 8).bfloat16()]
         p = [nn.Parameter(value.to(place)) for value in values]
         optimizer = getattr(dc.optim, kind)(p, lr=0.02)
+        x = values[1].to(place)
+        ((x + x) * x - x / x).float().bfloat16().sum(0)  # kernels are compared with the CPU's once
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("compiler_core.cuda.fetch", None)
             for _ in range(5):

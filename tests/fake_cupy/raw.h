@@ -16,6 +16,8 @@
 struct Three { unsigned x, y, z; };
 static Three blockIdx, threadIdx, blockDim, gridDim;
 
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
 static inline float half_to_float(unsigned short bits) {
   _Float16 half;

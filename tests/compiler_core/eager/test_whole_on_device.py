@@ -189,7 +189,8 @@ def test_a_target_out_of_range_is_an_error() -> None:
 def test_a_kernel_that_is_wrong_is_not_used(wrong: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = device_kernels.source(DTYPES[0])
     assert "+ 1) * (C)0.5); }\n" in right
-    monkeypatch.setattr(device_kernels, "source", lambda dtype: right.replace("+ 1) * (C)0.5); }", f"+ 1) {wrong}; }}"))
+    made = right.replace("+ 1) * (C)0.5); }", f"+ 1) {wrong}; }}")
+    monkeypatch.setattr(device_kernels, "source", lambda dtype, file: made)
     monkeypatch.setattr(device_kernels, "_modules", {})
     monkeypatch.setattr(device_proof, "_proved", {})
     x = tensor(np.ones(3, np.float32), device="cuda").requires_grad_()

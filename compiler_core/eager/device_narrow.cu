@@ -1,0 +1,98 @@
+// Arithmetic of 16-bit floats in eager code on a CUDA device: operands read once, computed in f32, rounded once.
+//
+// In: dense arrays; before this text that of device_numbers.cu. Out: the arrays that are written.
+// Elements are moved eight at a time where `wide` says that all lie so (on 16 bytes, in multiples of eight).
+
+union Eight { uint4 whole; T each[8]; };
+union Floats { uint4 whole[2]; float each[8]; };
+
+#define EACH(k) for (int k = 0; k < 8; ++k)
+#define ALL(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+
+__device__ inline T joined(int op, T a, float y) {
+  const C x = in(a);
+  return as_stored(op == 0 ? x + y : op == 1 ? x - y : op == 2 ? x * y : x / y);
+}
+
+// out = a op b, of n elements. b has `period`, and begins anew after these; where it is null it is `number`, repeated.
+// op: 0 +, 1 -, 2 *, 3 /.
+KERNEL join(const T* a, const T* b, T* out, i64 n, i64 period, float number, int op, int wide) {
+  if (wide) {
+    ALL(i, n / 8) {
+      Eight x, y;
+      x.whole = ((const uint4*)a)[i];
+      if (b) y.whole = ((const uint4*)b)[period == n ? i : i % (period / 8)];
+#pragma unroll
+      EACH(k) x.each[k] = joined(op, x.each[k], b ? in(y.each[k]) : number);
+      ((uint4*)out)[i] = x.whole;
+    }
+  } else {
+    ALL(i, n) out[i] = joined(op, a[i], b ? in(b[period == n ? i : period == 1 ? 0 : i % period]) : number);
+  }
+}
+
+KERNEL widen(const T* x, float* out, i64 n, int wide) {
+  if (wide) {
+    ALL(i, n / 8) {
+      Eight narrow;
+      Floats made;
+      narrow.whole = ((const uint4*)x)[i];
+#pragma unroll
+      EACH(k) made.each[k] = in(narrow.each[k]);
+      ((uint4*)out)[2 * i] = made.whole[0];
+      ((uint4*)out)[2 * i + 1] = made.whole[1];
+    }
+  } else {
+    ALL(i, n) out[i] = in(x[i]);
+  }
+}
+
+KERNEL narrow(const float* x, T* out, i64 n, int wide) {
+  if (wide) {
+    ALL(i, n / 8) {
+      Floats given;
+      Eight made;
+      given.whole[0] = ((const uint4*)x)[2 * i];
+      given.whole[1] = ((const uint4*)x)[2 * i + 1];
+#pragma unroll
+      EACH(k) made.each[k] = as_stored(given.each[k]);
+      ((uint4*)out)[i] = made.whole;
+    }
+  } else {
+    ALL(i, n) out[i] = as_stored(x[i]);
+  }
+}
+
+// Sums down the columns of x (rows, n), n a multiple of eight: blockIdx.y takes `share` rows, of which it leaves the
+// sums in a row of `parts`, f32; a block of 256 threads has 256 columns, eight a thread, and eight rows at once.
+KERNEL sum_rows(const T* x, float* parts, i64 rows, i64 n, i64 share) {
+  __shared__ float room[8 * MOST];
+  const i64 column = (i64)blockIdx.x * MOST + threadIdx.x % 32 * 8, first = blockIdx.y * share;
+  const i64 last = first + share < rows ? first + share : rows;
+  float sums[8];
+#pragma unroll
+  EACH(k) sums[k] = 0;
+  if (column < n)
+    for (i64 row = first + threadIdx.x / 32; row < last; row += 8) {
+      Eight given;
+      given.whole = *(const uint4*)(x + row * n + column);
+#pragma unroll
+      EACH(k) sums[k] += in(given.each[k]);
+    }
+#pragma unroll
+  EACH(k) room[threadIdx.x / 32 * MOST + threadIdx.x % 32 * 8 + k] = sums[k];
+  __syncthreads();
+  float total = 0;
+  EACH(k) total += room[k * MOST + threadIdx.x];
+  const i64 own = (i64)blockIdx.x * MOST + threadIdx.x;
+  if (own < n) parts[blockIdx.y * n + own] = total;
+}
+
+// Sums down the columns of parts (rows, n), f32.
+KERNEL add_parts(const float* parts, T* out, i64 rows, i64 n) {
+  ALL(i, n) {
+    float total = 0;
+    for (i64 row = 0; row < rows; ++row) total += parts[row * n + i];
+    out[i] = as_stored(total);
+  }
+}

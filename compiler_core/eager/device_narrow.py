@@ -1,0 +1,175 @@
+"""Sums, products, conversions and column sums of 16-bit floats in eager code on a CUDA device, by one kernel each.
+
+In: the operands of an op (add, sub, mul, div, cast, sum), as ops/on_device.py has them. Out: the result; None where the
+op's own rule shall compute it, with CuPy: it converts both operands to f32, which takes four launches and 3.5 times the
+bytes. The numbers are the same, but that a sum over rows is added in another order: in f32, in parts, always the same.
+Taken are dense operands, one of which may be a row, or a number, that is repeated. Kernels: device_narrow.cu. Each
+kind serves once it has given the rule's numbers on the CPU, for each dtype (device_proof.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.dtype import of
+from compiler_core.eager.device_kernels import F32, I32, I64, MOST, Kernels, kernels
+from compiler_core.eager.device_proof import is_right_once
+from compiler_core.ops.registry import OPS, Array
+
+_NARROW = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
+_WIDE = np.dtype(np.float32)
+_JOINS = {"add": 0, "sub": 1, "mul": 2, "div": 3}
+_TURNS = ("add", "mul")  # whose operands may change places
+VECTOR, VECTOR_NBYTES = 8, 16  # elements that are moved at once, and the bytes on which they start
+BLOCKS = 1 << 15
+PARTS, SHARE = 64, 64  # of a sum over rows: parts at most, rows of a part at least
+
+
+def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+    """op(*operands, **attrs) on the current device."""
+    x = operands[0]
+    narrow = attrs["dtype"].numpy if op.name == "cast" and x.dtype == _WIDE else x.dtype
+    if narrow.itemsize != 2 or narrow not in _NARROW:
+        return None
+    return _run(xp, op.name, narrow, operands, attrs)
+
+
+def _run(xp: Any, name: str, narrow: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+    made = _plan(xp, name, operands, attrs)
+    if made is None:
+        return None
+    k = kernels(narrow, "device_narrow.cu")
+    if k is None or not _is_right(name, k):
+        return None
+    return made(k)  # type: ignore[no-any-return]
+
+
+def _plan(xp: Any, name: str, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Any:
+    """What computes it with kernels; None: they do not take it."""
+    if name in _JOINS:
+        return _joined(xp, name, *operands) if operands[0].size else None
+    (x,) = operands
+    if not x.size:
+        return None
+    if not x.flags.c_contiguous:
+        return None
+    if name == "cast":
+        return _converted(xp, x, attrs["dtype"].numpy)
+    return _summed(xp, x, tuple(attrs["dims"]))
+
+
+def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
+    """a op b; one of them may repeat."""
+    if name in _TURNS and not (cuda.is_array(a) and a.flags.c_contiguous):
+        a, b = b, a
+    period = _period(b)
+    if not (period and cuda.is_array(a) and a.flags.c_contiguous):
+        return None
+
+    def made(k: Kernels) -> Array:
+        out: Array = xp.empty(a.shape, a.dtype)
+        is_number = not cuda.is_array(b)
+        is_wide = not (period % VECTOR or a.size % VECTOR) and _starts_well(a, *(() if is_number else (b,)))
+        where, number = (None, float(b)) if is_number else (_at(b), 0.0)
+        k.all("join", _steps(a.size, is_wide), a, where, out, I64(a.size), I64(period), F32(number), I32(_JOINS[name]),
+              I32(is_wide), blocks=BLOCKS)  # fmt: skip
+        return out
+
+    return made
+
+
+def _period(x: Array) -> int:
+    """After how many elements a dense array of this shape begins anew with the first; 0 if it does not.
+
+    Of a number, which repeats, VECTOR: it is read from nowhere.
+    """
+    if not cuda.is_array(x):
+        return VECTOR
+    step = x.itemsize
+    for d in reversed(range(x.ndim)):
+        if x.shape[d] != 1 and x.strides[d] != step:
+            outer = [stride for n, stride in zip(x.shape[: d + 1], x.strides[: d + 1]) if n != 1]
+            return 0 if any(outer) else step // x.itemsize
+        step *= x.shape[d]
+    return x.size
+
+
+def _converted(xp: Any, x: Array, dtype: Any) -> Any:
+    if {x.dtype, dtype} == set(_NARROW) or x.dtype == dtype or _WIDE not in (x.dtype, dtype):
+        return None
+
+    def made(k: Kernels) -> Array:
+        out: Array = xp.empty(x.shape, dtype)
+        is_wide = not x.size % VECTOR and _starts_well(x)
+        name = "widen" if dtype == _WIDE else "narrow"
+        k.all(name, _steps(x.size, is_wide), x, out, I64(x.size), I32(is_wide), blocks=BLOCKS)
+        return out
+
+    return made
+
+
+def _summed(xp: Any, x: Array, dims: tuple[int, ...]) -> Any:
+    """Over the first dims, all elements of which make rows."""
+    if not dims or dims != tuple(range(len(dims))) or len(dims) == x.ndim:
+        return None
+    rows, n = math.prod(x.shape[: len(dims)]), math.prod(x.shape[len(dims) :])
+    if n % VECTOR or not _starts_well(x):
+        return None
+
+    def made(k: Kernels) -> Array:
+        share = max(-(-rows // PARTS), SHARE)
+        count = -(-rows // share)
+        parts, out = xp.empty((count, n), np.float32), xp.empty(x.shape[len(dims) :], x.dtype)
+        k.block("sum_rows", x, parts, I64(rows), I64(n), I64(share), grid=(-(-n // MOST), count))
+        k.all("add_parts", n, parts, out, I64(count), I64(n))
+        return out  # type: ignore[no-any-return]
+
+    return made
+
+
+def _starts_well(*arrays: Array) -> bool:
+    return not any(x.data.ptr % VECTOR_NBYTES for x in arrays)  # type: ignore[attr-defined]
+
+
+def _at(x: Any) -> Any:
+    """Its address: of one that repeats, of which CuPy would hand over no more."""
+    return np.uint64(x.data.ptr)
+
+
+def _steps(n: int, is_wide: bool) -> int:
+    return n // VECTOR if is_wide else n
+
+
+# ---- once
+
+
+def _is_right(name: str, k: Kernels) -> bool:
+    return is_right_once(f"16-bit {name}", k, lambda: _difference(name, k))
+
+
+def _difference(name: str, k: Kernels) -> str:
+    """What is wrong; empty if nothing is."""
+    xp, rng = cuda.module(), np.random.default_rng(5)
+    x, row = rng.normal(size=(300, 24)).astype(k.dtype), rng.normal(size=24).astype(k.dtype)
+    others: dict[str, list[tuple[tuple[Array, ...], dict[str, Any]]]] = {
+        "cast": [((x,), {"dtype": of(_WIDE)}), ((x.astype(np.float32) * 1.01,), {"dtype": of(k.dtype)})],
+        "sum": [((np.round(x),), {"dims": (0,)})],  # of whole numbers, which no order changes
+    }
+    for given, attrs in others.get(name, [((x, np.broadcast_to(row, x.shape)), {}), ((x, x[::-1].copy()), {})]):
+        there = tuple(_put(xp, array) for array in given)
+        made = _plan(xp, name, there, attrs)
+        expected = OPS[name].eager(np, *given, **attrs)
+        if made is None or cuda.fetch(made(k)).tobytes() != np.asarray(expected).tobytes():
+            return "other numbers than the CPU"
+    return ""
+
+
+def _put(xp: Any, array: Array) -> Any:
+    if array.flags.c_contiguous:
+        return cuda.put(array, cuda.current())
+    return xp.broadcast_to(cuda.put(array[0].copy(), cuda.current()), array.shape)

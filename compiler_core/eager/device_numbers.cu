@@ -1,0 +1,33 @@
+// What the kernels of eager code on a CUDA device share: how an element is stored, and computed in.
+//
+// In: before this text T, the first (KIND: 0 f32, 1 f64, 2 f16, 3 bf16), and C, the second (float, or double for f64).
+// Out: `in` and `as_stored`, from one to the other, rounded to the nearest.
+
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned char u8;
+
+#define MOST 256  // threads of a block
+#define KERNEL extern "C" __global__ void
+
+#if KIND == 2
+#ifdef DC_EMULATED
+__device__ inline C in(T x) { return half_to_float(x); }
+__device__ inline T as_stored(C x) { return float_to_half(x); }
+#else
+__device__ inline C in(T x) { C r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
+__device__ inline T as_stored(C x) { T r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+#endif
+#elif KIND == 3
+union Bits { float number; unsigned word; };
+__device__ inline C in(T x) { Bits b; b.word = (unsigned)x << 16; return b.number; }
+__device__ inline T as_stored(C x) {  // to the nearest, ties to even; NaN stays NaN
+  Bits b;
+  b.number = x;
+  if (x != x) return (T)(b.word >> 16 | 64);
+  return (T)((b.word + 0x7FFF + (b.word >> 16 & 1)) >> 16);
+}
+#else
+__device__ inline C in(T x) { return x; }
+__device__ inline T as_stored(C x) { return x; }
+#endif

@@ -1,0 +1,178 @@
+"""16-bit arithmetic on a CUDA device by one kernel an op, which the stand-in runs: the numbers of the ops' own rules,
+whatever the operands look like; what it does not take; and that kernels that are wrong are not used."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compiler_core import cuda
+from compiler_core.dtype import of
+from compiler_core.eager import device_kernels, device_proof
+from compiler_core.log import DistCompileWarning
+from compiler_core.ops.registry import OPS, run_eager
+from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
+from tests.fake_cupy import on_fake_device
+
+BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
+SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40, 65520.0, 3e38, -1e-7]
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(device_proof, "_proved", {})
+    with on_fake_device() as module:
+        yield module
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that were launched; those of the proof come first."""
+    names: list[str] = []
+    launch = device_kernels.Kernels._function
+
+    def noted(self: Any, name: str) -> Any:
+        names.append(name)
+        return launch(self, name)
+
+    monkeypatch.setattr(device_kernels.Kernels, "_function", noted)
+    return names
+
+
+def numbers(shape: Any, dtype: Any, rng: np.random.Generator) -> Any:
+    made = rng.normal(size=shape) * 4
+    places = rng.integers(0, made.size, size=min(made.size, 9)) if made.size else []
+    made.reshape(-1)[places] = SPECIAL[: len(places)]
+    with np.errstate(all="ignore"):
+        return made.astype(dtype)
+
+
+def given(kind: str, dtype: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """A pair of operands on the device, of one shape."""
+    xp = cuda.module()
+    there = lambda shape: cuda.put(numbers(shape, dtype, rng), 0)  # noqa: E731
+    return {
+        "dense": lambda: (there((9, 16)), there((9, 16))),
+        "odd": lambda: (there((3, 5, 7)), there((3, 5, 7))),
+        "one": lambda: (there(()), there(())),
+        "row": lambda: (there((4, 3, 16)), xp.broadcast_to(there((16,)), (4, 3, 16))),
+        "matrix": lambda: (there((4, 3, 8)), xp.broadcast_to(there((1, 3, 8)), (4, 3, 8))),
+        "odd row": lambda: (there((4, 13)), xp.broadcast_to(there((13,)), (4, 13))),
+        "number": lambda: (there((4, 16)), xp.broadcast_to(there(()), (4, 16))),
+        "column": lambda: (there((4, 16)), xp.broadcast_to(there((4, 1)), (4, 16))),
+        "inner": lambda: (there((4, 2, 16)), xp.broadcast_to(there((4, 1, 16)), (4, 2, 16))),
+        "turned": lambda: (there((8, 16)), there((16, 8)).T),
+        "first repeats": lambda: (xp.broadcast_to(there((16,)), (4, 16)), there((4, 16))),
+        "both repeat": lambda: (xp.broadcast_to(there((16,)), (4, 16)), xp.broadcast_to(there((16,)), (4, 16))),
+        "not on 16 bytes": lambda: (there((33,))[1:], there((34,))[2:]),
+        "host's": lambda: (there((3, 8)), np.broadcast_to(dtype.type(0.3), (3, 8))),
+        "host's first": lambda: (np.broadcast_to(dtype.type(0.3), (3, 8)), there((3, 8))),
+        "empty": lambda: (there((0, 8)), there((0, 8))),
+    }[kind]()
+
+
+TAKEN = ["dense", "odd", "one", "row", "matrix", "odd row", "number", "not on 16 bytes", "host's"]
+LEFT = ["column", "inner", "turned", "both repeat", "empty"]
+
+
+def same(result: Any, expected: Any) -> None:
+    """The same bits, but of a NaN."""
+    found, expected = cuda.fetch(result), np.asarray(expected)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    wide, other = found.astype(np.float32), expected.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(wide), np.isnan(other))
+    is_number = ~np.isnan(wide)
+    assert found[is_number].tobytes() == expected[is_number].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("kind", [*TAKEN, *LEFT, "first repeats", "host's first"])
+def test_the_rules_numbers(kind: str, dtype: Any, asked: list[str]) -> None:
+    for name in ("add", "sub", "mul", "div"):
+        operands = given(kind, dtype, np.random.default_rng(len(kind)))
+        on_host = [np.asarray(cuda.fetch(x) if cuda.is_array(x) else x) for x in operands]
+        asked.clear()
+        with np.errstate(all="ignore"):
+            same(run_eager(OPS[name], operands, {}), OPS[name].eager(np, *on_host))
+        turns = kind in ("first repeats", "host's first") and name in ("add", "mul")
+        assert ("join" in asked) == (kind in TAKEN or turns), name
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("shape", [(16, 8), (5, 7), (), (0, 3), (3, 8, 24)], ids=str)
+def test_conversions(shape: Any, dtype: Any, asked: list[str]) -> None:
+    rng = np.random.default_rng(1)
+    for source, target in ((dtype, F32), (F32, dtype)):
+        x = numbers(shape, source, rng)
+        asked.clear()
+        with np.errstate(all="ignore"):
+            same(run_eager(OPS["cast"], [cuda.put(x, 0)], {"dtype": of(target)}), x.astype(target))
+        assert ("widen" if target is F32 else "narrow") in asked or not x.size
+    others = ((dtype, F16 if dtype is BF16 else BF16), (np.dtype(np.int64), dtype), (np.dtype(np.float64), dtype))
+    for source, target in others:
+        x = np.arange(6).astype(source)
+        asked.clear()
+        same(run_eager(OPS["cast"], [cuda.put(x, 0)], {"dtype": of(target)}), x.astype(target))
+        assert not asked
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize(("shape", "dims", "takes"), [
+    ((1000, 24), (0,), True), ((3, 50, 264), (0, 1), True), ((5, 4, 8), (0,), True), ((1, 8), (0,), True),
+    ((1000, 9), (0,), False), ((6, 8), (1,), False), ((6, 8), (0, 1), False), ((4, 6, 8), (0, 2), False),
+    ((4, 8), (), False), ((0, 8), (0,), False),
+], ids=str)  # fmt: skip
+def test_sums_over_rows(shape: Any, dims: Any, takes: bool, dtype: Any, asked: list[str]) -> None:
+    x = np.random.default_rng(2).normal(size=shape).astype(dtype)
+    found = cuda.fetch(run_eager(OPS["sum"], [cuda.put(x, 0)], {"dims": dims}))
+    expected = x.astype(np.float64).sum(dims)
+    scale = np.abs(x.astype(np.float64)).sum(dims)
+    assert found.dtype == dtype
+    assert found.shape == expected.shape
+    unit = 2.0**-8 if dtype == BF16 else 2.0**-11
+    assert (np.abs(found.astype(np.float64) - expected) <= unit * np.abs(expected) + 1e-6 * scale).all()
+    assert ("sum_rows" in asked) == takes
+
+
+@pytest.mark.parametrize("name", ["add", "cast", "sum"])
+def test_a_kernel_that_is_wrong_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = device_kernels.source
+
+    def wrong(dtype: Any, file: str = "device_kernels.cu") -> str:
+        text = right(dtype, file)
+        return (
+            text.replace("x + y", "x + y + 1").replace("= in(narrow", "= 2 * in(narrow").replace("row += 8", "row += 9")
+        )
+
+    monkeypatch.setattr(device_kernels, "source", wrong)
+    monkeypatch.setattr(device_kernels, "_modules", {})
+    x = np.arange(160).reshape(20, 8).astype(BF16)
+    operands, attrs = [cuda.put(x, 0)], {"cast": {"dtype": of(F32)}, "sum": {"dims": (0,)}}.get(name, {})
+    with pytest.warns(DistCompileWarning, match="other numbers than the CPU"):
+        found = run_eager(OPS[name], operands * (2 if name == "add" else 1), attrs)
+    same(found, OPS[name].eager(np, *[x] * (2 if name == "add" else 1), **attrs))
+
+
+def test_the_kernels_compile_for_devices() -> None:
+    """By NVRTC, as CuPy compiles them; it needs no device."""
+    nvrtc = nvrtc_library()
+    for dtype in (BF16, F16):
+        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "device_narrow.cu").encode()
+        assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
+        options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
+        assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0
+
+
+def test_training_uses_them(asked: list[str]) -> None:
+    import distcompile as torch
+
+    layer = torch.nn.Linear(16, 24).cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        out = layer(torch.randn(5, 16, device="cuda")) * 0.5
+    out.float().sum().backward()
+    assert {"join", "narrow", "widen", "sum_rows"} <= set(asked)

@@ -54,9 +54,7 @@ def _plan(xp: Any, name: str, operands: tuple[Array, ...], attrs: dict[str, Any]
     if name in _JOINS:
         return _joined(xp, name, *operands) if operands[0].size else None
     (x,) = operands
-    if not x.size:
-        return None
-    if not x.flags.c_contiguous:
+    if not (x.size and x.flags.c_contiguous):
         return None
     if name == "cast":
         return _converted(xp, x, attrs["dtype"].numpy)

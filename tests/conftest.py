@@ -39,7 +39,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what tests produce into tests/golden")
-    parser.addoption("--fuzz", type=int, default=0, help="random Python programs; else 100, with --long 500")
+    parser.addoption("--fuzz", type=int, default=0, help="random Python programs; else 100, with --long 250")
     parser.addoption("--long", action="store_true", help="run tests marked `long` too: soaks, many kills, two hosts")
 
 

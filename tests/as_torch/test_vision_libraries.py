@@ -18,7 +18,7 @@ from scripts import run
 
 SMOOTH = ("einops", "small_vit", "test_efficientnet", "test_convnext")
 RELU = ("small_mobilenet", "test_resnet", "resnet18")
-LARGE_SMOOTH = ("vit_base", "efficientnet_b0", "convnext_tiny")
+LARGE_SMOOTH = ("vit_base", "convnext_tiny")
 LARGE_RELU = ("mobilenet_v3_large", "resnet50")  # in float64 alone
 GROUPED = ("resnext50_32x4d",)  # in float32 alone: in float64 its grouped convolutions are outside of oneDNN, minutes
 SCRIPT = str(Path(__file__).with_name("vision_models.py"))

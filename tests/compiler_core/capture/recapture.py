@@ -326,7 +326,7 @@ def alike(a: Any, b: Any) -> bool:
 
 @contextlib.contextmanager
 def watching() -> Iterator[Oracle]:
-    """Every call of a compiled function within is captured again, if a guard passes; or only those asked for."""
+    """Every call of a compiled function within is captured again, if a guard passes."""
     oracle = Oracle()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Point, "run", lambda *args: oracle.run(*args))

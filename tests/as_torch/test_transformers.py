@@ -13,6 +13,7 @@ import pytest
 from libraries import installed
 from scripts import run
 
+MODELS = ("gpt2", "bert", "llama", "t5")
 DECODERS = ("gpt2", "llama")
 SCRIPT = str(Path(__file__).with_name("transformers_models.py"))
 
@@ -30,8 +31,7 @@ def results(folder: Path, *models: str) -> dict[str, Found]:
                            "packaging", "typer"),
     )  # fmt: skip
     run(SCRIPT, str(folder), "torch", *models, folders=(site,))
-    for side in ("eager", "compiled"):
-        run("-m", "distcompile.as_torch", SCRIPT, str(folder), side, *models, folders=(site,))
+    run("-m", "distcompile.as_torch", SCRIPT, str(folder), "eager,compiled", *models, folders=(site,))
     return {path.stem: dict(np.load(path)) for path in folder.glob("*.npz")}
 
 
@@ -54,13 +54,13 @@ def check(found: dict[str, Found], model: str) -> None:
     equal(compiled, torchs)
 
 
-@pytest.mark.long
-def test_gpt2_equals_torch(tmp_path: Path) -> None:
-    check(results(tmp_path, "gpt2"), "gpt2")
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    """All in one pair of processes: to import transformers takes as long as a model."""
+    return results(tmp_path_factory.mktemp("models"), *MODELS)
 
 
 @pytest.mark.long
-def test_bert_llama_and_t5_equal_torch(tmp_path: Path) -> None:
-    found = results(tmp_path, "bert", "llama", "t5")
-    for model in ("bert", "llama", "t5"):
-        check(found, model)
+@pytest.mark.parametrize("model", MODELS)
+def test_it_equals_torch(model: str, found: dict[str, Found]) -> None:
+    check(found, model)

@@ -1,6 +1,6 @@
 """Small models of transformers, trained by torch or by distcompile: the script of test_transformers.py.
 
-    transformers_models.py FOLDER SIDE MODEL...      SIDE: torch (which also saves the weights), eager or compiled
+    transformers_models.py FOLDER SIDES MODEL...     SIDES: torch (which also saves the weights), or eager,compiled
 
 In: for eager and compiled, FOLDER/MODEL, as `save_pretrained` of torch's run left it. Out: FOLDER/MODEL:SIDE.npz with
 the loss, the logits, every gradient `g.name`, the losses of five steps of AdamW, and for decoders what `generate` says.
@@ -8,6 +8,7 @@ the loss, the logits, every gradient `g.name`, the losses of five steps of AdamW
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,8 @@ def trained(folder: Path, side: str, name: str) -> dict[str, Any]:
     return found
 
 
-def main(folder: str, side: str, *names: str) -> None:
-    for name in names:
+def main(folder: str, sides: str, *names: str) -> None:
+    for side, name in itertools.product(sides.split(","), names):
         np.savez(Path(folder) / f"{name}:{side}.npz", **trained(Path(folder), side, name))
 
 

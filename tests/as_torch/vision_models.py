@@ -104,7 +104,6 @@ MODELS: dict[str, tuple[int, Any]] = {  # name -> (pixels, how it is made)
     "vit_base": (64, lambda: from_timm("vit_base_patch16_224", img_size=64, depth=4, weight_init="skip")),  # a third
     "mobilenet_v3_large": (64, lambda: from_torchvision("mobilenet_v3_large")),
     "resnext50_32x4d": (64, lambda: from_timm("resnext50_32x4d")),
-    "efficientnet_b0": (64, lambda: from_timm("efficientnet_b0")),
     "convnext_tiny": (32, lambda: from_timm("convnext_tiny", depths=(1, 1, 2, 1))),  # a third of its blocks, too
 }
 

@@ -43,4 +43,4 @@ def test_ranks_killed_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_many_ranks_killed_at_random_moments(tmp_path: Path) -> None:
     """As benchmarks/kills.py, which takes any number of trials and any seed."""
-    check(4, 24, tmp_path)
+    check(4, 12, tmp_path)

@@ -161,15 +161,19 @@ def _with_argument(script: str) -> list[str]:
     return found
 
 
-JOBS = [("mpich", "test_mpi_ddp.py", 2), ("mpich", "test_mpi_gates.py", 2), ("mpich", "test_mpi_collectives.py", 4)]
+JOBS = [  # the last: which tests; between hosts data move as messages, whether memory may be shared or not
+    ("mpich", "test_mpi_ddp.py", 2, "messages"),
+    ("mpich", "test_mpi_gates.py", 2, ""),
+    ("mpich", "test_mpi_collectives.py", 4, ""),
+]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("mpi", "file", "ranks"), JOBS, indirect=["mpi"])
-def test_collectives_and_training(shaped: Any, hosts: Any, mpi: str, file: str, ranks: int) -> None:
+@pytest.mark.parametrize(("mpi", "file", "ranks", "which"), JOBS, indirect=["mpi"])
+def test_collectives_and_training(shaped: Any, hosts: Any, mpi: str, file: str, ranks: int, which: str) -> None:
     """What holds on the ranks of one host holds on those of two; DDP's steps equal one process's among it."""
-    arguments = ["-m", "pytest", "--with-mpi", "-n", "0", "-q", "-x", "--timeout=200", str(HERE / file)]
+    arguments = ["-m", "pytest", "--with-mpi", "-n", "0", "-q", "-x", "--timeout=200", "-k", which, str(HERE / file)]
     done, _ = run_on_hosts(shaped, hosts, mpi, ranks, arguments, limit_s=400)
     check_ran(done)
     assert " passed" in done.stdout, done.stdout

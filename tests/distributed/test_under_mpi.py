@@ -1,6 +1,7 @@
 """Plain `pytest` starts the tests that need MPI ranks: all `test_mpi_*.py` here, under launcher and pytest-mpi.
 
 On 2 ranks of MPICH; with --long on 3, and on 2 of Open MPI, too. One job each: most of a short job is its start.
+There the communicator's tests run on all its engines, training on one: it sees ranks, not how data move among them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mpi_job import check_ran, run_on_ranks
 pytest.importorskip("mpi4py")
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("test_mpi_*.py"))
-
+TRAINING = ("test_mpi_ddp", "test_mpi_mixed_ranks", "test_mpi_sync", "test_mpi_tuning")
 
 WORLDS = [
     ("mpich", 2),
@@ -26,9 +27,11 @@ WORLDS = [
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(("mpi", "ranks"), WORLDS)
 def test_on_ranks(mpi: str, ranks: int, request: pytest.FixtureRequest) -> None:
-    """The tests marked `long` run on the first world alone."""
+    """The tests marked `long`, and training on every engine, run on the first world alone."""
     options = ["--with-mpi", "-n", "0", "-q", "-x", "--timeout=120"]
-    if request.config.getoption("--long") and (mpi, ranks) == WORLDS[0]:
+    if (mpi, ranks) != WORLDS[0]:
+        options += ["-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
+    elif request.config.getoption("--long"):
         options.append("--long")
     command = ["--mpi", mpi, "-m", "pytest", *options, *map(str, FILES)]
     result = run_on_ranks(ranks, command, limit_s=600)

@@ -16,7 +16,7 @@ import pytest
 import distcompile as dc
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("optimised")]
 
 WIDTH, STEPS = 6, 9
 

@@ -2,7 +2,7 @@
 
 Four calls of each with changing arguments; those of more of the library also with breaks in what they call, and refused
 by fullgraph=True, then run by Python. `--fuzz N`: N programs instead of
-100 (500 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
+100 (250 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
 A failing program is made small and shown under its seed; `python -m tests.fuzz.python_check SEED` shows it again.
 """
 
@@ -26,7 +26,7 @@ EACH_PURE = 5  # one of so many programs has no tensors
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "chunk" in metafunc.fixturenames:
         long = metafunc.config.getoption("--long")
-        count = metafunc.config.getoption("--fuzz") or (500 if long else 100)
+        count = metafunc.config.getoption("--fuzz") or (250 if long else 100)
         metafunc.parametrize("chunk", range(FIRST, FIRST + count, CHUNK))
 
 

@@ -36,7 +36,7 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-3, "f16": 6e-2, "bf16": 3e-1}  # of some for
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_cache(tmp_path_factory: pytest.TempPathFactory, optimised: None) -> Iterator[None]:
     with config.patch(cache_dir=Path(tmp_path_factory.mktemp("cache"))):
         yield
 

@@ -7,13 +7,16 @@ from a fixed seed. Tolerances are those of float32 computed in another order.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 
 import distcompile as dc
 
@@ -44,6 +47,18 @@ SHUFFLED: dict[str, Callable[..., Any]] = {
     "resize_": lambda x, shape: x.clone().resize_(shape),
     "resize_as_": lambda x, other: x.clone().resize_as_(other),
 }
+
+
+def seed(number: int | None = None) -> None:
+    """Seeds what samples are drawn from."""
+    number = common_utils.SEED if number is None else number
+    torch.default_generator.manual_seed(number), random.seed(number), np.random.seed(number)
+
+
+# Most of these tests' time otherwise: torch's own, called for each sample, keeps the stack's text for each kind of
+# device that is not there; each sampling looks for a unittest.TestCase among its callers, and for their sources.
+common_utils.set_rng_seed = seed
+common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
 
 class Unsuitable(Exception):

@@ -102,13 +102,13 @@ def test_eager_is_torch(name: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(3))
 def test_the_table_is_what_torch_does(part: int) -> None:
-    """Every program that has changed since it was judged, and some of the others."""
+    """Every program that has changed since it was judged (or torch has), and one in twenty of the others."""
     torch = pytest.importorskip("torch")
     verdicts, of = table(), table(TABLE_OF)
-    part_of = enumerate(list(PROGRAMS)[part::8])
-    names = [name for number, name in part_of if number % 6 == 0 or of.get(name) != judged(PROGRAMS[name], torch)]
+    part_of = enumerate(list(PROGRAMS)[part::3])
+    names = [name for number, name in part_of if number % 20 == 0 or of.get(name) != judged(PROGRAMS[name], torch)]
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:  # torch evaluates frames from then on
         found = pool.submit(judge_each, names).result(timeout=280)
     assert {name: found[name][:9] for name in names} == {name: verdicts[name][:9] for name in names}

@@ -62,8 +62,7 @@ class Done(BaseException):
 class Oracle:
     """See the head of this file. asked: how many calls were captured again."""
 
-    def __init__(self, every_call: bool) -> None:
-        self.every_call = every_call
+    def __init__(self) -> None:
         self.differences: list[str] = []
         self.asked = 0
         self.records: dict[int, Record] = {}
@@ -75,7 +74,7 @@ class Oracle:
     # -- in place of methods of Point and Capture
 
     def run(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self.is_child and self.every_call:
+        if not self.is_child:
             found = self.in_child(lambda: self.compare(point, args, kwargs)) if point.entries else ""
             if found:
                 self.differences.append(f"{point.owner.name}: {found}")
@@ -326,9 +325,9 @@ def alike(a: Any, b: Any) -> bool:
 
 
 @contextlib.contextmanager
-def watching(*, every_call: bool = True) -> Iterator[Oracle]:
-    """Every call of a compiled function within is captured again, if a guard passes; or only those asked for."""
-    oracle = Oracle(every_call)
+def watching() -> Iterator[Oracle]:
+    """Every call of a compiled function within is captured again, if a guard passes."""
+    oracle = Oracle()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Point, "run", lambda *args: oracle.run(*args))
         patch.setattr(Capture, "__init__", lambda *args: oracle.begin(*args))

@@ -68,24 +68,16 @@ def tried(oracle: Oracle, seed: int) -> str:
     return next((f"{what}: {told}" for what, change in chosen if (told := oracle.after(change))), "")
 
 
-def at_every_call(program: str) -> str:
-    with quietly(), watching() as oracle:
-        run(PROGRAMS[program], torch, compiled)
-    return "\n".join(oracle.differences)
-
-
-def after_changes(program: str) -> str:
-    with quietly(), watching(every_call=False) as oracle:
-        run(PROGRAMS[program], torch, compiled)
-        return tried(oracle, len(program))
-
-
 def with_changes(run: Callable[[], Any], seed: int) -> str:
     """At every call of what runs, and after changes then."""
     with quietly(), watching() as oracle:
         run()
         found = tried(oracle, seed)
     return "\n".join([*oracle.differences, *filter(None, [found])])
+
+
+def of_program(program: str) -> str:
+    return with_changes(lambda: run(PROGRAMS[program], torch, compiled), len(program))
 
 
 def of_effects(program: str) -> str:

@@ -52,12 +52,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, items[::step] if name != "seed" else items[:: 10 * step])
 
 
-def test_programs_are_captured_alike_at_every_call(program: str, ask: Callable[..., str]) -> None:
-    assert ask(recaptured.at_every_call, program) == ""
-
-
-def test_programs_whose_state_is_changed_are_captured_alike(program: str, ask: Callable[..., str]) -> None:
-    assert ask(recaptured.after_changes, program) == ""
+def test_programs_are_captured_alike(program: str, ask: Callable[..., str]) -> None:
+    """At every call, and after their state is changed."""
+    assert ask(recaptured.of_program, program) == ""
 
 
 def test_effects_are_captured_alike(effects_of: str, ask: Callable[..., str]) -> None:

@@ -28,7 +28,7 @@ NAMES = sorted(ALL)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_cache(tmp_path_factory: pytest.TempPathFactory, optimised: None) -> Iterator[None]:
     with config.patch(cache_dir=Path(tmp_path_factory.mktemp("cache"))):
         yield
 

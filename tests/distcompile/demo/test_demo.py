@@ -24,12 +24,20 @@ pytestmark = pytest.mark.usefixtures("compiled_as_by_users")
 SMALL = ["--steps", "12", "--layers", "2", "--width", "32", "--time", "32", "--sample", "20", "--evaluate-every", "6"]
 
 
-def run_demo(tmp_path: Path, ranks: int, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, object]]:
-    """The demo in processes of its own, with a cache of its own; and its JSON."""
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Empty when the first demo begins."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def run_demo(
+    tmp_path: Path, cache: Path, ranks: int, *options: str
+) -> tuple[subprocess.CompletedProcess[str], dict[str, object]]:
+    """The demo in processes of its own, and its JSON."""
     result = tmp_path / "result.json"
     launcher = ["-m", "launch", "-n", str(ranks), "--timeout", "200", "-m"] if ranks > 1 else ["-m"]
     command = [sys.executable, *launcher, "distcompile.demo", *SMALL, *options, "--json", str(result)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DISTCOMPILE_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DISTCOMPILE_CACHE_DIR": str(cache)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250, check=False
     )
@@ -67,8 +75,8 @@ def test_the_learning_rate_warms_up_and_decays() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "backend"), some([(2, "codegen"), (1, "none"), (1, "codegen"), (2, "eager")], 2))
-def test_it_learns_and_its_gradients_are_right(tmp_path: Path, ranks: int, backend: str) -> None:
-    done, result = run_demo(tmp_path, ranks, "--backend", backend)
+def test_it_learns_and_its_gradients_are_right(tmp_path: Path, cache: Path, ranks: int, backend: str) -> None:
+    done, result = run_demo(tmp_path, cache, ranks, "--backend", backend)
     assert done.returncode == 0, done.stdout + done.stderr
     assert result["parity_ok"] is True
     assert result["world_size"] == ranks
@@ -80,8 +88,8 @@ def test_it_learns_and_its_gradients_are_right(tmp_path: Path, ranks: int, backe
 
 
 @pytest.mark.slow
-def test_a_loss_that_does_not_fall_is_a_failure(tmp_path: Path) -> None:
-    done, _ = run_demo(tmp_path, 1, "--backend", "none", "--learning-rate", "0", "--no-parity")
+def test_a_loss_that_does_not_fall_is_a_failure(tmp_path: Path, cache: Path) -> None:
+    done, _ = run_demo(tmp_path, cache, 1, "--backend", "none", "--learning-rate", "0", "--no-parity")
     assert done.returncode == 1
     assert "the loss did not fall" in done.stdout
 

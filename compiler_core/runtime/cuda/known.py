@@ -24,8 +24,8 @@ class Known:
         self.device = device
         self.addresses = [0 if k in strangers else at for k, at in zip(range(len(inputs)), addresses)]
         self._ids = [0 if k in strangers else id(array) for k, array in enumerate(inputs)]
-        strike = partial(partial, _strike, self._ids)
-        self._held = [weakref.ref(array, strike(k)) for k, array in enumerate(inputs) if k not in strangers]
+        known = ((k, array) for k, array in enumerate(inputs) if k not in strangers)
+        self._held = [weakref.ref(array, partial(_strike, self._ids, k)) for k, array in known]
 
     def strangers(self, inputs: Sequence[Array]) -> list[int]:
         """Which of the inputs are not known."""

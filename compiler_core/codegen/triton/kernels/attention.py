@@ -382,13 +382,17 @@ def dc_column_sum(x):
 def dc_leave_sums(place, block, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALL_ROWS: tl.constexpr,
                   PRECISION: tl.constexpr):  # fmt: skip
     """The sums of a block of gradients, rounded as they are, over its rows that exist. By a matrix unit, as a row of
-    ones times the block: its rows lie in many threads, which take longer to add them up. It takes 16 rows at least."""
+    ones times the block: its rows lie in many threads, which take longer to add them up. It takes 16 rows at least, for
+    which wide blocks leave no registers."""
     if not ALL_ROWS:
         block = tl.where(rows[:, None] < ROWS, block, 0.0)
-    lines = tl.arange(0, 16)
-    sums = dc_dot(tl.full((16, block.shape[0]), 1.0, block.dtype), block, None, PRECISION)
-    keep = (lines[:, None] == 0) & (columns[None, :] < COLUMNS)
-    tl.store(place + lines[:, None] * 0 + columns[None, :], sums, mask=keep)
+    if block.shape[1] > 128:
+        tl.store(place + columns, dc_column_sum(block.to(tl.float32)), mask=columns < COLUMNS)
+    else:
+        lines = tl.arange(0, 16)
+        sums = dc_dot(tl.full((16, block.shape[0]), 1.0, block.dtype), block, None, PRECISION)
+        keep = (lines[:, None] == 0) & (columns[None, :] < COLUMNS)
+        tl.store(place + lines[:, None] * 0 + columns[None, :], sums, mask=keep)
 
 
 @triton.jit

@@ -9,6 +9,7 @@ Known limits: locals of such frame objects are not the user's.
 
 from __future__ import annotations
 
+import opcode
 from types import CodeType, FrameType, FunctionType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ hidden = [PACKAGE]  # packages whose frames are not shown: those that run the us
 if TYPE_CHECKING:
     Never = GeneratorType[object, object, object]  # that never runs
 STUB = (lambda: (yield)).__code__
+NOP = bytes((opcode.opmap["NOP"], 0))
 stubs: dict[int, CodeType] = table()
 CALLER = ".function"  # the first variable of the codes that `reflection.call_from` calls from
 
@@ -49,8 +51,13 @@ def frame_object(frame: Frame) -> FrameType:
 
 
 def stub_of(code: CodeType, line: int, lines: bytes) -> CodeType:
-    """Code of a generator that has the names of `code`."""
+    """Code of a generator that has the names of `code`. lines: a table of lines, of this code's or of STUB's.
+
+    It is as long as the table may say: a profiler or debugger has CPython 3.11 write a line for each instruction there.
+    """
+    missing = (len(code.co_code) - len(STUB.co_code)) // len(NOP)
     return STUB.replace(
+        co_code=STUB.co_code + NOP * missing,
         co_filename=code.co_filename,
         co_name=code.co_name,
         co_qualname=code.co_qualname,

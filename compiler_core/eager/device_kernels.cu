@@ -39,7 +39,6 @@ template <bool sums> __device__ inline C over_block(C value, C* room) {
 #define SUM(value) over_block<true>(value, room)
 #define LARGEST(value) over_block<false>(value, room)
 #define ALONG(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)
-#define ALL(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
 
 // ---- layer norm, and RMS norm, which has no mean. A block a row of n.
 

@@ -1,8 +1,8 @@
 """Eager kernels on CUDA devices (device_*.cu): compiled by CuPy when first wanted, a module for each file and dtype.
 
-In: arrays of the current device, and numbers. Out: `Kernels`, whose methods launch; `kernels(dtype)`, or None where
-they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it compiled in its
-folder on disk. A launch costs the host a few microseconds and waits for nothing.
+In: arrays of the current device, and numbers. Out: `Kernels`, whose methods launch; `kernels(dtype, file)`, or None
+where they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it compiled
+in its folder on disk. A launch costs the host a few microseconds and waits for nothing.
 CuPy hands arrays over by their address, and numbers in the type that NumPy gives them: so numbers are NumPy's here, in
 the parameters' types (`I64` ...), and arrays must be dense.
 """
@@ -28,6 +28,7 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(np.float16): (2, "unsigned short", "float"),
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
+_FILES = {"device_kernels.cu": "relu", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
 _modules: dict[tuple[int, Any, str], Kernels | None] = {}
 
 
@@ -78,9 +79,8 @@ def kernels(dtype: Any, file: str = "device_kernels.cu") -> Kernels | None:
 
 def _compiled(dtype: Any, file: str) -> Kernels | None:
     try:
-        text = source(dtype, file)
-        made = Kernels(cuda.module().RawModule(code=text), dtype)
-        made._function(text[text.rindex("KERNEL ") :].split("(")[0].removeprefix("KERNEL "))
+        made = Kernels(cuda.module().RawModule(code=source(dtype, file)), dtype)
+        made._function(_FILES[file])
     except Exception as error:
         if isinstance(error, MemoryError):
             raise

@@ -7,7 +7,6 @@ union Eight { uint4 whole; T each[8]; };
 union Floats { uint4 whole[2]; float each[8]; };
 
 #define EACH(k) for (int k = 0; k < 8; ++k)
-#define ALL(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
 
 __device__ inline T joined(int op, T a, float y) {
   const C x = in(a);

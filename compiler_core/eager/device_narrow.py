@@ -1,10 +1,10 @@
 """Sums, products, conversions and column sums of 16-bit floats in eager code on a CUDA device, by one kernel each.
 
 In: the operands of an op (add, sub, mul, div, cast, sum), as ops/on_device.py has them. Out: the result; None where the
-op's own rule shall compute it, with CuPy: it converts both operands to f32, which takes four launches and 3.5 times the
-bytes. The numbers are the same, but that a sum over rows is added in another order: in f32, in parts, always the same.
-Taken are dense operands, one of which may be a row, or a number, that is repeated. Kernels: device_narrow.cu. Each
-kind serves once it has given the rule's numbers on the CPU, for each dtype (device_proof.py).
+op's own rule shall compute it, with CuPy: it converts both operands to f32, four launches and five times the bytes. The
+numbers are the same, but that a sum over rows is added in another order: in f32, in parts, always the same. Taken
+are dense operands, one of which may be a row, or a number, that is repeated. Kernels: device_narrow.cu. Each kind
+serves once it has given the rule's numbers on the CPU, for each dtype (device_proof.py).
 """
 
 from __future__ import annotations
@@ -36,15 +36,9 @@ def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) ->
     narrow = attrs["dtype"].numpy if op.name == "cast" and x.dtype == _WIDE else x.dtype
     if narrow.itemsize != 2 or narrow not in _NARROW:
         return None
-    return _run(xp, op.name, narrow, operands, attrs)
-
-
-def _run(xp: Any, name: str, narrow: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
-    made = _plan(xp, name, operands, attrs)
-    if made is None:
-        return None
-    k = kernels(narrow, "device_narrow.cu")
-    if k is None or not _is_right(name, k):
+    made = _plan(xp, op.name, operands, attrs)
+    k = None if made is None else kernels(narrow, "device_narrow.cu")
+    if k is None or not _is_right(op.name, k):
         return None
     return made(k)  # type: ignore[no-any-return]
 
@@ -98,7 +92,7 @@ def _period(x: Array) -> int:
 
 
 def _converted(xp: Any, x: Array, dtype: Any) -> Any:
-    if {x.dtype, dtype} == set(_NARROW) or x.dtype == dtype or _WIDE not in (x.dtype, dtype):
+    if _WIDE not in (x.dtype, dtype):
         return None
 
     def made(k: Kernels) -> Array:

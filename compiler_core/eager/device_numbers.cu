@@ -1,7 +1,7 @@
 // What the kernels of eager code on a CUDA device share: how an element is stored, and computed in.
 //
 // In: before this text T, the first (KIND: 0 f32, 1 f64, 2 f16, 3 bf16), and C, the second (float, or double for f64).
-// Out: `in` and `as_stored`, from one to the other, rounded to the nearest.
+// Out: `in` and `as_stored`, from one to the other, rounded to the nearest; ALL, a loop that a launch's threads share.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -9,6 +9,7 @@ typedef unsigned char u8;
 
 #define MOST 256  // threads of a block
 #define KERNEL extern "C" __global__ void
+#define ALL(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
 
 #if KIND == 2
 #ifdef DC_EMULATED

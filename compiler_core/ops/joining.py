@@ -36,7 +36,7 @@ def _infer_pad(x: TensorMeta, low: Dims, high: Dims, value: float) -> TensorMeta
 def _eager_pad(xp: Any, x: Array, low: Dims, high: Dims, value: float) -> Array:
     shape = [a + n + b for a, n, b in zip(low, x.shape, high)]
     is_zero = not any(np.asarray(value, x.dtype).tobytes())  # -0.0 is not
-    # cleared memory costs a GPU a fifth of what CuPy's `full` of 16-bit floats does
+    # CuPy's `full` of 16-bit floats writes at an eighth of an H200's speed: memory is cleared instead
     out: Array = xp.zeros(shape, x.dtype) if is_zero else xp.full(shape, value, x.dtype)
     out[python_slices(low, tuple(a + n for a, n in zip(low, x.shape)), (1,) * len(low))] = x
     return out

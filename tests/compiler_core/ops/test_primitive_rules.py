@@ -248,3 +248,12 @@ def test_reductions_that_nest_are_those_of_all_dims_at_once(name: str) -> None:
     if op.nests:
         assert np.array_equal(reduce(reduce(x, (1,)), (1,)), reduce(x, (1, 2)))
         assert np.array_equal(reduce(x, ()), x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.complex64, np.int64, np.bool_])
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0])
+def test_pad_puts_the_value_there_with_its_sign(value: float, dtype: Any) -> None:
+    x = np.ones((2, 1), dtype)
+    expected = np.full((2, 4), value, dtype)
+    expected[:, 1:2] = x
+    assert prims.pad(x, (0, 1), (0, 2), value).tobytes() == expected.tobytes()

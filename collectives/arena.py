@@ -4,6 +4,8 @@ In: sizes. Out: arrays of bytes that start at a page, and for any array where it
 when its array, and every view of it, is gone; its pages go back to the system then, so the next block is zeroed.
 Memory is memfd, reached by peers through /proc/<pid>/fd: nothing is left behind, however a job ends. A segment is
 sparse: its size is a reservation. Each new one doubles the whole, so descriptors and peers' mappings stay a handful.
+In a forked child the arrays are its own: what it writes, the parent does not see. What it has not written it reads as
+the parent has it by then.
 Limit: Linux. First fit, in order of address; made for tens to thousands of blocks, not millions.
 """
 
@@ -21,8 +23,11 @@ from typing import Any, cast
 import numpy as np
 
 from collectives.call import Array
+from collectives.errors import ForkedProcessError
+from collectives.forked import belongs_to_rank
 
 _BYTE = ctypes.c_char
+_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000  # of Linux
 FIRST_SEGMENT_NBYTES = 64 << 20
 Place = tuple[int, int, int, int]  # serial number of the segment (-1: none), file descriptor, its size, offset in it
 NOWHERE: Place = (-1, 0, 0, 0)
@@ -37,9 +42,9 @@ def address_of(array: Array) -> int:
         return address
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Segment:
-    """One memfd. free: (offset, nbytes) of the gaps, by offset, never adjacent to each other."""
+    """One memfd, open as long as blocks of it live. free: (offset, nbytes) of the gaps, by offset, never adjacent."""
 
     serial: int
     descriptor: int
@@ -47,6 +52,16 @@ class Segment:
     memory: mmap.mmap
     address: int
     free: list[tuple[int, int]]
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child: put a private mapping of the same memory in the place of the shared one."""
+        place, anywhere = ctypes.c_void_p, ctypes.c_void_p(-1).value
+        remap = ctypes.CDLL(None, use_errno=True).mmap
+        remap.restype, remap.argtypes = place, (place, *(ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long))
+        how = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
+        made = remap(self.address, self.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, how, self.descriptor, 0)
+        if made == anywhere:
+            raise OSError(ctypes.get_errno(), "mmap of a rank's memory in a forked child")
 
     def take(self, nbytes: int) -> int | None:
         """The offset of `nbytes` bytes that are free no longer; None if no gap is large enough."""
@@ -72,6 +87,7 @@ class Arena:
     """This rank's segments. Use from any thread that holds the GIL."""
 
     def __init__(self) -> None:
+        belongs_to_rank(self)
         self.segments: list[Segment] = []
         self.returned: deque[tuple[Segment, int, int]] = deque()  # filled by finalizers, which may run anywhere
 
@@ -112,11 +128,15 @@ class Arena:
         memory = mmap.mmap(descriptor, size)
         address = address_of(np.frombuffer(memory, np.uint8))
         segment = Segment(len(self.segments), descriptor, size, memory, address, [(0, size)])
+        weakref.finalize(segment, os.close, descriptor).atexit = False
+        belongs_to_rank(segment)
         self.segments.append(segment)
         return segment
 
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child: what was allocated is not reused."""
+        self.segments, self.returned = [], deque()
+
     def close(self) -> None:
-        """Give up the descriptors: peers have mapped what they need. The memory lives as long as its arrays."""
-        for segment in self.segments:
-            os.close(segment.descriptor)
+        """No array lies here any more, and nothing is allocated. The memory lives as long as its arrays."""
         self.segments.clear()

@@ -6,7 +6,6 @@ Where there is a GPU, and CuPy, it takes arrays on GPUs too (nccl/); neither CuP
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
@@ -65,12 +64,12 @@ def connect(
 
 def _connect_over_mpi(timeout_s: float, reduction: Reduction, build: Build | None) -> Communicator:
     from collectives.mpi import MpiCommunicator
-    from collectives.mpi_library import install_abort_hook, load_mpi, within
+    from collectives.mpi_library import abort_at_exit, install_abort_hook, load_mpi, within
 
     mpi = within(timeout_s, load_mpi, "starting MPI")  # MPI_Init waits for all ranks
     install_abort_hook(mpi.COMM_WORLD.Abort)
     try:
         return MpiCommunicator(timeout_s=timeout_s, reduction=reduction, build=build)
     except BaseException:
-        atexit.register(mpi.COMM_WORLD.Abort, 1)  # MPI_Finalize would wait for the ranks that did not come
+        abort_at_exit(mpi)
         raise

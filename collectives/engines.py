@@ -11,7 +11,7 @@ import warnings
 from typing import Any, Protocol
 
 from collectives.call import Array, Task
-from collectives.errors import CollectiveError, SlowEngineWarning
+from collectives.errors import CollectiveError, ForkedProcessError, SlowEngineWarning
 from collectives.host import open_host
 from collectives.native import Build, Library, load
 from collectives.native_engine import STAGE_NBYTES, NativeEngine, functions_of
@@ -40,6 +40,9 @@ class Engine(Protocol):
 
     def give_up(self, error: CollectiveError) -> None:
         """End what is queued, and all later tasks, with `error`."""
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child: what is under way ends with `error`, and nothing reaches the other ranks."""
 
     def leave(self) -> None:
         """Give up what is held, and tell the other ranks, behind what is queued, that this one ends."""

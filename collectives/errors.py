@@ -59,6 +59,10 @@ class ClosedError(CollectiveError):
     """A collective on a communicator that was closed."""
 
 
+class ForkedProcessError(CollectiveError):
+    """A process that was forked from a rank used what belongs to the rank: it would have taken its parent's place."""
+
+
 class TransportError(CollectiveError):
     """The transport itself failed in the middle of a collective; holds the transport's own message."""
 

@@ -19,7 +19,8 @@ import numpy as np
 from collectives.call import Array, Call, Task
 from collectives.communicator import Communicator
 from collectives.engines import open_engine
-from collectives.errors import ClosedError, CollectiveError
+from collectives.errors import ClosedError, CollectiveError, ForkedProcessError
+from collectives.forked import belongs_to_rank
 from collectives.mpi_library import load_mpi
 from collectives.native import Build
 from collectives.native_work import NativeWork
@@ -63,13 +64,14 @@ class MpiCommunicator(Communicator):
             "reduction": reduction, "chunk_nbytes": chunk_nbytes, "share_memory": share_memory, "build": build
         }  # fmt: skip
         self.broken: CollectiveError | None = None
-        self.is_closed = False
+        self.is_closed = self.is_forked = False
         _assemble(parent, self.mpi, timeout_s)
         self.buckets, self.control, self.messages = parent.Dup(), parent.Dup(), parent.Dup()
         self.objects = ObjectChannel(self.control, self.mpi)
         self.point_to_point = PointToPoint(self.messages, self.mpi, timeout_s=timeout_s)
         self.engine = open_engine(self.buckets, self.mpi, self.objects, timeout_s=timeout_s, **self.settings)
         atexit.register(self.close)
+        belongs_to_rank(self)
 
     def launch(self, task: Task) -> Work:
         self._check_usable()
@@ -121,6 +123,12 @@ class MpiCommunicator(Communicator):
         self.broken = self.broken or error
         self.engine.give_up(error)
 
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child: nothing here reaches MPI any more."""
+        self.is_forked, self.broken = True, error
+        self.engine.become_forked(error)
+        self.point_to_point.become_forked(error)
+
     # -- the control channel
 
     def all_gather_object(self, value: T, *, timeout_s: float | None = None) -> list[T]:
@@ -146,9 +154,9 @@ class MpiCommunicator(Communicator):
     def close(self) -> None:
         """Finish what is queued, wait (sleeping) until all ranks close, and free the communicators. Idempotent.
 
-        Work that is still held is given up.
+        Work that is still held is given up. In a forked child it does nothing.
         """
-        if self.is_closed:
+        if self.is_closed or self.is_forked:
             return
         atexit.unregister(self.close)
         self.engine.leave()  # both channels at once: another rank may wait for this one on either
@@ -174,6 +182,8 @@ class MpiCommunicator(Communicator):
         return True
 
     def abort(self, exit_code: int = 1) -> None:
+        if self.is_forked:
+            self._check_usable()
         world = self.mpi.COMM_WORLD if self.is_closed else self.buckets  # closing frees ours; the job still must end
         world.Abort(exit_code)
 

@@ -4,10 +4,13 @@ In: nothing but what the launcher left in the environment. Out: mpi4py's MPI mod
 MPI_THREAD_MULTIPLE. mpi4py calls MPI_Init while it holds the GIL, so no Python could run while ranks are missing: here
 the import leaves MPI alone, and `ctypes`, which releases the GIL, calls it. Where the function cannot be found that
 way, mpi4py calls it. A program that has started MPI itself is left as it is.
+MPI_Finalize waits for all ranks, too. Who started MPI here ends it here, when Python exits; a forked child does not,
+nor may it start MPI or use what its parent has started: to the others it would be the rank.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
@@ -18,17 +21,26 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveTimeoutError, MpiNotFoundError, ThreadLevelError
+from collectives.forked import refusal
 
 T = TypeVar("T")
+_is_parents: list[bool] = []  # in a forked child whose parent had started MPI
 
 
 def load_mpi() -> Any:
-    """mpi4py's MPI module, initialised with MPI_THREAD_MULTIPLE. Raises MpiNotFoundError or ThreadLevelError."""
+    """mpi4py's MPI module, initialised with MPI_THREAD_MULTIPLE.
+
+    Raises MpiNotFoundError, ThreadLevelError, or, in a forked child of a process that has MPI, ForkedProcessError.
+    """
+    if _is_parents:
+        raise refusal()
     try:
         import mpi4py
 
-        if "mpi4py.MPI" not in sys.modules and mpi4py.rc.initialize:
-            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+        is_ours = "mpi4py.MPI" not in sys.modules and mpi4py.rc.initialize
+        if is_ours:
+            ends_it = mpi4py.rc.finalize is not False
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise MpiNotFoundError(
@@ -38,6 +50,8 @@ def load_mpi() -> Any:
         ) from error
     if not MPI.Is_initialized():
         start(MPI)
+        if is_ours and ends_it:
+            atexit.register(_end, MPI)
     check_thread_level(MPI.Query_thread(), MPI.THREAD_MULTIPLE)
     return MPI
 
@@ -53,6 +67,31 @@ def start(mpi: Any) -> None:
     initialise(None, None, ctypes.c_int(int(mpi.THREAD_MULTIPLE)), ctypes.byref(provided))
     for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
         comm.Set_errhandler(mpi.ERRORS_RETURN)
+
+
+def _end(mpi: Any) -> None:
+    if not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+def abort_at_exit(mpi: Any) -> None:
+    """End the job when Python exits: MPI_Finalize would wait for ranks that did not come."""
+    atexit.register(_abort, mpi)
+
+
+def _abort(mpi: Any) -> None:
+    mpi.COMM_WORLD.Abort(1)
+
+
+def _in_child() -> None:
+    atexit.unregister(_end)
+    atexit.unregister(_abort)
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized():
+        _is_parents.append(True)
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def check_thread_level(provided: int, required: int) -> None:
@@ -102,15 +141,19 @@ ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None]
 def install_abort_hook(abort_job: Callable[[int], None], *, grace_s: float = 0.2) -> None:
     """End the whole job when this rank dies of an uncaught exception, after its traceback is printed.
 
-    Otherwise the other ranks would wait for it. abort_job: takes the exit code. grace_s: seconds for the launcher to
-    pass on the output. Under distcompile-run nothing is done: it ends the job, once everybody has told what happened.
+    Otherwise the other ranks would wait for it; for a forked child nobody does. abort_job: takes the exit code.
+    grace_s: seconds for the launcher to pass on the output. Under distcompile-run nothing is done: it ends the job,
+    once everybody has told what happened.
     """
     if LAUNCHER_VARIABLE in os.environ:
         return
     print_traceback: ExceptHook = sys.excepthook
+    rank = os.getpid()
 
     def abort(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         print_traceback(kind, error, traceback)
+        if os.getpid() != rank:
+            return
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(grace_s)

@@ -26,12 +26,13 @@ from collectives.errors import (
     CollectiveError,
     CollectiveMismatchError,
     CollectiveTimeoutError,
+    ForkedProcessError,
     RankFailedError,
     TransportError,
 )
 from collectives.host import Host
 from collectives.kept import keep_for_ever
-from collectives.native import Library
+from collectives.native import Library, refusing
 from collectives.native_work import DONE, NativeWork
 from collectives.observer import current
 from collectives.programs import Program, program_of
@@ -163,6 +164,10 @@ class NativeEngine:
     def excuse(self) -> None:
         """The present roll call's time limit starts anew."""
         self.library.quick.dc_excuse(self.pointer)
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child, where the engine's thread is not: no native function is called any more."""
+        self.failed, self.library, self.settling = error, refusing(error), threading.Lock()
 
     def give_up(self, error: CollectiveError) -> None:
         """End the task under way, and all later ones, with `error`."""

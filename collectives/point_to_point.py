@@ -142,6 +142,13 @@ class PointToPoint:
         is_awaited = lambda: any(exchange.work.is_awaited for exchange in self.pending)  # noqa: E731
         return Backoff(is_awaited, stretched_s=LONGEST_SLEEP_S)
 
+    def become_forked(self, error: CollectiveError) -> None:
+        """In a forked child, where the thread is not: messages under way fail."""
+        self.changed, self.thread = threading.Condition(), None
+        for exchange in self.pending:
+            exchange.work.become_forked(error)
+        self.pending = []
+
     def close(self) -> bool:
         """End the thread; messages still under way fail. Whether MPI is through with them all."""
         with self.changed:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from collectives.arena import NOWHERE
 from collectives.call import Array, Call, Task
-from collectives.errors import CollectiveError, TransportError
+from collectives.errors import CollectiveError, ForkedProcessError, TransportError
 from collectives.rollcall import NEEDED, PLACE, WORDS, Backoff, RollCall
 from collectives.shared_memory import SharedMemory
 from collectives.transfer import Reduction, Transfer
@@ -45,6 +46,7 @@ class ThreadEngine:
         self.roll, self.shared = RollCall(comm, mpi), shared
         self.queue: SimpleQueue[tuple[Task, LocalWork] | None] = SimpleQueue()
         self.held: weakref.WeakSet[LocalWork] = weakref.WeakSet()
+        self.serving: LocalWork | None = None
         self.broken: CollectiveError | None = None
         self.thread = threading.Thread(target=self._serve, name=f"collectives rank {self.rank}", daemon=True)
         self.thread.start()
@@ -64,6 +66,17 @@ class ThreadEngine:
     def set_timeout(self, timeout_s: float) -> None:
         """The limit of waits that give none, from now on."""
         self.timeout_s = timeout_s
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child, where the thread is not: end what is under way."""
+        self.broken = error
+        with suppress(Empty):
+            while True:
+                item = self.queue.get_nowait()
+                if item is not None:
+                    item[1].become_forked(error)
+        if self.serving is not None:
+            self.serving.become_forked(error)
 
     def give_up(self, error: CollectiveError) -> None:
         """End later tasks with `error`; other ranks meet nobody any more, and say so when their time is over."""
@@ -94,7 +107,9 @@ class ThreadEngine:
 
     def _serve(self) -> None:
         while (item := self.queue.get()) is not None:
+            self.serving = item[1]
             self._serve_one(*item)
+            self.serving = None
             del item  # while this thread waits for the next task it must not hold the last one's buffers
         if self.broken is None:
             self._part()

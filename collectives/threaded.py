@@ -22,8 +22,10 @@ from collectives.errors import (
     ClosedError,
     CollectiveError,
     CollectiveTimeoutError,
+    ForkedProcessError,
     RankFailedError,
 )
+from collectives.forked import belongs_to_rank
 from collectives.mailbox import Letter, Mailbox
 from collectives.mismatch import mismatch_error
 from collectives.reduce import perform
@@ -54,6 +56,7 @@ class ThreadedWorld:
         self.closed: set[int] = set()
         self.mailbox = Mailbox()
         self.subgroups: dict[tuple[int, tuple[int, ...]], ThreadedWorld] = {}
+        belongs_to_rank(self)
 
     def communicator(self, rank: int) -> ThreadedCommunicator:
         return ThreadedCommunicator(self, rank)
@@ -70,6 +73,17 @@ class ThreadedWorld:
             self.changed.notify_all()
         for child in children:
             child.fail(self.failure)
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child, where the other ranks' threads are not: as `fail`, with a lock that nobody holds."""
+        self.changed, self.failure = threading.Condition(), error
+        works = [work for queue in self.waiting for _, work in queue]
+        works += [letter.work for letter in self.mailbox.wanted]
+        self.mailbox = Mailbox()
+        for queue in self.waiting:
+            queue.clear()
+        for work in works:
+            work.become_forked(error)
 
     def deposit(self, rank: int, task: Task, work: LocalWork) -> None:
         """Add rank's next task; run every collective that is complete now."""

@@ -206,6 +206,15 @@ class LocalWork(Work):
             self.is_cancelled = True
             self.release()
 
+    def become_forked(self, error: CollectiveError) -> None:
+        """Transport only, in a forked child: nobody will end it, and whoever held its locks is not here."""
+        is_over, self._ended, self.on_end = self._ended.is_set(), threading.Event(), None
+        self.on_release = lambda: None
+        if is_over:
+            self._ended.set()
+        else:
+            self.finish(error)
+
     def await_release(self) -> None:
         """Transport only: return when this Work is not held (any more)."""
         if self.is_held:

@@ -4,6 +4,7 @@
 In: `child.py --mpi NAME --size N [--folder PATH] [--far ADDRESS] [--set NAME=VALUE]... -- PROGRAM`, started by mpiexec;
 PROGRAM is `-m MODULE` or SCRIPT, and its arguments. Out: its exit code. Invariant: a rank that fails never reaches
 MPI_Finalize, which would wait for the others: it reports, flushes and leaves by `os._exit`; the launcher ends the job.
+What the program forks is not the rank: it says nothing.
 An exception says of itself whether it only tells of another rank's failure: its class, or one in its chain of causes,
 has `is_consequence = True`. The file is run by path.
 """
@@ -16,6 +17,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator
@@ -55,7 +57,7 @@ class Rank:
         self.channel: Channel | None = None
         self.stacks: Channel | None = None
         self.board: Board | None = None
-        self.has_finished = False
+        self.has_finished = self.is_forked = False
 
     def prepare(self) -> None:
         """Learn the rank, tell it to the program, connect, leave the warden behind, bind. Raises WorldSizeError."""
@@ -89,14 +91,28 @@ class Rank:
 
     def _watch_endings(self) -> None:
         """Have crashes write their stacks, and the program's `exec` be known for what it is."""
-        self.pid = os.getpid()
         atexit.register(self._say_done)
-        sys.excepthook = shown_by_the_launcher
-        stacks = self.stacks.fileno() if self.stacks else 2
-        faulthandler.enable(stacks)
-        faulthandler.register(signal.SIGQUIT, stacks)  # where is it? asked by the launcher, or by `kill -QUIT`
+        sys.excepthook = self._show
+        self._write_stacks_to(self.stacks.fileno() if self.stacks else 2)
+        self.exec = os.execv, os.execve
         if self.channel is not None:
             os.execv, os.execve = told(self.channel, os.execv), told(self.channel, os.execve)
+        os.register_at_fork(after_in_child=self._become_forked)
+
+    def _write_stacks_to(self, descriptor: int) -> None:
+        faulthandler.enable(descriptor)
+        faulthandler.register(signal.SIGQUIT, descriptor)  # where is it? asked by the launcher, or by `kill -QUIT`
+
+    def _become_forked(self) -> None:
+        """A process that the program forked is not the rank: it ends as any Python process does, and tells nobody."""
+        self.is_forked, self.channel, self.board = True, None, None
+        os.execv, os.execve = self.exec
+        self._write_stacks_to(2)
+
+    def _show(self, kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+        """The excepthook that a program finds and may chain to: a rank's traceback is on its way already."""
+        if self.is_forked:
+            sys.__excepthook__(kind, error, trace)
 
     def run(self) -> None:
         """The user's program."""
@@ -110,7 +126,7 @@ class Rank:
 
     def _say_done(self) -> None:
         """Runs after all exit functions of the program: one that leaves by `os._exit` never gets here."""
-        if self.channel and self.has_finished and os.getpid() == self.pid:  # and not a forked copy
+        if self.channel and self.has_finished:
             self.channel.tell("done")
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -129,6 +145,20 @@ class Rank:
             sys.stderr.write(text)
         if not isinstance(error, SystemExit):
             sys.excepthook(type(error), error, users_frames(error))
+        self._leave(code)
+
+    def end_forked(self, error: BaseException | None) -> NoReturn:
+        """The end of a process that the program forked, with Python's words and code, but without MPI_Finalize."""
+        if error is not None and not isinstance(error, SystemExit):
+            sys.excepthook(type(error), error, users_frames(error))
+        elif error is not None and not isinstance(error.code, (int, types.NoneType)):
+            sys.stderr.write(f"{error.code}\n")
+        threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter: other threads, exit functions
+        atexit._run_exitfuncs()
+        self._leave(0 if error is None else exit_code_of(error))
+
+    @staticmethod
+    def _leave(code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -161,12 +191,12 @@ def told(channel: Channel, call: Callable[..., Any]) -> Callable[..., Any]:
 def exit_code_of(error: BaseException) -> int:
     """The exit code that Python gives a process that ends by `error`."""
     if isinstance(error, SystemExit):
-        return error.code & 0xFF if isinstance(error.code, int) else 1
+        return (error.code or 0) & 0xFF if isinstance(error.code, (int, types.NoneType)) else 1
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
-def is_success(error: SystemExit) -> bool:
-    return error.code is None or error.code == 0
+def is_success(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and (error.code is None or error.code == 0)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -206,23 +236,21 @@ def place_of(error: BaseException) -> str:
     return f"{os.path.basename(mine[-1].filename)}:{mine[-1].lineno}" if mine else ""
 
 
-def shown_by_the_launcher(*_: object) -> None:
-    """The excepthook that a program finds and may chain to: its traceback is on its way already."""
-
-
 def main(argv: list[str]) -> None:
     """Run one rank."""
     rank = Rank(parse(argv))
     try:
         rank.prepare()
         rank.run()
-    except SystemExit as error:
-        if not is_success(error):
-            rank.fail(error)
     except LaunchError as error:
         rank.fail(SystemExit(f"{type(error).__name__}: {error}"))
     except BaseException as error:  # noqa: BLE001  # whatever ended the user's program is reported
-        rank.fail(error)
+        if rank.is_forked:
+            rank.end_forked(error)
+        if not is_success(error):
+            rank.fail(error)
+    if rank.is_forked:
+        rank.end_forked(None)
     rank.finish()
 
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias, cast
+
+from collectives.errors import CollectiveError
 
 FILES = ("base.h", "state.h", "reduce.h", "board.h", "programs.h", "engine.h")
 Build: TypeAlias = Callable[[Mapping[str, str]], Path]
@@ -45,6 +47,21 @@ class Library:
     quick: ctypes.PyDLL
 
 
+class Refusal:
+    """In the place of either handle in a forked child: whoever wants a function gets `error`."""
+
+    def __init__(self, error: CollectiveError) -> None:
+        self.error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self.error
+
+
+def refusing(error: CollectiveError) -> Library:
+    """A library that nobody can call."""
+    return Library(cast(ctypes.CDLL, Refusal(error)), cast(ctypes.PyDLL, Refusal(error)))
+
+
 def source() -> str:
     """The engine as one translation unit."""
     folder = Path(__file__).parent
@@ -58,9 +75,9 @@ def load(build: Build) -> Library:
 
 @cache
 def _open(path: str) -> Library:
-    library = Library(ctypes.CDLL(path), ctypes.PyDLL(path))
-    for handle in (library.calls, library.quick):
+    calls, quick = ctypes.CDLL(path), ctypes.PyDLL(path)
+    for handle in (calls, quick):
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(handle, name)
             function.restype, function.argtypes = result, arguments
-    return library
+    return Library(calls, quick)

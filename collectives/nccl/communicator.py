@@ -16,7 +16,8 @@ import numpy as np
 
 from collectives.call import NO_STAMP, Array, Stamp, Task
 from collectives.communicator import Communicator
-from collectives.errors import CollectiveArgumentError, CollectiveError
+from collectives.errors import CollectiveArgumentError, CollectiveError, ForkedProcessError
+from collectives.forked import belongs_to_rank
 from collectives.nccl import library as nccl
 from collectives.nccl.clock import EventMark
 from collectives.nccl.cuda import Cuda, DeviceArray, Runtime
@@ -54,6 +55,7 @@ class NcclCommunicator(Communicator):
         self.stages_messages = False
         self.is_closed = False
         atexit.register(self.close)
+        belongs_to_rank(self)
 
     @property
     def timeout_s(self) -> float:
@@ -207,6 +209,13 @@ class NcclCommunicator(Communicator):
             self.engine.fail(error)
         else:
             self.host.give_up(error)
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child, where no CUDA call succeeds: everything ends with `error`, and nothing is closed."""
+        self.is_closed = True
+        for part in (self.engine, self.postman):
+            if part is not None:
+                part.become_forked(error)
 
     def close(self) -> None:
         if self.is_closed:

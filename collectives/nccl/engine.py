@@ -22,7 +22,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from collectives.call import Task
-from collectives.errors import CollectiveError, CollectiveTimeoutError, NcclError, TransportError
+from collectives.errors import CollectiveError, CollectiveTimeoutError, ForkedProcessError, NcclError, TransportError
 from collectives.nccl import moves
 from collectives.nccl.clock import Clock
 from collectives.nccl.cuda import Event, Runtime
@@ -280,6 +280,12 @@ class NcclEngine:
         self.host.give_up(error)
         with self.changed:
             self.changed.notify_all()
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child: what is under way ends with `error`."""
+        self.broken = error
+        for work in (*self.pending, *self.flying):
+            work.fail(error)
 
     # -- the end
 

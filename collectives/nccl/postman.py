@@ -31,7 +31,7 @@ import numpy as np
 
 from collectives.call import DTYPES, Array
 from collectives.checks import dtype_name
-from collectives.errors import ClosedError, CollectiveError, NcclError, SharedDeviceError
+from collectives.errors import ClosedError, CollectiveError, ForkedProcessError, NcclError, SharedDeviceError
 from collectives.mailbox import message_misfit
 from collectives.nccl.cuda import Runtime, Stream
 from collectives.nccl.library import DTYPES as NCCL_DTYPES
@@ -362,6 +362,13 @@ class Postman:
         for message in left:
             message.fail(error)
         self.give_up(error)
+
+    def become_forked(self, error: ForkedProcessError) -> None:
+        """In a forked child: messages under way end with `error`, and later ones too."""
+        self.broken, self.changed = error, threading.RLock()
+        left = [*(t.message for t in self.tokens), *self.known.values(), *(m for m, _ in self.flying)]
+        for message in left:
+            message.fail(error)
 
     def _abort(self) -> None:
         for pair in self.pairs.values():

@@ -65,7 +65,7 @@ def start() -> Status | None:
     board, _path = _open_board()
     _status = Status(board)
     observe.install(_status)
-    _note_the_end(_status)
+    _note_the_end()
     os.register_at_fork(after_in_child=_forget)
     return _status
 
@@ -105,8 +105,12 @@ def _open_board() -> tuple[boards.Board, str]:
         descriptor = os.memfd_create("distcompile status", os.MFD_CLOEXEC)
         return boards.create_in(descriptor, 0), f"/proc/{os.getpid()}/fd/{descriptor}"
     descriptor, path = tempfile.mkstemp(prefix="distcompile-status-")
-    atexit.register(os.unlink, path)
+    atexit.register(_remove, path)
     return boards.create_in(descriptor, 0), path
+
+
+def _remove(path: str) -> None:
+    os.unlink(path)
 
 
 def _is_ours(path: str) -> bool:
@@ -117,21 +121,28 @@ def _is_ours(path: str) -> bool:
         return False
 
 
-def _note_the_end(own: Status) -> None:
+def _note_the_end() -> None:
     """Have an uncaught exception, and the end of the program, written on the board."""
     shown = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        own.exception(error, is_last=True)
+        if _status is not None:
+            _status.exception(error, is_last=True)
         shown(kind, error, trace)
 
     sys.excepthook = note
-    atexit.register(own.finish)
+    atexit.register(_finish)
+
+
+def _finish() -> None:
+    if _status is not None:
+        _status.finish()
 
 
 def _forget() -> None:
-    """A forked child is not this rank: it writes on no board and asks nobody."""
+    """A forked child is not this rank: it writes on no board, and asks and answers nobody."""
     global _status, _answerer
     _status = _answerer = None
+    atexit.unregister(_remove)
     observe.install(None)
     observer.install(observer.Observer())

@@ -33,7 +33,17 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 RANKS = (2, 3, 4, 8)
 
 
-# -- how arrays are cut
+# -- which arrays, and how they are cut
+
+
+@pytest.mark.parametrize(
+    "nbytes, taken", [((1 << 20) - 1, False), (1 << 20, True), (64 << 20, True), ((64 << 20) + 1, False)]
+)
+def test_arrays_from_1_to_64_MiB_are_taken(nbytes: int, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # `small` makes the limits a test's
+    assert copies.is_for_copies("float32", "avg", nbytes) == taken
+    assert not copies.is_for_copies("float32", "max", nbytes)
+    assert not copies.is_for_copies("int32", "sum", nbytes)
 
 
 @pytest.mark.parametrize("world", [2, 3, 5, 8])

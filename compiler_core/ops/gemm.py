@@ -41,10 +41,11 @@ _DEVICE_ONLY = (float16, bfloat16)
 
 # A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
-# of its blocking: thus the bits do not depend on the number of threads. Without AVX-512 its tiles are larger, and of
-# f32 the columns are in blocks that depend on how many there are: there only rows are shared out.
+# of its blocking, to which the last part adds what is left: thus the bits do not depend on the number of threads.
+# Without AVX-512, and for columns of f64, its tiles are larger. Without AVX-512 the columns of f32 are in blocks that
+# depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type.
 _PART = 1 << 20
-_TILES, _TILES_OF_AVX2 = 64, 192
+_TILES, _LARGE_TILES = 48, 192
 _SHARES = 2  # parts of a product for every thread; each of them packs the other matrix anew
 
 _HELPER = (
@@ -60,18 +61,18 @@ static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, in
   typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
   const bool by_rows = m >= n || (sizeof(T) == 4 && !dc_has_avx512);
   const int64_t slice = (int64_t)(by_rows ? n : m) * k;  // one row or column
-  const int64_t tiles = dc_has_avx512 ? DC_TILES : DC_TILES_OF_AVX2;
-  const int64_t least = (DC_PART / (slice ? slice : 1) / tiles + 1) * tiles;
-  if (by_rows)
-    dc_parallel(m, least, [&](int64_t from, int64_t to) {
-      const T* const rows = a + from * (ta == 111 ? lda : 1);
-      ((gemm)routine)(101, ta, tb, to - from, n, k, alpha, rows, lda, b, ldb, beta, c + from * ldc, ldc);
-    }, DC_SHARES);
-  else
-    dc_parallel(n, least, [&](int64_t from, int64_t to) {
-      const T* const columns = b + from * (tb == 111 ? 1 : ldb);
-      ((gemm)routine)(101, ta, tb, m, to - from, k, alpha, a, lda, columns, ldb, beta, c + from, ldc);
-    }, DC_SHARES);
+  const int64_t tiles = dc_has_avx512 && (by_rows || sizeof(T) == 4) ? DC_TILES : DC_LARGE_TILES;
+  const int64_t least = (DC_PART / (slice ? slice : 1) / tiles + 1) * tiles, all = by_rows ? m : n;
+  const int64_t parts = all / least ? all / least : 1;
+  dc_parallel(parts, 1, [&](int64_t first, int64_t last) {
+    const int64_t from = first * least, count = (last == parts ? all : last * least) - from;
+    if (by_rows)
+      ((gemm)routine)(101, ta, tb, count, n, k, alpha, a + from * (ta == 111 ? lda : 1), lda, b, ldb, beta,
+                      c + from * ldc, ldc);
+    else
+      ((gemm)routine)(101, ta, tb, m, count, k, alpha, a, lda, b + from * (tb == 111 ? 1 : ldb), ldb, beta, c + from,
+                      ldc);
+  }, DC_SHARES);
 }
 template <class T>
 static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a,
@@ -82,7 +83,7 @@ static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, i
 }
 
 """.replace("DC_PART", str(_PART))
-    .replace("DC_TILES_OF_AVX2", str(_TILES_OF_AVX2))
+    .replace("DC_LARGE_TILES", str(_LARGE_TILES))
     .replace("DC_TILES", str(_TILES))
     .replace("DC_SHARES", str(_SHARES))
 )

@@ -31,7 +31,10 @@ def test_one_two_and_three_threads_give_equal_bits(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
-@pytest.mark.parametrize(("m", "k", "n"), [(96, 294, 1506), (1100, 250, 130), (609, 133, 831), (400, 64, 3000)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(96, 294, 1506), (1100, 250, 130), (609, 133, 831), (400, 64, 3000), (824, 20, 924), (1179, 74, 165)],
+)
 def test_products_have_equal_bits(m: int, k: int, n: int) -> None:
     """Tall ones and wide ones, in f32 and f64: shared out by rows, by columns, or not at all."""
     rng = np.random.default_rng(0)

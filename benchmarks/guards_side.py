@@ -1,7 +1,9 @@
 """One side of guards.py: what a compiled function costs beside its arithmetic, written once for both frameworks.
 
 In: a line of JSON a question: {"do": "list"}, {"do": "start", "row": name}, {"do": "sample"}. Out: a line of JSON each.
-A check is the one that a framework makes before it uses what it has compiled, called by itself. What a row does besides
+A check is the one that a framework makes before it uses what it has compiled, called by itself. A capture is the first
+call of a function of so many lines, compiled with the backend "eager": each sample's is a copy, with code of its own.
+What a row does besides
 (changing an attribute) is timed in the same sample, and taken off.
 """
 
@@ -11,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from eager_side import sample
@@ -100,10 +103,30 @@ def check_rows() -> dict[str, Row]:
     }
 
 
+def lines(count: int) -> FunctionType:
+    """A function of so many lines: arithmetic, and calls of `torch`."""
+    body = [f"    x = x * 1.5 + {i}.5" if i % 2 else "    x = torch.sin(x)" for i in range(count)]
+    made: dict[str, Any] = {"torch": torch}
+    exec("\n".join(["def straight(x):", *body, "    return x"]), made)
+    function: FunctionType = made["straight"]
+    return function
+
+
+def capture_rows() -> dict[str, Row]:
+    x = torch.ones(4)
+
+    def row(count: int) -> Row:
+        function = lines(count)
+        code, names = function.__code__, function.__globals__
+        return Row(lambda: torch.compile(FunctionType(code.replace(), names), backend="eager")(x))
+
+    return {f"capture of {count:,} lines": row(count) for count in (250, 2000)}
+
+
 def main() -> None:
     print(json.dumps(identity()), flush=True)
     torch.manual_seed(0)
-    rows = {**call_rows(), **check_rows()}
+    rows = {**call_rows(), **check_rows(), **capture_rows()}
     row, counts = next(iter(rows.values())), [1, 1]
     for question in map(json.loads, sys.stdin):
         answer: dict[str, Any] = {"rows": list(rows)}

@@ -118,9 +118,12 @@ def varints(table: bytes) -> Iterator[int]:
             value = 0
 
 
-def line_of(code: CodeType, offset: int) -> int:
-    """The source line of the instruction at `offset`, or that of the function where it has none."""
-    for start, end, line in code.co_lines():
-        if start <= offset < end:
-            return line or code.co_firstlineno
-    return code.co_firstlineno
+def lines_of(code: CodeType, instructions: tuple[Instruction, ...]) -> list[int]:
+    """The source line of each instruction, or that of the function where it has none."""
+    ranges = iter(code.co_lines())
+    end, line, found = 0, None, []
+    for instruction in instructions:
+        while instruction.offset >= end:
+            _, end, line = next(ranges)
+        found.append(line or code.co_firstlineno)
+    return found

@@ -19,7 +19,7 @@ from typing import Any
 from compiler_core.bytecode.completions import ARRIVED, COMPLETIONS, RECOVERIES, THROW, UNHANDLED
 from compiler_core.bytecode.frame import UNSET, Enter, Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
-from compiler_core.bytecode.instructions import line_of, variable_names
+from compiler_core.bytecode.instructions import variable_names
 from compiler_core.bytecode.intrinsics import escaped_stop
 from compiler_core.bytecode.moves import LEAVE, SWITCH
 from compiler_core.bytecode.program import program_of
@@ -63,15 +63,13 @@ class Machine:
         if not self.frames:
             return "unknown"
         frame = self.frames[-1]
-        offset = program_of(frame.code).instructions[frame.next].offset
-        return f"{frame.code.co_filename}:{line_of(frame.code, offset)}"
+        return f"{frame.code.co_filename}:{program_of(frame.code).line_at(frame.next)}"
 
     def location_outside(self, is_ours: Callable[[str], bool]) -> str:
         """`file:line` of the innermost frame of which the file is not ours; "" if there is none."""
         for frame in reversed(self.frames):
             if not is_ours(frame.code.co_filename):
-                offset = program_of(frame.code).instructions[frame.next].offset
-                return f"{frame.code.co_filename}:{line_of(frame.code, offset)}"
+                return f"{frame.code.co_filename}:{program_of(frame.code).line_at(frame.next)}"
         return ""
 
     # the loop

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dis
 import weakref
+from bisect import bisect_right
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import more_requests  # noqa: F401
 from compiler_core.bytecode.frame import Frame
-from compiler_core.bytecode.instructions import Handler, Instruction, decode
+from compiler_core.bytecode.instructions import Handler, Instruction, decode, lines_of
 from compiler_core.bytecode.kept import table, watch
 from compiler_core.bytecode.moves import MOVES, nothing, refuse
 from compiler_core.bytecode.moves import Handler as Run
@@ -45,12 +46,13 @@ FRAME_READERS = {"_getframe", "_getframemodulename", "currentframe"}
 class Program:
     """steps: see above. handlers: of exceptions, in the table's order."""
 
-    __slots__ = ("handlers", "instructions", "of", "refused", "steps")
+    __slots__ = ("handlers", "instructions", "lines", "of", "refused", "steps")
 
     def __init__(self, code: CodeType) -> None:
         decoded = decode(code)
         self.of = weakref.ref(code)
         self.refused: str | None = None  # not known yet
+        self.lines: list[int] = []  # made when one is asked for
         self.instructions: tuple[Instruction, ...] = decoded.instructions
         self.handlers: tuple[Handler, ...] = decoded.handlers
         self.steps: list[Step] = [(first_time, index) for index in range(len(self.instructions))]
@@ -63,11 +65,15 @@ class Program:
         return code
 
     def handler_of(self, index: int) -> Handler | None:
-        """Where an exception at that instruction is handled."""
-        for handler in self.handlers:
-            if handler.start <= index < handler.end:
-                return handler
-        return None
+        """Where an exception at that instruction is handled: the table is in order, and no two of it overlap."""
+        place = bisect_right(self.handlers, index, key=lambda handler: handler.start) - 1
+        return self.handlers[place] if place >= 0 and index < self.handlers[place].end else None
+
+    def line_at(self, index: int) -> int:
+        """The source line of that instruction."""
+        if not self.lines:
+            self.lines = lines_of(self.code, self.instructions)
+        return self.lines[index]
 
     def request_at(self, index: int) -> Request:
         """Of an instruction that awaits what it entered."""

@@ -16,7 +16,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from compiler_core.bytecode.frame import UNSET, Frame
-from compiler_core.bytecode.instructions import line_of, variable_names
+from compiler_core.bytecode.instructions import variable_names
 from compiler_core.bytecode.kept import table, watch
 from compiler_core.bytecode.program import program_of
 from compiler_core.bytecode.traceback import CALLER, is_hidden
@@ -145,7 +145,7 @@ def caller_of(frame: Frame, names: tuple[str, ...]) -> CodeType:
         co_filename=code.co_filename,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
-        co_firstlineno=line_of(code, program_of(code).instructions[frame.next].offset),
+        co_firstlineno=program_of(code).line_at(frame.next),
         co_flags=STUB.co_flags & ~FUTURES | code.co_flags & FUTURES,
         co_varnames=(CALLER, ".args", ".kwargs", *names),
         co_argcount=3 + len(names),

@@ -14,7 +14,6 @@ from types import CodeType, FrameType, FunctionType, GeneratorType, TracebackTyp
 from typing import TYPE_CHECKING
 
 from compiler_core.bytecode.frame import Frame
-from compiler_core.bytecode.instructions import line_of
 from compiler_core.bytecode.kept import table, watch
 from compiler_core.bytecode.program import program_of
 
@@ -76,7 +75,7 @@ def never_started(frame: Frame, stub: CodeType) -> FrameType:
 
 def frame_at(frame: Frame) -> FrameType:
     """A frame object that says it is `frame` at its present line."""
-    line = line_of(frame.code, program_of(frame.code).instructions[frame.next].offset)
+    line = program_of(frame.code).line_at(frame.next)
     return never_started(frame, stub_of(frame.code, line, STUB.co_linetable))
 
 
@@ -86,6 +85,7 @@ def add_entry(error: BaseException, frame: Frame) -> None:
     while entries is not None and is_own(entries.tb_frame):
         entries = entries.tb_next
     if not is_hidden(frame.globals.get("__name__", "")):
-        offset = program_of(frame.code).instructions[frame.next].offset
-        entries = TracebackType(entries, frame_object(frame), offset, line_of(frame.code, offset))
+        program = program_of(frame.code)
+        offset, line = program.instructions[frame.next].offset, program.line_at(frame.next)
+        entries = TracebackType(entries, frame_object(frame), offset, line)
     error.__traceback__ = entries

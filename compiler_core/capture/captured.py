@@ -96,7 +96,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
     trace, guards = segment.trace, segment.guards
     trace.ended = ""
-    handles: dict[int, Tensor] = {}
+    handles: dict[int, tuple[int, Tensor]] = {}
     recipe = _recipe(segment, handles)
     recipe.root(name, root)
     trace.settle_hooks()
@@ -108,7 +108,8 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     for generator in segment.generators:
         recipe.effect(_go_on_with, generator, generator.frame, generator.state)
     rebuild = recipe.build(segment.name)
-    outputs = describe_outputs(list(handles.values()), trace)
+    leaves = tuple(handle for _, handle in handles.values())
+    outputs = describe_outputs(leaves, trace)
     written = trace.write_backs()
     trace.leave()
     known = _known(segment)
@@ -142,7 +143,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         frozenset(trace.copied),
         _hosts(trace, outputs.nodes),
     )
-    return captured, Survivors(tuple(handles.values()), tuple(segment.values), hooks)
+    return captured, Survivors(leaves, tuple(segment.values), hooks)
 
 
 def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:
@@ -170,8 +171,8 @@ def _go_on_with(generator: InterpretedGenerator, frame: Frame, state: str) -> No
     generator.frame, generator.state = frame, state
 
 
-def _recipe(segment: Segment, handles: dict[int, Tensor]) -> Recipe:
-    """A recipe that notes in `handles` the traced tensors that it meets."""
+def _recipe(segment: Segment, handles: dict[int, tuple[int, Tensor]]) -> Recipe:
+    """A recipe that notes in `handles`, by id, the traced tensors that it meets: as the how manieth, and which."""
 
     def lookup(thing: Any) -> int | None:
         if type(thing) is Lazy:
@@ -180,8 +181,7 @@ def _recipe(segment: Segment, handles: dict[int, Tensor]) -> Recipe:
         return None if known is None else segment.place(known.source, thing)
 
     def tensor(handle: Tensor) -> str | None:
-        handles.setdefault(id(handle), handle)
-        return f"fresh[{list(handles).index(id(handle))}]"
+        return f"fresh[{handles.setdefault(id(handle), (len(handles), handle))[0]}]"
 
     recipe = Recipe(lookup, tensor, segment.number_expression)
     for place, clock in enumerate(segment.clocks):

@@ -2,40 +2,83 @@
 
 In: a trace that is over, the tensors known to it. Out: conditions. Tensors that were one must be one again; where
 something is written, memory that is not shared must not be shared later; where several cells of one root were used
-beside a write, each must lie in it where it lay.
+beside a write, each must lie in it where it lay. Conditions are as many as tensors, not as pairs of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.capture.memory import Known, OutsideMemory, memory_place
+from compiler_core.tensor.cell import Cell
 
 
 def guard_memory(guards: Guards, trace: OutsideMemory, known: Sequence[Known]) -> None:
     """Add the conditions. known: arguments (with code) in call order, and others."""
     cells = {id(entry): trace.outside_cell(entry.handle) for entry in known}
     used = {cell.root for cell, _ in trace.lifted} | {cell.root for cell in trace.written}
-    written = {cell.root for cell in trace.written}
-    arguments = [entry for entry in known if entry.code]
-    bound = [entry for entry in known if not entry.code and cells[id(entry)].root in used]
-    for i, a in enumerate(arguments):
-        mine = cells[id(a)]
-        for b in (*arguments[:i], *bound):
-            theirs = cells[id(b)]
-            other = f"{b.code}._cell" if b.code else guards.bind(theirs, "cell")
-            if mine is theirs:
-                guards.require(f"{a.code}._cell is {other}", f"{a.source} and {b.source} are the same tensor")
-            elif written and (b.code or theirs.root in written):
-                shared = mine.root is theirs.root
-                guards.require(
-                    f"({a.code}._cell.root is {other}.root) is {shared}",
-                    f"{a.source} and {b.source} {'' if shared else 'do not '}share memory",
-                )
+    bound = {cell: entry for entry in known if not entry.code and (cell := cells[id(entry)]).root in used}
+    arguments: dict[Cell, Known] = {}  # of those that are one tensor the first
+    for entry in known:
+        if entry.code:
+            _guard_same(guards, entry, cells[id(entry)], arguments, bound)
+    if trace.written:
+        alone = [entry for cell, entry in arguments.items() if cell not in bound]
+        _guard_apart(guards, {cell.root for cell in trace.written}, {cells[id(e)]: e for e in alone}, bound)
     for entry, place in trace.places():
         if entry.code:
             where, wanted = guards.bind(memory_place, "place"), guards.bind(place, "place")
             guards.require(
                 f"{where}({entry.code}._cell) == {wanted}", f"{entry.source} lies where it lay in its memory"
             )
+
+
+def _guard_same(
+    guards: Guards, entry: Known, cell: Cell, arguments: dict[Cell, Known], bound: dict[Cell, Known]
+) -> None:
+    """An argument that was another one, or a tensor that is the same in every call, is that one again."""
+    other = bound.get(cell) or arguments.setdefault(cell, entry)
+    if other is not entry:
+        same = f"{other.code}._cell" if other.code else guards.bind(cell, "cell")
+        guards.require(f"{entry.code}._cell is {same}", f"{entry.source} and {other.source} are the same tensor")
+    arguments.setdefault(cell, entry)
+
+
+def _guard_apart(guards: Guards, written: set[Cell], arguments: dict[Cell, Known], bound: dict[Cell, Known]) -> None:
+    """Arguments share memory with each other, and with what is the same in every call, where they did, nowhere else."""
+    fixed = {cell.root for cell in bound}
+    homes = {cell.root: (str(id(cell.root)), entry.source) for cell, entry in bound.items()}
+    alone: dict[Cell, Known] = {}
+    for cell, entry in arguments.items():
+        if cell.root in homes:
+            home, source = homes[cell.root]
+            guards.require(f"{_root(entry)} == {home}", f"{entry.source} and {source} share memory")
+        else:
+            alone[cell.root] = entry
+            homes[cell.root] = _root(entry), entry.source
+    _guard_distinct(guards, list(alone.values()))
+    _guard_disjoint(guards, [entry for root, entry in alone.items() if root in written], fixed)
+    _guard_disjoint(guards, [entry for root, entry in alone.items() if root not in written], fixed & written)
+
+
+def _guard_distinct(guards: Guards, entries: Sequence[Known]) -> None:
+    """No two of these share memory."""
+    text = f"{', '.join(entry.source for entry in entries)} do not share memory"
+    if len(entries) == 2:
+        guards.require(" != ".join(map(_root, entries)), text)
+    elif len(entries) > 2:
+        guards.require(f"len({{{', '.join(map(_root, entries))}}}) == {len(entries)}", text)
+
+
+def _guard_disjoint(guards: Guards, entries: Sequence[Known], fixed: Set[Cell]) -> None:
+    """None of these is on memory that is the same in every call."""
+    if entries and fixed:
+        taken = guards.bind(frozenset(map(id, fixed)), "taken")
+        text = f"{', '.join(entry.source for entry in entries)}: no memory of what the function itself has"
+        guards.require(f"{taken}.isdisjoint(({', '.join(map(_root, entries))},))", text)
+
+
+def _root(entry: Known) -> str:
+    """Code for what tells the memory of a tensor that comes anew with every call."""
+    return f"id({entry.code}._cell.root)"

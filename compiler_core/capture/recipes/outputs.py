@@ -136,9 +136,11 @@ class _Description:
 
     def __init__(self, leaves: Sequence[Any], trace: CaptureTrace) -> None:
         self.leaves, self.trace = leaves, trace
-        self.nodes: dict[int, Value] = {}  # id of a handle or of a root cell -> node
-        self.keep: list[object] = []  # what `nodes` names by id
-        self.origins: dict[int, Known] = {}  # id of a handle -> tensor from outside
+        self.nodes: list[Value] = []
+        self.places: dict[int, int] = {}  # id of a handle or of a root cell -> which of the nodes is its
+        self.keep: list[object] = []  # what `places` names by id
+        self.origins: list[Known] = []  # tensors from outside
+        self.origin_places: dict[int, int] = {}  # id of a handle -> which of these it is
         self.sharers: dict[Cell, set[int]] = {}  # root -> the handles on it that are returned
         self.owners: dict[Cell, Tensor] = {}  # root -> the one of these that is the output itself
         moved = [before.handle for before in trace.rebound.values() if what_changed(before)[0]]
@@ -151,7 +153,7 @@ class _Description:
     def outputs(self) -> Outputs:
         results = tuple(map(self.result, self.leaves))
         rebindings = tuple(map(self.rebinding, self.trace.rebound.values()))
-        return Outputs(results, tuple(self.nodes.values()), tuple(self.origins.values()), rebindings)
+        return Outputs(results, tuple(self.nodes), tuple(self.origins), rebindings)
 
     def result(self, leaf: Any) -> Result:
         if not isinstance(leaf, Tensor):
@@ -202,14 +204,18 @@ class _Description:
 
     def place(self, key: object, node: Value) -> int:
         """The output that returns `node`."""
-        self.keep.append(key)
-        self.nodes.setdefault(id(key), node)
-        return list(self.nodes).index(id(key))
+        place = self.places.setdefault(id(key), len(self.nodes))
+        if place == len(self.nodes):
+            self.keep.append(key)
+            self.nodes.append(node)
+        return place
 
     def origin(self, known: Known) -> int:
         """The place of a tensor from outside among the origins."""
-        self.origins.setdefault(id(known.handle), known)
-        return list(self.origins).index(id(known.handle))
+        place = self.origin_places.setdefault(id(known.handle), len(self.origins))
+        if place == len(self.origins):
+            self.origins.append(known)
+        return place
 
     def existing(self, leaf: Tensor) -> Existing:
         """A tensor on memory from outside, found by the handles it was viewed through, or by the memory alone."""

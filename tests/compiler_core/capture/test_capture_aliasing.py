@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distcompile as dc
 from compiler_core.capture import compile
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.creation import ones, tensor, zeros
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
+from distcompile import nn
 
 BACKENDS = ["eager", "aot_eager"]
 
@@ -168,6 +170,40 @@ def test_distinct_arguments_then_aliases_that_are_written(backend: str) -> None:
     base = zeros(2)
     assert compiled(base, base.reshape(1, 2)[0]).tolist() == [2.0, 2.0]
     assert compiled.explain().breaks == ()
+
+
+class Written(nn.Module):
+    """Writes its argument, and reads a tensor of its own after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("own", ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.add_(1)
+        own: Tensor = self.own
+        return x + 10 * own
+
+
+def test_an_argument_that_is_written_is_later_a_tensor_of_the_module(backend: str) -> None:
+    for given in (lambda own: own, lambda own: own[:]):
+        module, plain = Written(), Written()
+        compiled: Any = dc.compile(module, backend=backend)
+        assert compiled(zeros(2)).tolist() == [11.0, 11.0]
+        assert compiled(given(module.own)).tolist() == plain(given(plain.own)).tolist() == [22.0, 22.0]
+
+
+def test_three_arguments_of_which_one_is_written_share_memory_later(backend: str) -> None:
+    def function(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        a.add_(1)
+        return b * 2 + c
+
+    compiled = compile(function, backend=backend)
+    assert compiled(zeros(2), zeros(2), zeros(2)).tolist() == [0.0, 0.0]
+    for places in ((0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 0, 0)):
+        mine, other = [zeros(2), zeros(2)], [zeros(2), zeros(2)]
+        views = [[base.reshape(1, 2)[0] for base in (bases[i] for i in places)] for bases in (mine, other)]
+        assert compiled(*views[0]).tolist() == function(*views[1]).tolist(), places
 
 
 def test_a_recorded_write_to_a_leaf_is_torch_s_error() -> None:

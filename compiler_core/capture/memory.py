@@ -243,11 +243,13 @@ class OutsideMemory(PlacedBuilder):
 
     def write_cell(self, cell: Cell, node: Value) -> None:
         """From here on `cell`, made outside, holds `node`, with the histories that the node has itself."""
+        if not isinstance(node, Node):  # an array is what this call gives: the next would give another
+            raise GraphBreak("memory from outside is written by what is not captured", where=user_location())
         root = cell.root
         if root not in self._versions:
             self.journal.note_entry(self._versions, root)
             self._versions[root] = root.version
-        value = node if isinstance(node, Node) else self.constant(node)
+        value = node
         writer = self._writers.get(root)
         if writer is None and not _repeats(cell):
             self.journal.note_entry(self._writers, root)

@@ -3,7 +3,7 @@
 In: a function. Out: `how(function) -> Entered | Native | Breaks(reason)`, by the file that its code is from and by what
 `distcompile.compiler` was told about it. Our own tensor code runs natively, for it records itself; modules, optimizers
 and what calls the user's functions are entered, as the user's code is. Of Python's library, what speaks to the system
-breaks the graph.
+breaks the graph; so does what of ours speaks to other ranks, to files or to the system, or keeps state.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ ENTERED = tuple(
     str(_ROOT / part)
     for part in (
         "distcompile/amp/grad_scaler.py",
+        "distcompile/data/",
         "distcompile/demo",
+        "distcompile/distributions/",
         "distcompile/nn/",
         "distcompile/optim/",
+        "distcompile/utils/_pytree",
         "distcompile/utils/checkpoint.py",
         "distcompile/ddp/ddp.py",
         "distcompile/determinism.py",
@@ -58,6 +61,55 @@ NATIVE = tuple(
     )
 )
 OURS = tuple(f"{_ROOT / package}{os.sep}" for package in ("compiler_core", "distcompile", "collectives", "launch"))
+# of ours, what records itself, or only answers. What is neither here nor entered ends the graph, so that a new module
+# need not be remembered: collectives and the handles on them, files, streams
+RECORDING = tuple(
+    str(_ROOT / part)
+    for part in (
+        "compiler_core/",
+        "distcompile/__config__.py",
+        "distcompile/__init__.py",
+        "distcompile/_dynamo.py",
+        "distcompile/accelerator.py",
+        "distcompile/amp/",
+        "distcompile/as_torch/",
+        "distcompile/asking.py",
+        "distcompile/autograd/",
+        "distcompile/backends.py",
+        "distcompile/compiler.py",
+        "distcompile/cpu/",
+        "distcompile/cuda/__init__.py",
+        "distcompile/cuda/amp.py",
+        "distcompile/cuda/devices.py",
+        "distcompile/ddp/modes.py",
+        "distcompile/derivatives.py",
+        "distcompile/errors.py",
+        "distcompile/fft.py",
+        "distcompile/foreach.py",
+        "distcompile/fx.py",
+        "distcompile/jit/",
+        "distcompile/late.py",
+        "distcompile/limits.py",
+        "distcompile/linalg.py",
+        "distcompile/mapping.py",
+        "distcompile/masked.py",
+        "distcompile/names.py",
+        "distcompile/profiler/",
+        "distcompile/random.py",
+        "distcompile/signal/",
+        "distcompile/special.py",
+        "distcompile/storage.py",
+        "distcompile/testing.py",
+        "distcompile/threads.py",
+        "distcompile/torch_version.py",
+        "distcompile/types.py",
+        "distcompile/utils/__init__.py",
+        "distcompile/version.py",
+    )
+)
+# of these, what keeps the functions of the program's that it is given, and calls them later
+KEEPING = tuple(str(_ROOT / part) for part in ("compiler_core/tensor/hooks.py", "distcompile/derivatives.py"))
+TALKING = tuple(str(_ROOT / part) for part in ("collectives/", "distcompile/distributed/", "distcompile/futures.py"))
 # files of Python's library whose functions speak to the system, keep state of their own, or look at the stack
 SYSTEM = frozenset(
     {
@@ -68,9 +120,11 @@ SYSTEM = frozenset(
         *("weakref", "getpass", "platform", "sysconfig", "tracemalloc", "codecs", "locale", "gettext", "readline"),
     }
 )
-# of these files, what only reads: entered all the same
+# of the files that break the graph, what only reads: entered all the same
 READING = frozenset(
     {
+        *("get_rank", "get_world_size", "is_initialized", "has_peers", "not_in", "group_or_default", "_current"),
+        "_Names.WORLD",
         *("getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"),
         *("Signature.parameters", "Signature.return_annotation"),
         *(f"Parameter.{name}" for name in ("name", "kind", "default", "annotation")),
@@ -121,8 +175,12 @@ def how_file(filename: str) -> How:
         return RUN
     if filename.startswith(ENTERED):
         return ENTER
-    if filename.startswith(OURS):
+    if filename.startswith(RECORDING):
         return RUN
+    if filename.startswith(TALKING):
+        return Breaks("a function is called that talks to other ranks, or waits for them")
+    if filename.startswith(OURS):
+        return Breaks(f"a function of {'.'.join(Path(filename).relative_to(_ROOT).with_suffix('').parts)} is called")
     if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
         module = filename[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
         if module in SYSTEM:
@@ -183,6 +241,11 @@ def _decorates_a_users(function: FunctionType) -> bool:
     """Whether a function of ours is what a decorator (no_grad, custom_fwd) made of a function that is entered."""
     inner = function.__dict__.get("__wrapped__")
     return isinstance(inner, FunctionType) and how(inner) is ENTER
+
+
+def keeps(function: FunctionType) -> bool:
+    """Whether a function that runs natively calls none of the functions that it is given."""
+    return function.__code__.co_filename.startswith(KEEPING)
 
 
 def said(function: Any) -> How | None:

@@ -52,7 +52,13 @@ class GroupMember(metaclass=_Names):
     NON_GROUP_MEMBER = -100
 
 
-_process_group: Communicator | None = None
+class _Process:
+    """What this process has, as an attribute: that is guarded in compiled code, names in modules of ours are not."""
+
+    group: Communicator | None = None  # the default one
+
+
+_process = _Process()
 _thread_group: ContextVar[Communicator | None] = ContextVar("communicator", default=None)
 _members: WeakKeyDictionary[Communicator, tuple[int, ...]] = WeakKeyDictionary()  # global ranks of sub-groups
 _twins: WeakKeyDictionary[Communicator, Communicator] = WeakKeyDictionary()
@@ -86,7 +92,6 @@ def init_process_group(
     never is a world of one made of them. NotInitializedError for a second call, CollectiveTimeoutError,
     MpiNotFoundError.
     """
-    global _process_group
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
     from distcompile.engine_build import build_engine
@@ -106,7 +111,7 @@ def init_process_group(
     made = connect(transport, timeout_s=limit_s, reduction=reduction, build=build_engine)
     promises = given + (found if made.host_transport == "mpi" and was_launched_by_mpi() else [])
     environment.check_after(promises, made.world_size, made.rank, made.host_transport)
-    _process_group = made
+    _process.group = made
     log.set_rank(made.rank)
     if made.host_transport == "mpi":
         watchdog.attach(made)
@@ -128,7 +133,6 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
 
     Before that it waits for what is still on its way in the group.
     """
-    global _process_group
     if not_in(group):
         return
     closing = group_or_default(group)
@@ -138,9 +142,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     closing.close()
     for siblings in _children.values():
         siblings[:] = [sibling for sibling in siblings if sibling is not closing]
-    if closing is _process_group:
+    if closing is _process.group:
         watchdog.detach()
-        _process_group = None
+        _process.group = None
 
 
 @contextmanager
@@ -154,7 +158,7 @@ def use_communicator(communicator: Communicator) -> Iterator[None]:
 
 
 def _current() -> Communicator | None:
-    return _thread_group.get() or _process_group
+    return _thread_group.get() or _process.group
 
 
 def group_or_default(group: ProcessGroup | None) -> Communicator:

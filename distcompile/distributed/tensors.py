@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from collectives.call import ReduceOp as OpName
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed.errors import TensorListError
 from distcompile.distributed.group import (
@@ -29,6 +30,7 @@ from distcompile.distributed.group import (
     seconds,
 )
 from distcompile.distributed.work import (
+    Results,
     TensorWork,
     blank,
     check_list,
@@ -116,7 +118,7 @@ def all_gather(
     source = copied(tensor)
     rows = np.empty_like(source, shape=(len(tensor_list), *source.shape))
     work = group_or_default(group).all_gather_async(rows, source)
-    return finish(TensorWork(work, list(zip(tensor_list, rows))), async_op)
+    return finish(TensorWork(work, _by_row(tensor_list, rows)), async_op)
 
 
 def gather(
@@ -137,7 +139,7 @@ def gather(
         return finish(TensorWork(found.gather_async(None, source, root=root), []), async_op)
     check_list("gather_list", listed, group, like=tensor)
     rows = np.empty_like(source, shape=(len(listed), *source.shape))
-    return finish(TensorWork(found.gather_async(rows, source, root=root), list(zip(listed, rows))), async_op)
+    return finish(TensorWork(found.gather_async(rows, source, root=root), _by_row(listed, rows)), async_op)
 
 
 def scatter(
@@ -254,6 +256,11 @@ def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout = None
 
 all_gather_single = all_gather_into_tensor  # torch's newer names
 reduce_scatter_single = reduce_scatter_tensor
+
+
+def _by_row(tensors: Sequence[Tensor], rows: Array) -> Results:
+    """Each tensor and its row of memory that is still to be written: of numbers, too, a view and no copy."""
+    return [(tensor, rows[k, ...]) for k, tensor in enumerate(tensors)]
 
 
 def _on_root(name: str, tensors: list[Tensor] | None, is_root: bool) -> list[Tensor]:

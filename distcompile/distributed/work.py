@@ -86,9 +86,9 @@ class TensorWork:
 
     def _deliver(self) -> None:
         with self._lock:
-            results, self._results = self._results, []
-            for tensor, array in results:
+            for tensor, array in self._results:
                 tensor._cell.write(array)
+            self._results = []
 
 
 def finish(work: TensorWork, async_op: bool) -> TensorWork | None:

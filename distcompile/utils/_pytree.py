@@ -316,7 +316,7 @@ def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf
     """`tree_map` of func(path, leaf, ...)."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)
     columns = [spec.flatten_up_to(rest) for rest in rests]
-    return spec.unflatten(func(path, leaf, *more) for (path, leaf), *more in zip(pairs, *columns, strict=True))
+    return spec.unflatten([func(path, leaf, *more) for (path, leaf), *more in zip(pairs, *columns, strict=True)])
 
 
 def keystr(kp: KeyPath) -> str:
@@ -335,7 +335,7 @@ def key_get(obj: Any, kp: KeyPath) -> Any:
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
     """A tree of func(leaf, ...), the others what stands at the same place of `rests`. Raises ArgumentError."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    return spec.unflatten(map(func, leaves, *[spec.flatten_up_to(rest) for rest in rests]))
+    return spec.unflatten(list(map(func, leaves, *[spec.flatten_up_to(rest) for rest in rests])))
 
 
 def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:

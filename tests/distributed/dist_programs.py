@@ -76,6 +76,31 @@ def moves(torch: Any, dist: Any) -> Any:
     return [tensor.tolist() for tensor in tensors]
 
 
+def scalars(torch: Any, dist: Any) -> Any:
+    """Every form on 0-d tensors, again and again: what is taken before the collective has ended is another value."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    found = []
+    for turn in range(20):
+        x = torch.tensor(10.0 * turn + rank)
+        gathered = [torch.zeros(()) for _ in range(world)]
+        dist.all_gather(gathered, x)
+        on_root = [torch.zeros(()) for _ in range(world)] if rank == 1 else None
+        dist.gather(x, on_root, dst=1)
+        part, reduced = torch.zeros(()), torch.zeros(())
+        dist.scatter(part, [x + r for r in range(world)] if rank == 0 else None, src=0)
+        dist.reduce_scatter(reduced, [x + r for r in range(world)])
+        swapped = [torch.zeros(()) for _ in range(world)]
+        dist.all_to_all(swapped, [x + r for r in range(world)])
+        y, z = x.clone(), x.clone()
+        dist.broadcast(y, src=2)
+        works = [dist.all_reduce(z, async_op=True), dist.isend(x, (rank + 1) % world)]
+        works.append(dist.irecv(part, (rank - 1) % world))
+        for work in works:
+            work.wait()
+        found.append(torch.stack([*gathered, *(on_root or []), part, reduced, *swapped, y, z]).tolist())
+    return found
+
+
 def scattered_sums(torch: Any, dist: Any) -> Any:
     world = dist.get_world_size()
     part = torch.zeros(2)
@@ -224,7 +249,7 @@ def gradients(torch: Any, dist: Any) -> Any:
     return result
 
 
-PROGRAMS: list[Program] = [reductions, moves, scattered_sums, views, messages, objects, groups, handles]
+PROGRAMS: list[Program] = [reductions, moves, scalars, scattered_sums, views, messages, objects, groups, handles]
 PROGRAMS += [local_mistakes, gradients]
 
 

@@ -189,6 +189,8 @@ class Calls(OperatorSemantics):
                 told = "__graph_break__" in function.__dict__
                 raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy, looks)
             case policy.Native():
+                if not policy.keeps(function) and any(map(is_program, (*args, *kwargs.values()))):
+                    return Enter(self.enter(function, args, kwargs))  # what it calls is seen
                 self.same_function(function)
                 if function.__name__ == "__exit__":
                     self._read_state(args[0])
@@ -455,6 +457,13 @@ def hides_program(semantics: Calls, value: Any) -> bool:
         semantics.program_method(value, "__iter__") is not None
         or semantics.program_method(value, "__len__") is not None
     )
+
+
+def is_program(value: Any) -> bool:
+    """Whether a function or method of the program's, or what calls one."""
+    if isinstance(value, (FunctionType, MethodType)):
+        return not is_ours(value.__code__.co_filename)
+    return isinstance(value, functools.partial) and is_program(value.func)
 
 
 def is_operator(function: Any) -> bool:

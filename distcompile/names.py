@@ -7,8 +7,8 @@ from __future__ import annotations
 
 _SUBMODULES = """
 __config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
-errors fft func futures fx hub jit library linalg masked multiprocessing nn optim parity profiler random
-serialization signal special storage testing utils version types
+errors fft func futures fx hub jit library linalg masked multiprocessing nn optim overrides parity profiler random
+mps mtia return_types serialization signal special storage testing utils version types xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -50,6 +50,7 @@ _FOREACH_ALONE = "clone max mm norm powsum copy_ zero_"
 _DTYPES = """
 float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
 short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ complex64 cfloat:complex64 complex128 cdouble:complex128
+complex32 chalf:complex32 uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7
 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2
 dtype:DType get_default_dtype set_default_dtype
 """
@@ -100,7 +101,7 @@ _OTHERS = {
     ),
     "compiler_core.memory_format": (
         "memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last "
-        "channels_last_3d strided"
+        "channels_last_3d strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged"
     ),
     "distcompile.determinism": (
         "use_deterministic_algorithms are_deterministic_algorithms_enabled "
@@ -111,12 +112,24 @@ _OTHERS = {
     "distcompile.streams": "Stream Event",
     "compiler_core.tensor.lending": "from_dlpack to_dlpack",
     "compiler_core.tensor.strided": "empty_strided get_device adjoint",
-    "distcompile.asking": "_assert _check typename",
+    "distcompile.asking": (
+        "_assert _check _check_with _check_value _check_index _check_type _check_not_implemented _check_tensor_all "
+        "_check_tensor_all_with _assert_async typename"
+    ),
+    "distcompile.rare": (
+        "expand_copy _shape_as_tensor:shape_as_tensor selu_ _softmax_backward_data:softmax_backward_data "
+        "segment_reduce _segment_reduce:segment_reduce _convert_indices_from_coo_to_csr:coo_to_csr "
+        "_convert_indices_from_csr_to_coo:csr_to_coo _grouped_mm:grouped_mm get_device_module"
+    ),
+    "distcompile.loops": "cond while_loop",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": (
         "get_num_threads set_num_threads get_num_interop_threads set_num_interop_threads set_flush_denormal"
     ),
     "distcompile.mapping": "vmap",
+    "distcompile.symbols": "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
+    "distcompile.jit": "ScriptModule",
+    "distcompile.futures": "Future",
     "math": "inf nan pi e",
     "numpy": "newaxis",
 }

@@ -14,9 +14,11 @@ from compiler_core.tensor.function import Function
 from compiler_core.tensor.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from distcompile.autograd import function, functional
 from distcompile.autograd.gradcheck import gradcheck, gradgradcheck
+from distcompile.autograd.variable import Variable
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",

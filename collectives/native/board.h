@@ -60,6 +60,13 @@ static Error check_peers(Engine *e) {
   return FINE;
 }
 
+// Whether a rank that came here has given up since: the others' call has failed, so this rank's does too.
+static bool has_given_up(Engine *e) {
+  for (int r = 0; r < e->world; r++)
+    if (u32 why = r == e->rank ? 0 : load(&e->board->seats[r].state)) return fail(e, PEER_FAILED, r, why), true;
+  return false;
+}
+
 static const i64 SPIN_NS = 30 * US, BRIEF_SPIN_NS = 3 * US, YIELD_NS = 60 * US, LOOK_NS = 50 * MS;
 
 // Wait until all ranks are at this rank's meeting. Returns false once `until_ns` is past, or if the engine failed.

@@ -56,6 +56,7 @@ static bool gather(Engine *e, Task *t, i64 until_ns) {
     if (e->error == FINE && now_ns() > e->gathering_since_ns + e->timeout_ns) fail(e, LATE, 0, 0);
     return false;
   }
+  if (e->board && has_given_up(e)) return false;
   if (e->board)
     for (int r = 0; r < e->world; r++) memcpy(e->rows + r * ROW, row_of(e, r, e->meetings), ROW * 8);
   for (int r = 0; r < e->world; r++)
@@ -262,9 +263,9 @@ EXPORT i64 dc_missing(Engine *e, i64 *ranks) {
 // The present roll call's time limit starts anew.
 EXPORT void dc_excuse(Engine *e) { store(&e->gathering_since_ns, now_ns()); }
 
-// Stop waiting: the task under way, and all later ones, fail.
-EXPORT void dc_abandon(Engine *e) {
-  if (e->error == FINE) fail(e, CLOSED_EARLY, 0, 0);
+// Stop waiting: the task under way, and all later ones, fail. is_late: for the time that it took.
+EXPORT void dc_abandon(Engine *e, i64 is_late) {
+  if (e->error == FINE) fail(e, is_late ? LATE : CLOSED_EARLY, 0, 0);
   if (e->board) ring(e->board);
   pthread_cond_broadcast(&e->changed);
 }

@@ -164,6 +164,8 @@ def _in_full(cause: Cause, record: RankRecord | None, doing: str) -> str:
 def _hint(cause: Cause) -> str:
     if cause.exit_code == 128 + signal.SIGKILL and cause.kind in ("death", "warden lost", "never started"):
         return "  what to do: look in the kernel's log (dmesg) whether the machine ran out of memory\n"
+    if cause.kind == "out of reach":
+        return "  what to do: look whether that host is up, and at the network between it and this one\n"
     if cause.kind == "left early":
         return "  what to do: end the program by its last line or sys.exit(); os._exit() leaves the other ranks alone\n"
     return ""

@@ -60,10 +60,10 @@ static Error check_peers(Engine *e) {
   return FINE;
 }
 
-// Whether a rank that came here has given up since: the others' call has failed, so this rank's does too.
-static bool has_given_up(Engine *e) {
+// Whether a rank that came here has given up, as this one was not here in time: then its call fails, too.
+static bool came_too_late(Engine *e) {
   for (int r = 0; r < e->world; r++)
-    if (u32 why = r == e->rank ? 0 : load(&e->board->seats[r].state)) return fail(e, PEER_FAILED, r, why), true;
+    if (r != e->rank && load(&e->board->seats[r].state) == LATE) return fail(e, PEER_FAILED, r, LATE), true;
   return false;
 }
 

@@ -56,7 +56,6 @@ static bool gather(Engine *e, Task *t, i64 until_ns) {
     if (e->error == FINE && now_ns() > e->gathering_since_ns + e->timeout_ns) fail(e, LATE, 0, 0);
     return false;
   }
-  if (e->board && has_given_up(e)) return false;
   if (e->board)
     for (int r = 0; r < e->world; r++) memcpy(e->rows + r * ROW, row_of(e, r, e->meetings), ROW * 8);
   for (int r = 0; r < e->world; r++)
@@ -64,7 +63,7 @@ static bool gather(Engine *e, Task *t, i64 until_ns) {
       fail(e, MISMATCH, r, 0);
       return false;
     }
-  return true;
+  return !(e->board && came_too_late(e));
 }
 
 static void pass_gate(Engine *e, Task *t) {

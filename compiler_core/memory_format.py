@@ -14,16 +14,10 @@ __all__ = [
     "channels_last",
     "channels_last_3d",
     "contiguous_format",
-    "jagged",
     "layout",
     "legacy_contiguous_format",
     "memory_format",
     "preserve_format",
-    "sparse_bsc",
-    "sparse_bsr",
-    "sparse_coo",
-    "sparse_csc",
-    "sparse_csr",
     "strided",
 ]
 
@@ -40,7 +34,7 @@ class memory_format:
 
 @dataclass(frozen=True, slots=True)
 class layout:
-    """How a tensor is stored: every one here is `strided`; the others are names to compare with."""
+    """How a tensor is stored: `strided` is the only one here."""
 
     name: str
 
@@ -54,5 +48,3 @@ preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")
 channels_last_3d = memory_format("channels_last_3d")
 strided = layout("strided")
-sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
-sparse_bsr, sparse_bsc, jagged = layout("sparse_bsr"), layout("sparse_bsc"), layout("jagged")

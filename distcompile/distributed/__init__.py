@@ -67,7 +67,6 @@ from distcompile.distributed.tensors import (
 )
 from distcompile.distributed.work import TensorWork
 from distcompile.distributed.work import TensorWork as Work
-from distcompile.laid_out import lay_out
 
 __all__ = [
     "Backend",
@@ -129,5 +128,3 @@ __all__ = [
     "send_object_list",
     "use_communicator",
 ]
-
-globals().update(lay_out(__name__, __name__, {"distributed_c10d": "group tensors objects messages backend work"}))

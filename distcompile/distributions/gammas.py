@@ -16,8 +16,14 @@ import distcompile as dc
 from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma, standard_gamma_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import Constraint, Distribution, ExponentialFamily, Shape, tiny
-from distcompile.distributions.forms import broadcast_all
+from distcompile.distributions.distribution import (
+    Constraint,
+    Distribution,
+    ExponentialFamily,
+    Shape,
+    parameters,
+    tiny,
+)
 from distcompile.errors import ArgumentError
 
 POSITIVE = constraints.positive
@@ -25,7 +31,7 @@ POSITIVE = constraints.positive
 
 def gamma_cdf(a: Tensor, x: Tensor) -> Tensor:
     """P(a, x) with the gradients of both: that of a is the implicit one of a draw, times the density, negative."""
-    a, x = broadcast_all(a, x)
+    a, x = parameters(a, x)
     if not a.requires_grad:
         return dc.igamma(a, x)
     fixed, at = a.detach(), x.detach()
@@ -42,7 +48,7 @@ class Exponential(ExponentialFamily):
     support = constraints.nonnegative
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,) = broadcast_all(rate)
+        (self.rate,) = parameters(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -89,7 +95,7 @@ class Gamma(ExponentialFamily):
     support = constraints.nonnegative
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self.concentration, self.rate = broadcast_all(concentration, rate)
+        self.concentration, self.rate = parameters(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -128,7 +134,7 @@ class Chi2(Gamma):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {"df": POSITIVE}
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
-        (self.df,) = broadcast_all(df)
+        (self.df,) = parameters(df)
         Distribution.__init__(self, self.df.shape, validate_args=validate_args)
 
     def __getattr__(self, name: str) -> Any:
@@ -147,7 +153,7 @@ class InverseGamma(Distribution):
     support = POSITIVE
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self.concentration, self.rate = broadcast_all(concentration, rate)
+        self.concentration, self.rate = parameters(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -189,7 +195,7 @@ class Beta(ExponentialFamily):
     support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        self.concentration1, self.concentration0 = parameters(concentration1, concentration0)
         super().__init__(self.concentration1.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -274,7 +280,7 @@ class FisherSnedecor(Distribution):
     support = POSITIVE
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
-        self.df1, self.df2 = broadcast_all(df1, df2)
+        self.df1, self.df2 = parameters(df1, df2)
         super().__init__(self.df1.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from compiler_core import observe
 from compiler_core.ops.registry import current_trace
@@ -23,12 +23,10 @@ from distcompile.errors import ArgumentError, NotSupportedError, OptimizerStateE
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
 from distcompile.nn.hooks import RemovableHandle
 from distcompile.nn.versions import Registry, Stamp
-from distcompile.optim.kinds import group_tensors_by_device_and_dtype
 
 Group = dict[str, Any]
 Closure = Callable[[], Any]
 StepHook = Callable[..., Any]
-ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 RECENT_STEPS: deque[tuple[weakref.ref[Optimizer], Any, Any]] = deque(maxlen=256)  # and when each began and ended
 STEP_CLOCKS: weakref.WeakSet[Any] = weakref.WeakSet()  # who has a better clock than the host's: see `_now`
 
@@ -48,7 +46,7 @@ class Optimizer:
 
     takes_complex = True  # whether parameters may be complex; they are then updated as their two parts
     has_stepped = False
-    _in_step = True  # until __init__: one that holds another, and never calls it, has no hooks of its own
+    _in_step = False
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -89,8 +87,6 @@ class Optimizer:
                     parameter.grad = None
                 elif parameter.grad is not None:
                     parameter.grad.detach().zero_()
-
-    _group_tensors_by_device_and_dtype = staticmethod(group_tensors_by_device_and_dtype)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 

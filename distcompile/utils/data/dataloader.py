@@ -16,10 +16,6 @@ from distcompile.data import (
     default_collate,
     get_worker_info,
 )
-from distcompile.data.iteration import Batches as _BaseDataLoaderIter
-from distcompile.data.iteration import BatchesHere as _SingleProcessDataLoaderIter
-from distcompile.data.iteration import BatchesOfWorkers as _MultiProcessingDataLoaderIter
-from distcompile.data.iteration import DatasetKind as _DatasetKind
 
 __all__ = [
     "BatchSampler",
@@ -29,10 +25,6 @@ __all__ = [
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
-    "_BaseDataLoaderIter",
-    "_DatasetKind",
-    "_MultiProcessingDataLoaderIter",
-    "_SingleProcessDataLoaderIter",
     "default_collate",
     "get_worker_info",
 ]

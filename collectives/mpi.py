@@ -173,7 +173,13 @@ class MpiCommunicator(Communicator):
             self.messages.Free()
 
     def _part(self) -> bool:
-        """Tell the others on the control channel that this rank ends; False if they were in the middle of something."""
+        """Tell the others on the control channel that this rank ends; False if they were in the middle of something.
+
+        Nobody is waited for whom the engine has given up.
+        """
+        if self.engine.broken is not None:
+            self.objects.roll.announce(Call("close"))
+            return False
         try:
             self.objects.meet(Call("close"), self.timeout_s)
         except CollectiveError as error:

@@ -172,7 +172,7 @@ class NativeEngine:
     def give_up(self, error: CollectiveError) -> None:
         """End the task under way, and all later ones, with `error`."""
         self.failed = self.failed or error
-        self.library.calls.dc_abandon(self.pointer)
+        self.library.calls.dc_abandon(self.pointer, isinstance(error, CollectiveTimeoutError))
 
     def missing(self) -> list[int]:
         """The ranks that the present roll call waits for."""
@@ -202,6 +202,9 @@ class NativeEngine:
         if code == SPLITS and work is not None and work.table is not None:
             return _splits_error(work.table, self.world_size)
         text, kind = _TEXTS[code]
+        if code == PEER_FAILED and b in (LATE, STUCK):
+            text, kind = "rank {a} gave up at its time limit while rank {rank} was in {what}", CollectiveTimeoutError
+            current().gave_up(what, self.world[a])
         return kind(
             text.format(what=what, rank=self.rank, a=a, limit=self.timeout_s),
             where=self.where,
@@ -259,7 +262,7 @@ class NativeEngine:
         try:
             work.wait(timeout_s)
         except CollectiveTimeoutError:
-            self.library.calls.dc_abandon(self.pointer)
+            self.library.calls.dc_abandon(self.pointer, True)
         except CollectiveError:
             return  # kept in `failed`; the communicator raises it where somebody asks
 

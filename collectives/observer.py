@@ -36,6 +36,9 @@ class Observer:
         """Whether the wait may go on past its time limit: some rank compiles, or did within the last seconds."""
         return False
 
+    def gave_up(self, what: str, rank: int) -> None:
+        """This thread's wait ended, as another rank gave up at its own limit: that rank's report is this one's."""
+
     def timed_out(self, what: str, missing: Sequence[int]) -> str:
         """The limit is over and nobody is excused: have the ranks write where they are. Returns what they do."""
         return self.doing(missing)

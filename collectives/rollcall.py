@@ -167,14 +167,8 @@ class RollCall:
         added: this rank's words from NEEDED on. tell: receives, once the wait gets long, what is waited for.
         Raises CollectiveMismatchError, RankFailedError (a rank closed) or CollectiveTimeoutError.
         """
-        self.sequence += 1
-        self.mine[:] = 0
-        words = (self.sequence, *call.code, *stamp.encode(), *added)
-        self.mine[: len(words)] = words
-        self.theirs[self.rank] = self.mine
+        self.announce(call, stamp, added)
         requests = [*self.receives, *self.sends]
-        self.mpi.Prequest.Startall(requests)
-        self.is_receiving = True
         backoff, patience = Backoff(is_awaited), Patience(what, self.rank, timeout_s, self.world)
         try:
             while not self._are_done(requests):
@@ -187,6 +181,16 @@ class RollCall:
         self.is_receiving = False
         check_rows(self.theirs, self.rank, call, what)
         return self.theirs.copy()
+
+    def announce(self, call: Call, stamp: Stamp = NO_STAMP, added: Sequence[int] = ()) -> None:
+        """Tell all ranks that this one enters `call`. Waits for nobody; `gather`, or `free`, comes next."""
+        self.sequence += 1
+        self.mine[:] = 0
+        words = (self.sequence, *call.code, *stamp.encode(), *added)
+        self.mine[: len(words)] = words
+        self.theirs[self.rank] = self.mine
+        self.mpi.Prequest.Startall([*self.receives, *self.sends])
+        self.is_receiving = True
 
     def _are_done(self, requests: list[Any]) -> bool:
         return any(self.mpi.Request.Testall(requests) for _ in range(CALLS_BEHIND_DATA if is_used() else 1))

@@ -7,8 +7,8 @@ wins (bool, integers, floats, complex), within a category the larger size: int64
 beside bfloat16 float32. Tensors with dims outrank 0-d ones, and these numbers (Python's and NumPy's alike): who is
 outranked changes the result only by a higher category. A float number alone is `get_default_dtype()`, an int is int64,
 a complex one complex64 (complex128 where the default is float64). A complex dtype is a pair of floats, `real` the dtype
-of each; beside a float of n bits it has at least n bits a part. There is no complex32, torch's answer to float16 beside
-a complex number: that is a DTypeError.
+of each; beside a float of n bits it has at least n bits a part. There are no tensors of complex32, torch's answer to
+float16 beside a complex number: that is a DTypeError.
 uint16, uint32 and uint64 have no common dtype with other integers.
 """
 
@@ -79,15 +79,15 @@ class DType:
 
 
 class Format(DType):
-    """A dtype with a name, a size and limits (`limits`, for finfo), of which there are no tensors: asked for its NumPy
-    dtype, as whatever makes a tensor does, it raises DTypeError."""
+    """A dtype with a name and a size, of which there are no tensors: asked for its NumPy dtype, as whatever makes a
+    tensor does, it raises DTypeError. limits: for finfo, of floats."""
 
     __slots__ = ("limits",)
-    limits: np.dtype[np.generic]
+    limits: np.dtype[np.generic] | None
 
-    def __init__(self, name: str) -> None:
-        limits = np.dtype(getattr(ml_dtypes, name.removesuffix("_x2")))
-        facts = {"name": name, "short": name, "ctype": "", "kind": "f", "itemsize": limits.itemsize, "limits": limits}
+    def __init__(self, name: str, kind: str = "f", itemsize: int = 1) -> None:
+        limits = np.dtype(getattr(ml_dtypes, name.removesuffix("_x2"))) if kind == "f" else None
+        facts = {"name": name, "short": name, "ctype": "", "kind": kind, "itemsize": itemsize, "limits": limits}
         for field, value in facts.items():
             object.__setattr__(self, field, value)
 
@@ -122,8 +122,14 @@ float8_e4m3fnuz = Format("float8_e4m3fnuz")
 float8_e5m2fnuz = Format("float8_e5m2fnuz")
 float8_e8m0fnu = Format("float8_e8m0fnu")
 float4_e2m1fn_x2 = Format("float4_e2m1fn_x2")
-FORMATS = (float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn_x2)
-_REAL = {"complex64": float32, "complex128": float64}
+complex32 = Format("complex32", "c", 4)
+uint1, uint2, uint3, uint4, uint5, uint6, uint7 = (Format(f"uint{bits}", "u") for bits in range(1, 8))
+int1, int2, int3, int4, int5, int6, int7 = (Format(f"int{bits}", "i") for bits in range(1, 8))
+FORMATS = (
+    float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn_x2, complex32,
+    uint1, uint2, uint3, uint4, uint5, uint6, uint7, int1, int2, int3, int4, int5, int6, int7,
+)  # fmt: skip
+_REAL = {"complex32": float16, "complex64": float32, "complex128": float64}
 
 ALL: tuple[DType, ...] = (
     float64, float32, float16, bfloat16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, bool_,

@@ -14,10 +14,16 @@ __all__ = [
     "channels_last",
     "channels_last_3d",
     "contiguous_format",
+    "jagged",
     "layout",
     "legacy_contiguous_format",
     "memory_format",
     "preserve_format",
+    "sparse_bsc",
+    "sparse_bsr",
+    "sparse_coo",
+    "sparse_csc",
+    "sparse_csr",
     "strided",
 ]
 
@@ -34,7 +40,7 @@ class memory_format:
 
 @dataclass(frozen=True, slots=True)
 class layout:
-    """How a tensor is stored: `strided` is the only one here."""
+    """How a tensor is stored: every one here is `strided`; the others are names to compare with."""
 
     name: str
 
@@ -48,3 +54,5 @@ preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")
 channels_last_3d = memory_format("channels_last_3d")
 strided = layout("strided")
+sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
+sparse_bsr, sparse_bsc, jagged = layout("sparse_bsr"), layout("sparse_bsc"), layout("jagged")

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any
 
 from compiler_core.capture import CompiledFunction, CompiledModule
+from compiler_core.capture import CompiledModule as OptimizedModule
 from compiler_core.capture.entry_point import warn_of_sizes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
-from distcompile.backends import Switches
 from distcompile.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -27,10 +27,12 @@ from distcompile.compiler import (
     reset,
     substitute_in_graph,
 )
+from distcompile.dynamo_config import DynamoConfig
 
 __all__ = [
     "CompileProfiler",
     "ExplainOutput",
+    "OptimizedModule",
     "allow_in_graph",
     "assume_constant_result",
     "config",
@@ -48,7 +50,7 @@ __all__ = [
     "substitute_in_graph",
 ]
 
-config = Switches()
+config = DynamoConfig()
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:

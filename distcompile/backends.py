@@ -195,7 +195,8 @@ cuda = _OfCuda(
     matmul=Products(allow_fp16_reduced_precision_reduction=False, allow_bf16_reduced_precision_reduction=False),
 )
 cudnn = CuDnn(benchmark=False, deterministic=False, allow_tf32=True)
-mps, mkl, openmp = Switches(), Switches(), Switches()
+mps = Switches(is_macos_or_newer=lambda major, minor: False, is_macos13_or_newer=lambda minor=0: False)
+mkl, openmp = Switches(), Switches()
 cpu = Switches(get_cpu_capability=_of_cpu)
 mkldnn = Switches(enabled=True, deterministic=False, flags=_no_effect, is_available=_has_onednn)
 opt_einsum = Switches(enabled=False, strategy=None, get_opt_einsum=lambda: None)

@@ -19,7 +19,7 @@ class finfo:
 
     def __init__(self, dtype: dt.DType | None = None) -> None:
         dtype = dt.get_default_dtype() if dtype is None else dtype
-        dtype = dtype if isinstance(dtype, dt.Format) else dtype.real
+        dtype = dtype.real
         if not dtype.is_floating_point:
             raise DTypeError("finfo is for floating and complex dtypes", got=repr(dtype), remedy="use iinfo")
         limits = dtype.limits if isinstance(dtype, dt.Format) else dtype.numpy
@@ -39,7 +39,7 @@ class iinfo:
     """Limits of an integer dtype."""
 
     def __init__(self, dtype: dt.DType) -> None:
-        if dtype.kind not in "iu":
+        if dtype.kind not in "iu" or isinstance(dtype, dt.Format):
             raise DTypeError("iinfo is for integer dtypes", got=repr(dtype), remedy="use finfo")
         info: Any = np.iinfo(np.dtype(dtype.name))
         self.bits, self.dtype, self.min, self.max = info.bits, dtype.name, int(info.min), int(info.max)

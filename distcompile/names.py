@@ -6,15 +6,15 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 _SUBMODULES = """
-_C __config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
-errors fft func functional futures fx hub jit library linalg masked multiprocessing nn optim overrides parity profiler
-random serialization signal special storage testing utils version types
+__config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
+errors fft func futures fx hub jit library linalg masked multiprocessing nn optim overrides parity profiler random
+mps mtia return_types serialization signal special storage testing utils version types xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
 _FUNCTIONS = """
-abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bitwise_and bitwise_not bitwise_or
-bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh count_nonzero
+abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not bitwise_or
+bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh cosine_similarity count_nonzero
 cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor floor_divide fmod
 frac gather group_norm index_add index_copy index_select isclose isfinite isinf isnan layer_norm lerp log
 log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul
@@ -38,7 +38,7 @@ allclose clone equal is_floating_point numel clamp_min clamp_max is_complex is_c
 abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
 clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_
 frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_
-round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """  # of Tensor, as functions
 
 _FOREACH = """
@@ -50,6 +50,7 @@ _FOREACH_ALONE = "clone max mm norm powsum copy_ zero_"
 _DTYPES = """
 float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
 short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ complex64 cfloat:complex64 complex128 cdouble:complex128
+complex32 chalf:complex32 uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7
 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2
 dtype:DType get_default_dtype set_default_dtype
 """
@@ -77,18 +78,20 @@ _OTHERS = {
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.printing": "set_printoptions",
     "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
-    "compiler_core.ops.composite_pooling": "max_pool1d max_pool2d max_pool3d",
+    "compiler_core.ops.composite_convolution": (
+        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+    ),
+    "compiler_core.ops.composite_pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",
+    "compiler_core.ops.composite_adaptive": "adaptive_avg_pool1d",
+    "compiler_core.ops.composite_shuffle": "pixel_shuffle pixel_unshuffle channel_shuffle",
     "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
     "compiler_core.tensor.legacy_types": (
         "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
         "BoolTensor set_default_tensor_type"
     ),
     "distcompile.nn.functional": (
-        "alpha_dropout celu dropout feature_alpha_dropout rrelu threshold "
-        # one function under both names:
-        "adaptive_avg_pool1d avg_pool1d bilinear celu_ channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d "
-        "conv_transpose2d conv_transpose3d cosine_similarity hardshrink native_channel_shuffle pairwise_distance pdist "
-        "pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_ threshold_"
+        "alpha_dropout celu celu_ conv_tbc dropout feature_alpha_dropout hardshrink native_channel_shuffle "
+        "pairwise_distance prelu rrelu threshold threshold_"
     ),
     "distcompile.amp.autocasting": (
         "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "
@@ -98,7 +101,7 @@ _OTHERS = {
     ),
     "compiler_core.memory_format": (
         "memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last "
-        "channels_last_3d strided"
+        "channels_last_3d strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged"
     ),
     "distcompile.determinism": (
         "use_deterministic_algorithms are_deterministic_algorithms_enabled "
@@ -109,12 +112,24 @@ _OTHERS = {
     "distcompile.streams": "Stream Event",
     "compiler_core.tensor.lending": "from_dlpack to_dlpack",
     "compiler_core.tensor.strided": "empty_strided get_device adjoint",
-    "distcompile.asking": "_assert _check typename",
+    "distcompile.asking": (
+        "_assert _check _check_with _check_value _check_index _check_type _check_not_implemented _check_tensor_all "
+        "_check_tensor_all_with _assert_async typename"
+    ),
+    "distcompile.rare": (
+        "expand_copy _shape_as_tensor:shape_as_tensor selu_ _softmax_backward_data:softmax_backward_data "
+        "segment_reduce _segment_reduce:segment_reduce _convert_indices_from_coo_to_csr:coo_to_csr "
+        "_convert_indices_from_csr_to_coo:csr_to_coo _grouped_mm:grouped_mm get_device_module"
+    ),
+    "distcompile.loops": "cond while_loop",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": (
         "get_num_threads set_num_threads get_num_interop_threads set_num_interop_threads set_flush_denormal"
     ),
     "distcompile.mapping": "vmap",
+    "distcompile.symbols": "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
+    "distcompile.jit": "ScriptModule",
+    "distcompile.futures": "Future",
     "math": "inf nan pi e",
     "numpy": "newaxis",
 }

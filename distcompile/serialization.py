@@ -19,7 +19,7 @@ import json
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -27,12 +27,15 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from compiler_core import dtype as dt
+from compiler_core.device import Device
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
 
 File: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+FILE_LIKE: TypeAlias = str | os.PathLike[str] | IO[bytes]
+MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | Device | str | dict[str, str] | None
 KEY = "distcompile"
 DIGEST_KEY = "distcompile.sha256"
 

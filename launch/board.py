@@ -145,7 +145,7 @@ class Board:
         self.write(Where.EXCEPTION, Phase.EXCEPTION, now_ns(), step, label=label, text=text)
 
     def hang(self, text: str) -> None:
-        """This rank's watchdog says that the job hangs."""
+        """This rank's watchdog says that the job hangs; "" takes that back."""
         self.words[6] = self.place(text)
 
 

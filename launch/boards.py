@@ -12,17 +12,18 @@ import time
 from dataclasses import dataclass, field, replace
 
 from launch import board
-from launch.board import BoardError, Reader
+from launch.board import BoardError, Phase, Reader
 
 _LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """What a rank's watchdog says."""
+    """What a rank's watchdog says. goes_on: who said so, or was told so, and has not come to its program's end."""
 
     rank: int
     text: str
+    goes_on: frozenset[int]
 
 
 def path_of(folder: str, rank: int) -> str:
@@ -37,15 +38,19 @@ class Boards:
     folder: str
     _readers: dict[int, Reader] = field(default_factory=dict)
     next_look: float = 0.0
+    seen: Hang | None = None
 
-    def look(self, size: int) -> Hang | None:
-        """Whether a watchdog says that the job hangs."""
+    def look(self, size: int, *, at_once: bool = False) -> Hang | None:
+        """Whether a watchdog says that the job hangs: as it was half a second ago at most, or is now."""
         now = time.monotonic()
-        if now < self.next_look:
-            return None
+        if now < self.next_look and not at_once:
+            return self.seen
         self.next_look = now + _LOOK_EVERY_S
-        texts = ((rank, reader.snapshot().hang) for rank, reader in self._open(size).items())
-        return next((Hang(rank, text) for rank, text in texts if text), None)
+        snapshots = {rank: reader.snapshot() for rank, reader in sorted(self._open(size).items())}
+        said = {rank: snapshot.hang for rank, snapshot in snapshots.items() if snapshot.hang}
+        goes_on = frozenset(rank for rank in said if snapshots[rank].main.phase is not Phase.FINISHED)
+        self.seen = Hang(min(said), said[min(said)], goes_on) if said else None
+        return self.seen
 
     def sentences(self, size: int) -> dict[int, str]:
         """What each rank was doing when this was called; ranks without a board are left out."""

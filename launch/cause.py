@@ -21,7 +21,9 @@ from typing import Literal
 
 from launch.records import RankRecord
 
-Kind = Literal["exception", "death", "left early", "warden lost", "never started", "orphaned", "mpiexec", "aborted"]
+Kind = Literal[
+    "exception", "death", "left early", "warden lost", "out of reach", "never started", "orphaned", "mpiexec", "aborted"
+]
 MPIEXEC = -1
 _NOTICED_S = 0.5
 _CRASH = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
@@ -92,6 +94,8 @@ def _told(record: RankRecord) -> Cause | None:
     if record.left_early:
         assert end is not None
         return Cause("left early", rank, end.at, 1, "left with exit code 0 before the end of its program")
+    if record.lost_at is not None and record.is_cut:
+        return Cause("out of reach", rank, record.lost_at, 1, "is out of reach: its host does not answer")
     if record.lost_at is not None:
         return Cause(
             "warden lost", rank, record.lost_at, 137, "was ended together with its warden, the process above it"

@@ -14,8 +14,8 @@ folder, or, from hosts that do not have the folder, over TCP.
 
 Times ("at") are of CLOCK_MONOTONIC, which all processes of a host share; what another host tells is timed as it
 arrives. Over TCP no streams are handed over (mpiexec carries them), and a hello carries the job's token; who has none
-is not heard. The warden outlives the rank: however a rank
-dies, somebody who knows how says so. A closed socket is never taken for news of the rank.
+is not heard. Both ends ask every few seconds whether the other host is there. The warden outlives the rank: however a
+rank dies, somebody who knows how says so. A closed socket is never taken for news of the rank.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ class Channel:
     def tell(self, event: str, **facts: Any) -> None:
         """Send one event, stamped with the time."""
         line = json.dumps({"event": event, "at": time.monotonic(), **facts}).encode() + b"\n"
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the launcher is gone: nobody to tell
+        with contextlib.suppress(OSError):  # the launcher is gone, or out of reach: nobody to tell
             self._socket.sendall(line)
 
     def receive(self) -> bytes:
-        """What the launcher says; b"" once it is gone."""
+        """What the launcher says; b"" once it is gone, or out of reach."""
         try:
             return self._socket.recv(64)
-        except ConnectionResetError:
+        except OSError:
             return b""
 
     def close(self) -> None:
@@ -118,7 +118,9 @@ def _reach(launcher: FarAddress) -> socket.socket:
     failure = OSError("the launcher told no address")
     for host in launcher.hosts:
         try:
-            return socket.create_connection((host, launcher.port), _CONNECT_TIMEOUT_S)
+            reached = socket.create_connection((host, launcher.port), _CONNECT_TIMEOUT_S)
+            keep_alive(reached)
+            return reached
         except OSError as error:
             failure = error
     raise failure
@@ -127,13 +129,13 @@ def _reach(launcher: FarAddress) -> socket.socket:
 class Link:
     """The launcher's end of one connection: cuts what arrives into messages and lines of plain text.
 
-    is_far: from another host.
+    is_far: from another host. is_cut: it ended without a word of the other end: the network, or that host, is down.
     """
 
     def __init__(self, connection: socket.socket, *, is_far: bool = False) -> None:
         connection.setblocking(False)
         self.socket, self.is_far = connection, is_far
-        self.closed = False
+        self.closed = self.is_cut = False
         self._pending = b""
 
     def receive(self) -> tuple[list[dict[str, Any]], str]:
@@ -142,8 +144,8 @@ class Link:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
             return [], ""
-        except (ConnectionResetError, TimeoutError):  # the second: its host went dark
-            data = b""
+        except OSError as error:
+            data, self.is_cut = b"", not isinstance(error, ConnectionResetError)
         self.closed = not data
         *lines, self._pending = (self._pending + (data or b"\n")).split(b"\n")
         messages = [message for line in lines if line.startswith(b"{") and (message := _message(line))]
@@ -165,7 +167,7 @@ class Link:
         self._send(lambda: self.socket.send(SIGNAL % signum))
 
     def _send(self, send: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died: its closed link says so
+        with contextlib.suppress(OSError):  # it has died, or is out of reach: its closed link says so
             send()
 
 
@@ -182,12 +184,17 @@ def listen_far() -> tuple[socket.socket, FarAddress]:
     """A socket for the ranks of other hosts, and what to tell them of it."""
     listener = socket.create_server(("", 0), backlog=1024)
     listener.setblocking(False)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, option):  # accepted connections inherit it: a host that went dark is noticed
-            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    keep_alive(listener)  # accepted connections inherit it
     hosts = (*local_addresses(), socket.gethostname())
     return listener, FarAddress(secrets.token_hex(_TOKEN_NBYTES), listener.getsockname()[1], hosts)
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the kernel notice within 13 seconds that the other host went dark."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def local_addresses() -> tuple[str, ...]:

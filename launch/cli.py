@@ -95,6 +95,8 @@ def run_once(mpi: MPI | None, settings: Settings, count: int) -> restarts.Attemp
         rank_variable=NAMES[mpi.family.name].rank if mpi else "",
         shows_mpiexec=settings.is_remote,
         grace_s=settings.grace_s,
+        signal_grace_s=settings.signal_grace_s,
+        save_limit_s=settings.save_limit_s,
         timeout_s=settings.timeout_s,
         stop_limit_s=settings.stop_limit_s,
     )

@@ -51,6 +51,8 @@ class Settings:
     prefix: bool = True
     timeout_s: float = 0.0
     grace_s: float = 3.0
+    signal_grace_s: float = 30.0
+    save_limit_s: float = 600.0
     stop_limit_s: float = 5.0
     watchdog_s: float | None = None
     log_dir: str = ""
@@ -105,7 +107,19 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--no-prefix", action="store_true", help="leave output as it is, without the rank before each line")
     add("--timeout", type=float, default=0.0, metavar="S", help="end the job after S seconds, with every stack")
-    add("--grace", type=float, default=3.0, metavar="S", help="seconds from SIGTERM to SIGKILL (default 3)")
+    add(
+        "--grace",
+        type=float,
+        metavar="S",
+        help="seconds from SIGTERM to SIGKILL (default 3 after a failure, 30 after a signal to the launcher)",
+    )
+    add(
+        "--save-limit",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds that ranks have, which handle the error of a job that stands still (default 600, 0: no limit)",
+    )
     add(
         "--stop-limit",
         type=float,
@@ -188,7 +202,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         ranks=ranks, program=tuple(program), python=not options.no_python, mpi=options.mpi, mpiexec=options.mpiexec,
         mpi_args=options.mpi_args, hosts=options.hosts, hostfile=options.hostfile, allocation=scheduler,
         per_node=per_node, bind=_bind(options), threads=options.threads_per_rank,
-        prefix=ranks > 1 and not options.no_prefix, timeout_s=options.timeout, grace_s=options.grace,
+        prefix=ranks > 1 and not options.no_prefix, timeout_s=options.timeout,
+        grace_s=3.0 if options.grace is None else options.grace,
+        signal_grace_s=30.0 if options.grace is None else options.grace, save_limit_s=options.save_limit,
         stop_limit_s=options.stop_limit, watchdog_s=options.watchdog, log_dir=_log_dir(options, redirects, tee),
         tee=tee, redirects=redirects, shown=_filter(options.local_ranks_filter), max_restarts=options.max_restarts,
         run_id=options.rdzv_id or "none", role=options.role, master_addr=address, master_port=port,

@@ -75,7 +75,8 @@ class RankRecord:
     is_orphaned: bool = False
     failure: Failure | None = None
     end: End | None = None
-    lost_at: float | None = None  # the warden itself died
+    lost_at: float | None = None  # the warden itself died, or is out of reach
+    is_cut: bool = False  # the second
     may_leave: bool = False
     fault: str = ""  # faulthandler's text
 
@@ -114,11 +115,14 @@ class RankRecord:
         elif event == "exec":
             self.is_replaced = not message["stays"]
 
-    def lose_warden(self) -> None:
-        """Its warden's channel has closed: after the end of the rank that is as it should be."""
+    def lose_warden(self, *, is_cut: bool = False) -> None:
+        """Its warden's channel has closed: after the end of the rank that is as it should be.
+
+        is_cut: by nobody; its host does not answer.
+        """
         self.warden_link = None
         if self.end is None:
-            self.lost_at = time.monotonic()
+            self.lost_at, self.is_cut = time.monotonic(), is_cut
 
     def signal(self, signum: int) -> None:
         """Send a signal to its process, wherever that runs."""

@@ -3,8 +3,9 @@
 In: `Job`. Out: `Outcome`: everything that was told, for `verdict.py` to say. One thread, one selector; every wait has a
 deadline:
     a rank fails               -> the others' stories are waited for (`ending.py`), SIGTERM to all, `grace_s`, SIGKILL
-    SIGINT, SIGTERM, SIGHUP    -> sent to the ranks; `grace_s` to end, then SIGKILL; a second signal: at once
-    timeout, a stopped rank, a watchdog's word -> SIGQUIT, so that every rank writes its stacks and stays, then SIGKILL
+    SIGINT, SIGTERM, SIGHUP    -> sent to the ranks; `signal_grace_s` to end, then SIGKILL; a second signal: at once
+    timeout, a stopped rank    -> SIGQUIT, so that every rank writes its stacks and stays, then SIGKILL
+    a watchdog's word          -> SIGQUIT; ranks that handle their error may save first (`ending.Standstill`)
     mpiexec dies               -> as if a rank had failed
 Wardens hold a rank's bad end back from mpiexec until the launcher has ended the others: mpiexec thus never chooses who
 dies. Invariant: unless all went well, no descendant, shared memory or temporary file is left when `run` returns.
@@ -34,10 +35,12 @@ from launch.switchboard import Switchboard
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 _STACKS_S = 1.0  # for the ranks to write where they are
+_NOTICE_S = 2.0  # for ranks to end after a signal, before somebody asks why they do not
 _STAY_S = 0.3  # before a stopped rank goes on: the others' stacks are to say that they wait for it
 _LAST_OUTPUT_S = 0.5  # for output still in the pipes when the job has ended
 _MPIEXEC_LAST_S = 5.0  # for mpiexec to end after its ranks
 _TICK_S = 0.05
+_ME = "distcompile-run:"
 _STARTING_TICK_S = 0.01
 
 
@@ -52,6 +55,8 @@ class Job:
     shows_mpiexec: bool = False  # its own output is the ranks' (they run on other hosts)
     grace_s: float = 3.0
     timeout_s: float = 0.0
+    signal_grace_s: float = 30.0
+    save_limit_s: float = 600.0
     stop_limit_s: float = 5.0
 
 
@@ -89,8 +94,10 @@ class Supervisor:
         self.timed_out = False
         self.stopped: Stopped | None = None
         self.hang: Hang | None = None
+        self.standstill = ending.Standstill(job.save_limit_s)
         self.doing: Mapping[int, str] = {}
         self.ending_at: float | None = None
+        self.tell_at: float | None = None
         self.kill_at: float | None = None
         self.go_on_at: float | None = None
         self.killed = False
@@ -173,12 +180,33 @@ class Supervisor:
             here = [record for record in self.records if not record.is_far]
             ranks = {pid: record.rank for record in here for pid in (record.pid, record.warden)}
             self.stopped = self.stops.look({**self.arrivals.seen, **ranks})
-            self.hang = self.boards.look(self.job.size)
+            self._look_for_hang()
+
+    def _look_for_hang(self, *, at_once: bool = False) -> None:
+        """What the watchdogs say; at their first word, every rank writes its stacks."""
+        now, was_there = time.monotonic(), self.hang is not None
+        self.hang = self.boards.look(self.job.size, at_once=at_once)
+        self.standstill.hear(now, None if self.hang is None else self.hang.goes_on, self.switchboard.records)
+        if self.hang is None:
+            return
+        if not was_there and not ending.is_explained(self.records):
+            self.switchboard.signal(signal.SIGQUIT)
+        words = self.standstill.words(now, self.hang.text)
+        if words:
+            self.say(words)
+
+    def say(self, words: str) -> None:
+        """The launcher's own, in the middle of a job."""
+        self.relay.screen.message(f"{_ME} {words}\n")
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()
         if self.ending_at is None:
             self._check_whether_to_end(now)
+        if self.tell_at is not None and now > self.tell_at and self.switchboard.running():
+            self.tell_at = None
+            name, limit_s = signal.Signals(self.ended_by).name, self.job.signal_grace_s
+            self.say(f"the ranks have had {name}, and {limit_s:g} s to end (--grace); a second one ends them at once")
         if self.go_on_at is not None and now > self.go_on_at:
             self.go_on_at = None
             self.switchboard.signal(signal.SIGCONT)
@@ -190,16 +218,24 @@ class Supervisor:
     def _check_whether_to_end(self, now: float) -> None:
         self.timed_out = bool(self.job.timeout_s) and now - self.started_at > self.job.timeout_s
         explained = ending.is_explained(self.records)
-        if self.timed_out or self.stopped is not None or (self.hang is not None and not explained):
+        if self.timed_out or (self.stopped is not None and not self.standstill.holds(now)):
             self._end(now, _STACKS_S, signal.SIGQUIT)
             return
         failed = ending.begins_at(self.records, self.job.size, self.job.grace_s)
-        times = [failed, *(at + ending.SETTLE_S for at in self.arrivals.gone.values())]
+        hung = self.standstill.begins_at(self.job.grace_s)
+        times = [failed, hung, *(at + ending.SETTLE_S for at in self.arrivals.gone.values())]
         if self.mpiexec_end is not None and self.switchboard.running():
             times.append(self.mpiexec_end.at + ending.SETTLE_S)
-        if any(time is not None and time <= now for time in times):
-            signum, grace_s = (signal.SIGTERM, self.job.grace_s) if explained else (signal.SIGQUIT, _STACKS_S)
+        is_due = any(time is not None and time <= now for time in times)
+        if is_due:
+            self._look_for_hang(at_once=True)
+        if is_due and not self.standstill.holds(now):
+            has_stacks = explained or self.hang is not None
+            signum, grace_s = (signal.SIGTERM, self.job.grace_s) if has_stacks else (signal.SIGQUIT, _STACKS_S)
             self._end(now, grace_s, signum)
+
+    def _all_ended_well(self) -> bool:
+        return all(record.ended_well for record in self.records)
 
     def _end(self, now: float, grace_s: float, signum: int) -> None:
         """Begin to end the job. A stopped rank has its signal when it goes on, which is after the others had theirs."""
@@ -247,8 +283,8 @@ class Supervisor:
                 self._forward(signum)
             if signum in _ENDING:
                 self.ending_at = self.ending_at or now
-                self.kill_at = now + (0 if self.ended_by else self.job.grace_s)
-                self.ended_by = signum
+                self.kill_at = now + (0 if self.ended_by else self.job.signal_grace_s)
+                self.ended_by, self.tell_at = signum, None if self.ended_by else now + _NOTICE_S
 
     def _forward(self, signum: int) -> None:
         """To the ranks; before they have all said hello, to mpiexec, which knows them."""
@@ -272,7 +308,7 @@ class Supervisor:
         survivors: list[int] = []
         has_started = hasattr(self, "mpiexec")
         was_ended = self.ending_at is not None or self.ended_by
-        all_well = all(record.ended_well for record in self.records)
+        all_well = self._all_ended_well()
         by_choice = all(record.left_early for record in self.records)  # all of them: `os._exit(0)`
         if has_started and (self.mpiexec.poll() != 0 or was_ended or not (all_well or by_choice)):
             survivors = processes.kill_all([self.mpiexec.pid] if self.mpiexec.poll() is None else [])

@@ -120,7 +120,7 @@ class Switchboard:
             self.selector.unregister(link.socket)
             link.socket.close()
             if said and said["role"] == "warden":
-                self.records[int(said["rank"])].lose_warden()
+                self.records[int(said["rank"])].lose_warden(is_cut=link.is_cut)
 
     def _greet(self, link: Link, said: Mapping[str, int | str]) -> None:
         rank = int(said["rank"])

@@ -2,7 +2,7 @@
 
 In: `Outcome`. Out: (exit code, text); the text's last lines are the first cause, in full, with its traceback.
 Exit codes: the failing rank's own, 1 if that was 0; 128 + signal for a rank, an mpiexec or a job that a signal ended or
-stopped; 124 for a timeout.
+stopped, also where the ranks handled it and ended well: the program did not come to its own end; 124 for a timeout.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ def _judge(outcome: Outcome) -> tuple[int, str]:
         code, words = told
         return code, "".join([*_report(outcome), *_others(found, outcome), f"{_ME} {words}\n"])
     if outcome.signum and not (found and _precedes_signal(found[0], outcome)):
+        name, code = signal.Signals(outcome.signum).name, 128 + outcome.signum
         if outcome.returncode == 0 and not found:
-            return 0, ""  # the ranks handled the signal and ended well
-        return 128 + outcome.signum, f"{_ME} ended by {signal.Signals(outcome.signum).name}\n"
+            if all(record.end is not None and record.end.at < (outcome.ending_at or 0) for record in outcome.records):
+                return 0, ""  # it came when all was over
+            return code, f"{_ME} ended by {name}, which all ranks handled: they ended well\n"
+        return code, f"{_ME} ended by {name}\n"
     if found:
         return found[0].exit_code, _failure(found, outcome)
     return _without_cause(outcome)
@@ -52,13 +55,16 @@ def _standstill(outcome: Outcome, found: Sequence[Cause]) -> tuple[int, str] | N
     in time; how ranks end after the launcher began to end them says nothing.
     """
     if outcome.timed_out:
-        return TIMEOUT_EXIT_CODE, "the job ran longer than --timeout"
+        before = f"; before that, {outcome.hang.text}" if outcome.hang is not None else ""
+        return TIMEOUT_EXIT_CODE, f"the job ran longer than --timeout{before}"
     if outcome.stopped is not None:
         stop = outcome.stopped
         words = f"rank {stop.rank} (process {stop.pid}) has been stopped (SIGSTOP) for {stop.for_s:.0f} s"
         return 128 + signal.SIGSTOP, words
     if outcome.hang is not None and outcome.ending_at is not None and not outcome.signum and not found:
-        return TIMEOUT_EXIT_CODE, f"the job hangs, says rank {outcome.hang.rank}: {outcome.hang.text}"
+        late = ", ".join(map(str, sorted(outcome.hang.goes_on)))
+        more = f"; rank(s) {late} handled that error, and had not ended within --save-limit" if late else ""
+        return TIMEOUT_EXIT_CODE, f"the job hangs, says rank {outcome.hang.rank}: {outcome.hang.text}{more}"
     return None
 
 
@@ -158,6 +164,8 @@ def _in_full(cause: Cause, record: RankRecord | None, doing: str) -> str:
 def _hint(cause: Cause) -> str:
     if cause.exit_code == 128 + signal.SIGKILL and cause.kind in ("death", "warden lost", "never started"):
         return "  what to do: look in the kernel's log (dmesg) whether the machine ran out of memory\n"
+    if cause.kind == "out of reach":
+        return "  what to do: look whether that host is up, and at the network between it and this one\n"
     if cause.kind == "left early":
         return "  what to do: end the program by its last line or sys.exit(); os._exit() leaves the other ranks alone\n"
     return ""

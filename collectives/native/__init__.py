@@ -30,7 +30,7 @@ _SIGNATURES = {
     "dc_missing": (_WORD, (_POINTER, _POINTER)),
     "dc_excuse": (None, (_POINTER,)),
     "dc_error": (_WORD, (_POINTER, _POINTER, _POINTER)),
-    "dc_abandon": (None, (_POINTER,)),
+    "dc_abandon": (None, (_POINTER, _WORD)),
     "dc_limit": (None, (_POINTER, _WORD)),
     "dc_join": (None, (_POINTER,)),
     "dc_free": (None, (_POINTER,)),

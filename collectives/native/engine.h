@@ -63,7 +63,7 @@ static bool gather(Engine *e, Task *t, i64 until_ns) {
       fail(e, MISMATCH, r, 0);
       return false;
     }
-  return true;
+  return !(e->board && came_too_late(e));
 }
 
 static void pass_gate(Engine *e, Task *t) {
@@ -262,9 +262,9 @@ EXPORT i64 dc_missing(Engine *e, i64 *ranks) {
 // The present roll call's time limit starts anew.
 EXPORT void dc_excuse(Engine *e) { store(&e->gathering_since_ns, now_ns()); }
 
-// Stop waiting: the task under way, and all later ones, fail.
-EXPORT void dc_abandon(Engine *e) {
-  if (e->error == FINE) fail(e, CLOSED_EARLY, 0, 0);
+// Stop waiting: the task under way, and all later ones, fail. is_late: for the time that it took.
+EXPORT void dc_abandon(Engine *e, i64 is_late) {
+  if (e->error == FINE) fail(e, is_late ? LATE : CLOSED_EARLY, 0, 0);
   if (e->board) ring(e->board);
   pthread_cond_broadcast(&e->changed);
 }

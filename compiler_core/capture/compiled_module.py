@@ -41,7 +41,7 @@ class CompiledModule(CompiledFunction):
         return self if result is self._function else result
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in OWN or name.startswith("__"):
+        if name in OWN or name.startswith("__") or name == "_orig_mod":
             object.__setattr__(self, name, value)
         else:
             setattr(self._function, name, value)
@@ -53,6 +53,21 @@ class CompiledModule(CompiledFunction):
     def _orig_mod(self) -> Callable[..., Any]:
         """The module itself: what code written for torch asks a compiled one for."""
         return self._function
+
+    @_orig_mod.setter
+    def _orig_mod(self, module: Callable[..., Any]) -> None:
+        """Call this one from now on; another than before is compiled anew."""
+        if module is not self._function:
+            CompiledFunction.__init__(self, module, self._backend_choice, fullgraph=self._fullgraph,
+                                      skip_hook_guards=self._state.skips_hooks)  # fmt: skip
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Callable[..., Any]], CompiledFunction]:
+        """A decorator that compiles as this was compiled: Lightning compiles the steps of a compiled module by it."""
+        return functools.partial(
+            CompiledFunction, backend=self._backend_choice, fullgraph=self._fullgraph,
+            skip_hook_guards=self._state.skips_hooks,
+        )  # fmt: skip
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """The module's own; keys may also begin with "_orig_mod.", as those of torch's compiled modules do."""

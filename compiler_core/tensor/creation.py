@@ -42,8 +42,7 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
         trace.note_made(value, place)
     elif place.type == "cuda":
         value = place.put(value)
-    made: Tensor = Tensor(cell_of(value), requires_grad)
-    return made
+    return Tensor(cell_of(value), requires_grad)
 
 
 def sizes(size: tuple[Any, ...]) -> Shape:
@@ -163,7 +162,7 @@ asarray = as_tensor
 
 def _of_device_array(array: Any, dtype: DType | None, device: DeviceLike, requires_grad: bool) -> Tensor:
     """A leaf on CuPy's array: where it is, unless a device is given."""
-    made: Tensor = Tensor(cell_of(array)) if dtype is None else Tensor(cell_of(array)).to(dtype)
+    made = Tensor(cell_of(array)) if dtype is None else Tensor(cell_of(array)).to(dtype)
     made = made if device is None else made.to(device)
     return made.requires_grad_() if requires_grad else made
 

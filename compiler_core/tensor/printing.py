@@ -7,8 +7,10 @@ would not give it, then the history. On a traced tensor: a graph break (its data
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,23 +61,34 @@ def set_printoptions(
     OPTIONS.sci_mode = sci_mode
 
 
-def format_tensor(tensor: Tensor) -> str:
-    """`repr` of a Tensor, under its class's name (`printed_as`); within Parameter() where it is marked as one."""
-    text = _formatted(tensor, vars(type(tensor)).get("printed_as", type(tensor).__name__) + "(")
-    return f"Parameter({text})" if vars(tensor).get("_is_param") else text
+@contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """A region with other options of `set_printoptions`."""
+    before = dataclasses.asdict(OPTIONS)
+    set_printoptions(**options)
+    try:
+        yield
+    finally:
+        set_printoptions(**before)
 
 
-def _formatted(tensor: Tensor, prefix: str) -> str:
+def format_tensor(tensor: Tensor, *, tensor_contents: str | None = None) -> str:
+    """`repr` of a Tensor. tensor_contents: what stands for its numbers."""
+    prefix = "tensor("
     if tensor.is_meta:
-        return _with_suffixes(f"{prefix}...", _meta_suffixes(tensor), len(prefix))
+        return with_suffixes(f"{prefix}{tensor_contents or '...'}", _meta_suffixes(tensor), len(prefix))
+    text = format_contents(tensor, len(prefix)) if tensor_contents is None else tensor_contents
+    return with_suffixes(prefix + text, _suffixes(tensor, tensor._array("printing")), len(prefix))
+
+
+def format_contents(tensor: Tensor, indent: int) -> str:
+    """A Tensor's numbers in brackets; `indent` characters stand before the first."""
     array = tensor._array("printing")
     if array.size == 0:
-        text = "[]"
-    else:
-        summarize = array.size > OPTIONS.threshold
-        shown = _edges(array) if summarize else array
-        text = _nested(array, len(prefix), summarize, _formatter(shown))
-    return _with_suffixes(prefix + text, _suffixes(tensor, array), len(prefix))
+        return "[]"
+    summarize = array.size > OPTIONS.threshold
+    shown = _edges(array) if summarize else array
+    return _nested(array, indent, summarize, _formatter(shown))
 
 
 def _meta_suffixes(tensor: Tensor) -> list[str]:
@@ -102,12 +115,13 @@ def _history(tensor: Tensor) -> list[str]:
     return [] if edge is None else ["requires_grad=True"]
 
 
-def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+def with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool = False) -> str:
+    """`text`, the suffixes after commas, on further lines where the width asks for it, and a bracket."""
     last_line = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
-        if last_line + len(suffix) + 2 > OPTIONS.linewidth:
+        if force_newline or last_line + len(suffix) + 2 > OPTIONS.linewidth:
             text += ",\n" + " " * indent + suffix
-            last_line = indent + len(suffix)
+            last_line, force_newline = indent + len(suffix), False
         else:
             text += ", " + suffix
             last_line += len(suffix) + 2

@@ -20,25 +20,27 @@ from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.views import contiguous_strides
 
 
-def _storage(input: Tensor) -> Tensor:
-    """The whole storage that input lies in: T[n]."""
+def _storage(input: Tensor) -> tuple[Tensor, int]:
+    """The whole storage that input lies in, T[n], and 0; of a contiguous leaf that is a part of one, which alone
+    requires a gradient, the part, and where it begins."""
     base = input
     while base._view is not None:
         base = base._view.base
     if isinstance(base._cell, ViewCell):  # a detached handle on a view
         base = Tensor._from_cell(base._cell.root)
     if input.requires_grad and not base.requires_grad:  # a leaf that is a view: the gradient is its own, not the base's
-        if input.numel() != base.numel() or not input.is_contiguous():
+        if not input.is_contiguous():
             raise AutogradError(
                 "as_strided of a part of a tensor, where the part alone requires a gradient", remedy="clone() it first"
             )
         base = input
+    begin = input._cell.offset() if base is input else 0
     if base.dtype is not input.dtype or input.is_conj():
         raise DTypeError(
             "as_strided of a part, or a conjugate, of complex numbers: its storage holds other ones",
             expected=base.dtype.name, got=input.dtype.name, remedy="use contiguous() or clone() first",
         )  # fmt: skip
-    return prims.reshape(base, (math.prod(base.shape),))  # type: ignore[no-any-return]
+    return prims.reshape(base, (math.prod(base.shape),)), begin
 
 
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
@@ -48,9 +50,9 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     """
     size, stride = tuple(size), tuple(stride)
     offset = input._cell.offset() if storage_offset is None else storage_offset
-    storage = _storage(input)
-    check_strided("as_strided", storage.numel(), size, stride, offset)
-    return prims.strided(storage, size, stride, offset)  # type: ignore[no-any-return]
+    storage, begin = _storage(input)
+    check_strided("as_strided", storage.numel(), size, stride, offset - begin)
+    return prims.strided(storage, size, stride, offset - begin)  # type: ignore[no-any-return]
 
 
 def storage_offset(input: Tensor) -> int:
@@ -68,7 +70,7 @@ def resized(input: Tensor, *size: Any, memory_format: object = None) -> Tensor:
         raise AutogradError("resize_: a tensor that requires a gradient cannot be resized", remedy="detach() it first")
     shape = sizes(size)
     count, offset = math.prod(shape), input._cell.offset()
-    storage = _storage(input)
+    storage, _ = _storage(input)
     if count > storage.numel() - offset and input.numel() == 0:
         return moved(Tensor._wrap(prims.full(shape, 0, input.dtype)), input.device)
     if count > storage.numel() - offset:

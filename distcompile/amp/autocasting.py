@@ -219,7 +219,7 @@ def custom_fwd(fwd: F | None = None, *, device_type: str = "cuda", cast_inputs: 
         if cast_inputs is None or not enabled:
             return forward(ctx, *args, **kwargs)
         with autocast(device_type, enabled=False):
-            return forward(ctx, *_cast(args, cast_inputs), **_cast(kwargs, cast_inputs))
+            return forward(ctx, *_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
 
     return decorated
 
@@ -238,10 +238,12 @@ def custom_bwd(bwd: F | None = None, *, device_type: str = "cuda") -> Any:
     return decorated
 
 
-def _cast(value: Any, dtype: dt.DType) -> Any:
-    """`value`, tensors in it of a floating dtype other than float64 cast."""
+def _cast(value: Any, device_type: str, dtype: dt.DType) -> Any:
+    """`value`, tensors in it on such a device, of a floating dtype other than float64, cast."""
     if isinstance(value, Tensor):
-        return value.to(dtype) if value.dtype.is_floating_point and value.dtype is not dt.float64 else value
+        fits = value.dtype.is_floating_point and value.dtype is not dt.float64 and value.device.type == device_type
+        return value.to(dtype) if fits else value
     if isinstance(value, Mapping):
-        return {key: _cast(item, dtype) for key, item in value.items()}
-    return type(value)(_cast(item, dtype) for item in value) if isinstance(value, list | tuple) else value
+        return {key: _cast(item, device_type, dtype) for key, item in value.items()}
+    kept = isinstance(value, list | tuple)
+    return type(value)(_cast(item, device_type, dtype) for item in value) if kept else value

@@ -23,11 +23,11 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from compiler_core.overrides.functions import call_modules
 from compiler_core.spelling import call_library
 from distcompile.as_torch import table
 from distcompile.as_torch.distribution import TorchDistribution
 from distcompile.as_torch.errors import AsTorchError, MissingModuleError, MissingNameError, NameImportError
+from distcompile.as_torch.places import MODULES, PLACES, found
 
 _OURS_ALONE = "as_torch asking cli data ddp debug demo determinism errors late limits names parity threads tuning"
 _FOLDER = str(Path(__file__).resolve().parents[2])
@@ -49,9 +49,8 @@ def install() -> None:
     for name, module in list(sys.modules.items()):
         if name == "distcompile" or name.startswith("distcompile."):
             dress(module, _torchs(name))
-    importlib.import_module("torch")
+    importlib.import_module("torch").__name__ = "torch"  # some libraries compare it
     call_library("torch")
-    call_modules()
     _install_in_processes()
 
 
@@ -90,6 +89,7 @@ class Finder(MetaPathFinder):
             return None
         module = _module(fullname)
         if module is not None:
+            dress(module, fullname)
             return ModuleSpec(fullname, Given(module), is_package=True)
         if sys._getframe(2).f_globals.get("__name__") == "importlib.util":  # who asks gets None, who imports the reason
             return None
@@ -125,7 +125,10 @@ class _DressingLoader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        dress(module, _torchs(module.__name__))
+        laid_out = [value for value in vars(module).values() if isinstance(value, ModuleType)]
+        for each in (module, *laid_out):  # which it may have made itself
+            if each.__name__.startswith(module.__name__):
+                dress(each, _torchs(each.__name__))
 
 
 def _dressing(spec: ModuleSpec | None) -> ModuleSpec | None:
@@ -149,11 +152,16 @@ def _module(name: str) -> ModuleType | None:
     except ModuleNotFoundError as error:
         if error.name is None or not (own + ".").startswith(error.name + "."):
             raise  # ours, and it needs something that is not installed
-    return _stand_in_module(name) if table.is_module(name) else None
+    return _stand_in_module(name) if _is_module(name) else None
+
+
+def _is_module(name: str) -> bool:
+    """Whether names stand below `name` in the table of stand-ins or of places."""
+    return name in table.MODULES or name in MODULES
 
 
 def _stand_in_module(name: str) -> ModuleType:
-    module = ModuleType(name, f"Stand-ins for {name}'s names: see distcompile/as_torch/table.py.")
+    module = ModuleType(name, f"{name}'s names: see distcompile/as_torch/places.py and table.py.")
     dress(module, name)
     return module
 
@@ -169,13 +177,13 @@ def dress(module: Any, name: str) -> None:
         module.__path__ = []  # so that `import torch.x.y` comes here, and y is named where it is missing
 
     def find(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
         try:
             if inner is not None:
                 return inner(attribute)
         except AttributeError:
             pass
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
         return _other(module, name, attribute, sys._getframe(1))
 
     find.is_dress = True  # type: ignore[attr-defined]
@@ -185,13 +193,13 @@ def dress(module: Any, name: str) -> None:
 def _other(module: ModuleType, name: str, attribute: str, asking: FrameType) -> Any:
     """`name.attribute` where our module has none: a stand-in, a module of stand-ins, or an error."""
     full = f"{name}.{attribute}"
-    if full in table.STAND_INS:
-        value = table.STAND_INS[full].make(full)
+    if full in PLACES or full in table.STAND_INS:
+        value = found(PLACES[full]) if full in PLACES else table.STAND_INS[full].make(full)
         setattr(module, attribute, value)
         return value
     if full in sys.modules:
         return sys.modules[full]
-    if table.is_module(full):
+    if _is_module(full):
         return importlib.import_module(full)
     if asking.f_code.co_code[asking.f_lasti] == dis.opmap["IMPORT_FROM"]:
         raise NameImportError(full)

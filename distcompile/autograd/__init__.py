@@ -8,16 +8,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from compiler_core.overrides.functions import make_functions_overridable
 from compiler_core.tensor.anomaly import detect_anomaly, set_detect_anomaly
 from compiler_core.tensor.autograd import backward, grad
 from compiler_core.tensor.function import Function
 from compiler_core.tensor.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from distcompile.autograd import function, functional
 from distcompile.autograd.gradcheck import gradcheck, gradgradcheck
+from distcompile.autograd.variable import Variable
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
@@ -31,8 +32,6 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
-
-make_functions_overridable(globals(), ["backward", "grad"], "autograd")
 
 
 def __getattr__(name: str) -> Any:

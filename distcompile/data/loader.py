@@ -22,6 +22,7 @@ from compiler_core.tensor.random_creation import randint
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
 from distcompile.data.fetch import Recipe
+from distcompile.data.iteration import Batches, BatchesHere, BatchesOfWorkers, DatasetKind
 from distcompile.data.pinning import pinned
 from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from distcompile.data.worker import WorkerInfo, get_worker_info
@@ -70,7 +71,7 @@ class DataLoader:
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self.multiprocessing_context = multiprocessing_context
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
-        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
         self.worker_init_fn, self.generator, self.drop_last = worker_init_fn, generator, drop_last
         self._is_iterable = isinstance(dataset, IterableDataset)
         self._check_sampling(batch_size, bool(shuffle), sampler, batch_sampler, drop_last)
@@ -137,13 +138,29 @@ class DataLoader:
             return n if size is None else n // size if self.drop_last else -(-n // size)
         return size_of(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
-    def __iter__(self) -> Iterator[Any]:
-        batched = self.batch_size is not None or self.batch_sampler is not None
-        recipe = Recipe(self.dataset, self._is_iterable, batched, self.batch_size, self.drop_last, self.collate_fn)
-        seed = _epoch_seed(self.generator)
-        entries = self.sampler if self.batch_sampler is None else self.batch_sampler
-        batches = self._batches(recipe, entries, seed)
-        return map(pinned, batches) if self.pin_memory and not cuda.why_not() else batches
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are put together to batches."""
+        return self.batch_size is not None or self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Iterable[Any]:
+        """What says which samples come next, a batch of them at a time where there are batches."""
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    @property
+    def _dataset_kind(self) -> int:
+        return DatasetKind.Iterable if self._is_iterable else DatasetKind.Map
+
+    def __iter__(self) -> Batches:
+        return self._get_iterator()
+
+    def _get_iterator(self) -> Batches:
+        size, dataset = self.batch_size, self.dataset
+        recipe = Recipe(dataset, self._is_iterable, self._auto_collation, size, self.drop_last, self.collate_fn)
+        batches = self._batches(recipe, self._index_sampler, _epoch_seed(self.generator))
+        kind = BatchesOfWorkers if self.num_workers else BatchesHere
+        return kind(batches, self.__len__, pinned if self.pin_memory and not cuda.why_not() else None)
 
     def _batches(self, recipe: Recipe, entries: Iterable[Any], seed: int) -> Iterator[Any]:
         if self.num_workers == 0:
@@ -153,7 +170,9 @@ class DataLoader:
             context = context_of(self.multiprocessing_context)
             workers = Workers(context, self.num_workers, recipe, self.worker_init_fn, seed)
         self._workers = workers if self.persistent_workers else None
-        return Pass(workers, iter(entries), self.prefetch_factor, self.in_order, self.timeout, self.persistent_workers)
+        return Pass(
+            workers, iter(entries), self.prefetch_factor or 0, self.in_order, self.timeout, self.persistent_workers
+        )
 
 
 def _here(recipe: Recipe, entries: Iterable[Any]) -> Iterator[Any]:

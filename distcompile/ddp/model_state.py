@@ -7,7 +7,7 @@ library's own modules (dropout p, eps, ...); attributes of the user's classes ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from collectives import Communicator
 from compiler_core.capture.guards.module_protocol import unwrapped
@@ -76,6 +76,16 @@ def broadcast_tensors(communicator: Communicator, tensors: Mapping[str, Tensor],
         work.wait()
         if communicator.rank != root:
             tensors[name]._cell.write(array)
+
+
+def sync_module_states(
+    module: Module, process_group: Communicator, broadcast_bucket_size: int, src: int,
+    params_and_buffers_to_ignore: Iterable[str], broadcast_buffers: bool = True,
+) -> None:  # fmt: skip
+    """Every rank has the parameters, and the buffers, of rank `src` of the group, but those ignored."""
+    named = [*module.named_parameters(), *(module.named_buffers() if broadcast_buffers else ())]
+    ignored = set(params_and_buffers_to_ignore)
+    broadcast_tensors(process_group, {name: tensor for name, tensor in named if name not in ignored}, root=src)
 
 
 class Census:

@@ -67,6 +67,7 @@ from distcompile.distributed.tensors import (
 )
 from distcompile.distributed.work import TensorWork
 from distcompile.distributed.work import TensorWork as Work
+from distcompile.laid_out import lay_out
 
 __all__ = [
     "Backend",
@@ -128,3 +129,5 @@ __all__ = [
     "send_object_list",
     "use_communicator",
 ]
+
+globals().update(lay_out(__name__, __name__, {"distributed_c10d": "group tensors objects messages backend work"}))

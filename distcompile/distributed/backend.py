@@ -7,6 +7,7 @@ names are taken; True or False for what is available. Nothing is loaded here.
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 from collectives.connect import Transport
 from collectives.nccl.library import is_there
@@ -50,6 +51,8 @@ class Backend(str):
     NCCL = "nccl"
     MPI = "mpi"
     THREADED = "threaded"
+
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": "gloo", "cuda": "nccl"}
 
     def __new__(cls, name: str) -> Backend:
         return super().__new__(cls, name.lower())

@@ -161,6 +161,11 @@ def _current() -> Communicator | None:
     return _thread_group.get() or _process.group
 
 
+def default_group() -> Communicator:
+    """The default group. Raises NotInitializedError if there is none."""
+    return group_or_default(None)
+
+
 def group_or_default(group: ProcessGroup | None) -> Communicator:
     """`group`, or the default one. Raises NotInitializedError if there is none."""
     found = _current() if group is None else group

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import TypeAlias
 
 import numpy as np
 
@@ -52,6 +53,7 @@ class ReduceOp:
     BAND: OpName = "band"
     BOR: OpName = "bor"
     BXOR: OpName = "bxor"
+    RedOpType: TypeAlias = str
 
 
 def all_reduce(

@@ -54,6 +54,7 @@ from distcompile.distributions.multivariate import (
 )
 from distcompile.distributions.transforms import *  # noqa: F403
 from distcompile.distributions.transforms import __all__ as _transforms
+from distcompile.laid_out import lay_out
 
 __all__ = [
     "Bernoulli",
@@ -107,3 +108,18 @@ __all__ = [
     "transforms",
 ]
 __all__ += _transforms
+
+_FILES = {
+    "categorical": "bernoulli continuous_bernoulli one_hot_categorical",
+    "by_inverse": "generalized_pareto kumaraswamy pareto weibull",
+    "composed": "independent log_normal logistic_normal mixture_same_family relaxed_bernoulli relaxed_categorical "
+    "transformed_distribution",
+    "counts": "binomial geometric multinomial negative_binomial poisson",
+    "distribution": "exp_family",
+    "divergence": "kl",
+    "forms": "utils",
+    "gammas": "beta chi2 dirichlet exponential fishersnedecor gamma inverse_gamma",
+    "location_scale": "cauchy gumbel half_cauchy half_normal laplace normal studentT uniform von_mises",
+    "multivariate": "lkj_cholesky lowrank_multivariate_normal multivariate_normal wishart",
+}
+globals().update(lay_out(__name__, __name__, {file: ours for ours, files in _FILES.items() for file in files.split()}))

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import distcompile as dc
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import EULER, Constraint, Distribution, Shape, parameters, uniforms
+from distcompile.distributions.distribution import Constraint, Distribution, Shape, uniforms
+from distcompile.distributions.forms import broadcast_all, euler_constant
 from distcompile.distributions.location_scale import LOC_SCALE
 
 POSITIVE = constraints.positive
@@ -38,7 +39,7 @@ class Pareto(_ByInverse):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {"alpha": POSITIVE, "scale": POSITIVE}
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
-        self.scale, self.alpha = parameters(scale, alpha)
+        self.scale, self.alpha = broadcast_all(scale, alpha)
         super().__init__(self.scale.shape, validate_args=validate_args)
 
     @constraints.dependent_property
@@ -80,7 +81,7 @@ class GeneralizedPareto(_ByInverse):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {**LOC_SCALE, "concentration": constraints.real}
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale, self.concentration = parameters(loc, scale, concentration)
+        self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     @constraints.dependent_property
@@ -136,7 +137,7 @@ class Weibull(_ByInverse):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {"scale": POSITIVE, "concentration": POSITIVE}
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        self.scale, self.concentration = parameters(scale, concentration)
+        self.scale, self.concentration = broadcast_all(scale, concentration)
         super().__init__(self.scale.shape, validate_args=validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -153,7 +154,7 @@ class Weibull(_ByInverse):
 
     def entropy(self) -> Tensor:
         inverse = self.concentration.reciprocal()
-        return EULER * (1 - inverse) + (self.scale * inverse).log() + 1
+        return euler_constant * (1 - inverse) + (self.scale * inverse).log() + 1
 
     def _moment(self, k: int) -> Tensor:
         return self.scale**k * (1 + k / self.concentration).lgamma().exp()
@@ -179,7 +180,7 @@ class Kumaraswamy(_ByInverse):
     support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self.concentration1, self.concentration0 = parameters(concentration1, concentration0)
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         super().__init__(self.concentration1.shape, validate_args=validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -200,7 +201,7 @@ class Kumaraswamy(_ByInverse):
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        harmonic = (b + 1).digamma() + EULER
+        harmonic = (b + 1).digamma() + euler_constant
         return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
 
     @property

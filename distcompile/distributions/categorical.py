@@ -22,10 +22,10 @@ from distcompile.distributions.distribution import (
     ExponentialFamily,
     ProbsOrLogits,
     Shape,
-    away_from_ends,
     require_one,
     uniforms,
 )
+from distcompile.distributions.forms import clamp_probs
 from distcompile.errors import ArgumentError
 
 PROBS = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -84,7 +84,7 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         if probs is not None and validate_args is not False and self._validate_args:
             self._check_argument("probs", constraints.unit_interval)
         if probs is not None:
-            self.__dict__["probs"] = away_from_ends(self.__dict__["probs"])
+            self.__dict__["probs"] = clamp_probs(self.__dict__["probs"])
         self._lims = lims
         super().__init__(self._parameter.shape, validate_args=validate_args)
 
@@ -166,7 +166,7 @@ class Categorical(Distribution):
         if name == "probs" and "logits" in self.__dict__:
             return F.softmax(self.__dict__["logits"], dim=-1)
         if name == "logits" and "probs" in self.__dict__:
-            return away_from_ends(self.__dict__["probs"]).log()
+            return clamp_probs(self.__dict__["probs"]).log()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
@@ -231,7 +231,7 @@ class OverCategorical(Distribution):
         return self._categorical.param_shape
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = self._expanded(batch_shape)
+        new = self._expanded(batch_shape, _instance)
         new._categorical = self._categorical.expand(batch_shape)
         return new
 
@@ -302,8 +302,8 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
         super().__init__(self._parameter.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        probs = away_from_ends(self.probs.expand(tuple(self._extended_shape(sample_shape))))
-        u = away_from_ends(uniforms(probs.shape, probs))
+        probs = clamp_probs(self.probs.expand(tuple(self._extended_shape(sample_shape))))
+        u = clamp_probs(uniforms(probs.shape, probs))
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -329,7 +329,7 @@ class ExpRelaxedCategorical(OverCategorical):
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = away_from_ends(uniforms(self._extended_shape(sample_shape), self.logits))
+        u = clamp_probs(uniforms(self._extended_shape(sample_shape), self.logits))
         scores = (self.logits - (-u.log()).log()) / self.temperature
         return scores - scores.logsumexp(-1, keepdim=True)
 

@@ -16,12 +16,8 @@ import distcompile.nn.functional as F
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.categorical import Categorical, ExpRelaxedCategorical, LogitRelaxedBernoulli
-from distcompile.distributions.distribution import (
-    Constraint,
-    Distribution,
-    Shape,
-    sum_rightmost,
-)
+from distcompile.distributions.distribution import Constraint, Distribution, Shape
+from distcompile.distributions.forms import sum_rightmost
 from distcompile.distributions.location_scale import LOC_SCALE, Normal
 from distcompile.distributions.transforms import (
     ComposeTransform,
@@ -59,7 +55,7 @@ class Independent(Distribution):
         return constraints.independent(base, count) if count else base
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = self._expanded(batch_shape)
+        new = self._expanded(batch_shape, _instance)
         own = tuple(self.event_shape)[: self.reinterpreted_batch_ndims]
         new.base_dist = self.base_dist.expand((*batch_shape, *own))
         return new
@@ -132,7 +128,7 @@ class TransformedDistribution(Distribution):
         return constraints.independent(last, more) if more > 0 else last
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = self._expanded(batch_shape)
+        new = self._expanded(batch_shape, _instance)
         shape = ComposeTransform(self.transforms).inverse_shape((*batch_shape, *self.event_shape))
         new.base_dist = self.base_dist.expand(tuple(shape)[: len(shape) - len(self.base_dist.event_shape)])
         return new
@@ -311,7 +307,7 @@ class MixtureSameFamily(Distribution):
         return self.component_distribution.support
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = self._expanded(batch_shape)
+        new = self._expanded(batch_shape, _instance)
         count = self.component_distribution.batch_shape[-1]
         new.component_distribution = self.component_distribution.expand((*batch_shape, count))
         new.mixture_distribution = self.mixture_distribution.expand(batch_shape)

@@ -13,6 +13,14 @@ from typing import Any
 import distcompile as dc
 from compiler_core.tensor.tensor import Tensor
 
+__all__ = [
+    "Constraint", "MixtureSameFamilyConstraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property",
+    "greater_than", "greater_than_eq", "half_open_interval", "independent", "integer_interval", "interval",
+    "is_dependent", "less_than", "lower_cholesky", "lower_triangular", "multinomial", "nonnegative",
+    "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer", "positive_semidefinite",
+    "real", "real_vector", "simplex", "square", "stack", "symmetric", "unit_interval",
+]  # fmt: skip
+
 
 class Constraint:
     """A set of values. is_discrete: of separate points."""
@@ -29,8 +37,30 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    def __init__(self, *, is_discrete: bool = False, event_dim: int = 0) -> None:
-        self.is_discrete, self.event_dim = is_discrete, event_dim
+    """A set that other parameters bound. What is_discrete and event_dim are is an error where it was not said."""
+
+    def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
+        self._is_discrete, self._event_dim = is_discrete, event_dim
+
+    def _said(self, name: str) -> Any:
+        if getattr(self, "_" + name) is NotImplemented:
+            raise NotImplementedError(f".{name} cannot be determined statically")
+        return getattr(self, "_" + name)
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        return bool(self._said("is_discrete"))
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return int(self._said("event_dim"))
+
+    def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> Constraint:
+        """The same, of which is_discrete or event_dim is known."""
+        return _Dependent(
+            is_discrete=self._is_discrete if is_discrete is NotImplemented else is_discrete,
+            event_dim=self._event_dim if event_dim is NotImplemented else event_dim,
+        )
 
     def check(self, value: Tensor) -> Tensor:
         raise ValueError("Cannot determine validity of dependent constraint")
@@ -41,25 +71,27 @@ def is_dependent(constraint: object) -> bool:
     return isinstance(constraint, _Dependent)
 
 
-class dependent_property(property, _Dependent):
+class _DependentProperty(property, _Dependent):
     """A property that computes a constraint from an object's parameters; on the class, a dependent constraint."""
 
-    def __init__(self, fn: Any = None, *, is_discrete: bool = False, event_dim: int = 0) -> None:
+    def __init__(self, fn: Any = None, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
         property.__init__(self, fn)
-        self.is_discrete, self.event_dim = is_discrete, event_dim
+        self._is_discrete, self._event_dim = is_discrete, event_dim
 
-    def __call__(self, fn: Any) -> dependent_property:
-        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+    def __call__(self, fn: Any) -> _DependentProperty:  # type: ignore[override]
+        return _DependentProperty(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
 class _Bounded(Constraint):
     """Real numbers (or whole ones) between two bounds; strict: the bound itself is outside."""
 
-    def __init__(self, low: Any = None, high: Any = None, *, strict_low: bool = False, strict_high: bool = False,
-                 whole: bool = False, name: str = "") -> None:  # fmt: skip
-        self.low, self.high, self.strict_low, self.strict_high = low, high, strict_low, strict_high
-        self.lower_bound, self.upper_bound = low, high
-        self.is_discrete, self.name = whole, name
+    strict_low = strict_high = False
+
+    def __init__(self, low: Any = None, high: Any = None) -> None:
+        self.low, self.high = low, high
+        for name, bound in (("lower_bound", low), ("upper_bound", high)):
+            if bound is not None:
+                setattr(self, name, bound)
 
     def check(self, value: Tensor) -> Tensor:
         fits = value == value
@@ -72,7 +104,76 @@ class _Bounded(Constraint):
     def __repr__(self) -> str:
         bounds = [f"{side}={bound}" for side, bound in (("lower_bound", self.low), ("upper_bound", self.high))
                   if bound is not None]  # fmt: skip
-        return f"{self.name}({', '.join(bounds)})"
+        return f"{type(self).__name__[1:]}({', '.join(bounds)})"
+
+
+class _Real(_Bounded):
+    """All numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class _GreaterThan(_Bounded):
+    """Above the bound."""
+
+    strict_low = True
+
+    def __init__(self, lower_bound: Any) -> None:
+        super().__init__(lower_bound)
+
+
+class _GreaterThanEq(_Bounded):
+    """At least the bound."""
+
+    def __init__(self, lower_bound: Any) -> None:
+        super().__init__(lower_bound)
+
+
+class _LessThan(_Bounded):
+    """Below the bound."""
+
+    strict_high = True
+
+    def __init__(self, upper_bound: Any) -> None:
+        super().__init__(high=upper_bound)
+
+
+class _Interval(_Bounded):
+    """Between the bounds, these included."""
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        super().__init__(lower_bound, upper_bound)
+
+
+class _HalfOpenInterval(_Interval):
+    """Between the bounds, the upper one excluded."""
+
+    strict_high = True
+
+
+class _IntegerInterval(_Interval):
+    """Whole numbers between the bounds."""
+
+    is_discrete = True
+
+
+class _IntegerLessThan(_Bounded):
+    """Whole numbers, at most the bound."""
+
+    is_discrete = True
+
+    def __init__(self, upper_bound: Any) -> None:
+        super().__init__(high=upper_bound)
+
+
+class _IntegerGreaterThan(_Bounded):
+    """Whole numbers, at least the bound."""
+
+    is_discrete = True
+
+    def __init__(self, lower_bound: Any) -> None:
+        super().__init__(lower_bound)
 
 
 class _Boolean(Constraint):
@@ -97,6 +198,8 @@ class _Simplex(Constraint):
 
 
 class _Multinomial(Constraint):
+    """Counts, at most the bound in all."""
+
     is_discrete, event_dim = True, 1
 
     def __init__(self, upper_bound: Any) -> None:
@@ -146,13 +249,19 @@ class _PositiveDefinite(_Symmetric):
         return super().check(value) & (dc.linalg.cholesky_ex(value).info == 0)
 
 
-class independent(Constraint):
+class _IndependentConstraint(Constraint):
     """`base_constraint` for each element of events with that many dims more."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
-        self.is_discrete = base_constraint.is_discrete
-        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        return self.base_constraint.is_discrete
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:
         fits = self.base_constraint.check(value)
@@ -164,6 +273,30 @@ class independent(Constraint):
 
     def __repr__(self) -> str:
         return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
+
+
+class MixtureSameFamilyConstraint(Constraint):
+    """`base_constraint`, of the components of a mixture, for each of its draws."""
+
+    def __init__(self, base_constraint: Constraint) -> None:
+        self.base_constraint = base_constraint
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        return self.base_constraint.is_discrete
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return self.base_constraint.event_dim
+
+    def check(self, value: Tensor) -> Tensor:
+        if value.ndim < self.event_dim:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.ndim}")
+        fits = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
+        return fits.reshape((*value.shape[: value.ndim - self.event_dim], -1)).all(-1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_constraint!r})"
 
 
 class _Joined(Constraint):
@@ -196,42 +329,14 @@ def stack(cseq: Any, dim: int = 0) -> Constraint:
     return _Joined([(part, 0) for part in cseq], dim)
 
 
-def greater_than(lower_bound: Any) -> Constraint:
-    """Above the bound."""
-    return _Bounded(lower_bound, strict_low=True, name="GreaterThan")
-
-
-def greater_than_eq(lower_bound: Any) -> Constraint:
-    """At least the bound."""
-    return _Bounded(lower_bound, name="GreaterThanEq")
-
-
-def less_than(upper_bound: Any) -> Constraint:
-    """Below the bound."""
-    return _Bounded(high=upper_bound, strict_high=True, name="LessThan")
-
-
-def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Between the bounds, these included."""
-    return _Bounded(lower_bound, upper_bound, name="Interval")
-
-
-def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Between the bounds, the upper one excluded."""
-    return _Bounded(lower_bound, upper_bound, strict_high=True, name="HalfOpenInterval")
-
-
-def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Whole numbers between the bounds."""
-    return _Bounded(lower_bound, upper_bound, whole=True, name="IntegerInterval")
-
-
-multinomial = _Multinomial
+greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
+interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
+independent, dependent_property, multinomial = _IndependentConstraint, _DependentProperty, _Multinomial
 dependent = _Dependent()
 boolean, one_hot, simplex = _Boolean(), _OneHot(), _Simplex()
-nonnegative_integer = _Bounded(0, whole=True, name="IntegerGreaterThan")
-positive_integer = _Bounded(1, whole=True, name="IntegerGreaterThan")
-real, real_vector = _Bounded(name="Real"), independent(_Bounded(name="Real"), 1)
+nonnegative_integer, positive_integer = _IntegerGreaterThan(0), _IntegerGreaterThan(1)
+real = _Real()
+real_vector = independent(real, 1)
 positive, nonnegative = greater_than(0.0), greater_than_eq(0.0)
 unit_interval = interval(0.0, 1.0)
 lower_triangular, lower_cholesky, corr_cholesky = _LowerTriangular(), _LowerCholesky(), _CorrCholesky()

@@ -17,14 +17,8 @@ from compiler_core.tensor.rejection_draws import binomial, poisson, standard_gam
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.categorical import Categorical, OverCategorical
-from distcompile.distributions.distribution import (
-    Constraint,
-    ExponentialFamily,
-    ProbsOrLogits,
-    Shape,
-    parameters,
-    uniforms,
-)
+from distcompile.distributions.distribution import Constraint, ExponentialFamily, ProbsOrLogits, Shape, uniforms
+from distcompile.distributions.forms import broadcast_all
 
 PROBS = {"probs": constraints.unit_interval, "logits": constraints.real}
 
@@ -41,7 +35,7 @@ class Poisson(ExponentialFamily):
     support = constraints.nonnegative_integer
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,) = parameters(rate)
+        (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:

@@ -17,11 +17,11 @@ import distcompile as dc
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Size, Tensor
 from distcompile.distributions import constraints
+from distcompile.distributions.forms import broadcast_all, logits_to_probs, probs_to_logits
 from distcompile.errors import ArgumentError, NotSupportedError
 
 Shape = Sequence[int]
 Constraint = constraints.Constraint
-EULER = 0.57721566490153286060
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
@@ -42,7 +42,7 @@ class Distribution:
         Distribution._validate_args = value
 
     def __init__(self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: bool | None = None) -> None:
-        self.batch_shape, self.event_shape = Size(batch_shape), Size(event_shape)
+        self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
         if self._validate_args and current_trace() is None:
@@ -80,7 +80,7 @@ class Distribution:
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
         """The same distribution, its parameters expanded to a larger batch shape."""
-        new = self._expanded(batch_shape)
+        new = self._expanded(batch_shape, _instance)
         for name, constraint in self.arg_constraints.items():
             if isinstance(self.__dict__.get(name), Tensor):
                 value = self.__dict__[name]
@@ -88,11 +88,28 @@ class Distribution:
                 new.__dict__[name] = value.expand((*batch_shape, *event))
         return new
 
-    def _expanded(self, batch_shape: Shape) -> Self:
-        new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        new.batch_shape = Size(batch_shape)
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """An object for `expand` to fill: the one of a subclass, or a new one. Raises NotImplementedError."""
+        if _instance is None and _init_of(type(self)) is not _init_of(cls):
+            raise NotImplementedError(f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom "
+                                      "__init__ method must also define a custom .expand() method.")  # fmt: skip
+        return object.__new__(type(self)) if _instance is None else _instance
+
+    def _expanded(self, batch_shape: Shape, instance: Any = None) -> Self:
+        """A copy with another batch shape; what a subclass has put into `instance` stays as it is."""
+        new: Self = object.__new__(type(self)) if instance is None else instance
+        new.__dict__.update({**self.__dict__, **new.__dict__, "_batch_shape": Size(batch_shape)})
         return new
+
+    @property
+    def batch_shape(self) -> Size:
+        """The shape over which distributions differ."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of one draw of one distribution."""
+        return self._event_shape
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         """A draw without a gradient, of shape sample_shape + batch_shape + event_shape."""
@@ -165,20 +182,12 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def _init_of(kind: type) -> Any:
+    return getattr(kind, "__init__")  # noqa: B009  # as a name it would be an instance's, to a type checker
+
+
 class ExponentialFamily(Distribution):
     """A distribution of the exponential family."""
-
-
-def parameters(*values: Any) -> list[Tensor]:
-    """Numbers and Tensors as Tensors of one shape, numbers in the first Tensor's dtype."""
-    if not all(isinstance(value, Tensor | int | float) for value in values):
-        raise ArgumentError("Input arguments must all be instances of Number, torch.Tensor or objects implementing "
-                            "__torch_function__.")  # fmt: skip
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    dtype = tensors[0].dtype if tensors else dc.get_default_dtype()
-    place = tensors[0].device if tensors else None
-    made = [v if isinstance(v, Tensor) else dc.tensor(float(v), dtype=dtype, device=place) for v in values]
-    return list(dc.broadcast_tensors(*made))
 
 
 def tiny(tensor: Tensor) -> float:
@@ -191,39 +200,27 @@ def uniforms(shape: Shape, like: Tensor) -> Tensor:
     return dc.rand(tuple(shape), dtype=like.dtype, device=like.device).clamp(min=tiny(like))
 
 
-def sum_rightmost(value: Tensor, count: int) -> Tensor:
-    """`value` summed over its last `count` dims."""
-    return value.sum(tuple(range(-count, 0))) if count else value
-
-
 def require_one(probs: Any, logits: Any) -> None:
     """Raise ArgumentError (a ValueError) unless one of two is given."""
     if (probs is None) == (logits is None):
         raise ArgumentError("Either `probs` or `logits` must be specified, but not both.")
 
 
-def away_from_ends(probs: Tensor) -> Tensor:
-    """Away from 0 and 1 by the dtype's epsilon."""
-    eps = dc.finfo(probs.dtype).eps
-    return probs.clamp(eps, 1 - eps)
-
-
 class ProbsOrLogits(Distribution):
     """`probs` and `logits` of what happens or does not, of which one was given; the other is computed."""
 
-    def _take(self, probs: Any, logits: Any, *others: Any) -> list[Tensor]:
+    def _take(self, probs: Any, logits: Any, *others: Any) -> tuple[Tensor, ...]:
         """Keep the one that is given, broadcast with `others`; gives those, broadcast."""
         require_one(probs, logits)
         name, value = ("probs", probs) if probs is not None else ("logits", logits)
-        *broadcast, self.__dict__[name] = parameters(*others, value)
-        return broadcast
+        *broadcast, self.__dict__[name] = broadcast_all(*others, value)
+        return tuple(broadcast)
 
     def __getattr__(self, name: str) -> Any:
         if name == "probs" and "logits" in self.__dict__:
-            return self.__dict__["logits"].sigmoid()
+            return logits_to_probs(self.__dict__["logits"], is_binary=True)
         if name == "logits" and "probs" in self.__dict__:
-            inner = away_from_ends(self.__dict__["probs"])
-            return inner.log() - (-inner).log1p()
+            return probs_to_logits(self.__dict__["probs"], is_binary=True)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property

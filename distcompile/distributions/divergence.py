@@ -21,8 +21,9 @@ from distcompile.distributions import categorical as cat
 from distcompile.distributions import gammas as gm
 from distcompile.distributions import location_scale as ls
 from distcompile.distributions.composed import Independent
-from distcompile.distributions.distribution import EULER, HALF_LOG_TAU, Distribution, sum_rightmost
-from distcompile.errors import ArgumentError, NotSupportedError
+from distcompile.distributions.distribution import HALF_LOG_TAU, Distribution
+from distcompile.distributions.forms import euler_constant, sum_rightmost
+from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
 
 Rule = Callable[[Any, Any], Tensor]
 _RULES: dict[tuple[type, type], Rule] = {}
@@ -30,8 +31,8 @@ _RULES: dict[tuple[type, type], Rule] = {}
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
     """A decorator: use the function for p of type_p and q of type_q."""
-    if not all(isinstance(kind, type) and issubclass(kind, Distribution) for kind in (type_p, type_q)):
-        raise ArgumentError("register_kl takes two subclasses of Distribution")
+    if not (isinstance(type_p, type) and isinstance(type_q, type)):
+        raise RegistrationTypeError("register_kl takes two classes", got=f"{type_p!r}, {type_q!r}")
 
     def keep(rule: Rule) -> Rule:
         _RULES[type_p, type_q] = rule
@@ -60,7 +61,7 @@ def _log_mean(p: Any) -> Tensor:
         case gm.Gamma():
             return p.concentration.digamma() - p.rate.log()
         case gm.Exponential():
-            return -EULER - p.rate.log()
+            return -euler_constant - p.rate.log()
         case by_inverse.Pareto():
             return p.scale.log() + p.alpha.reciprocal()
         case _:

@@ -16,14 +16,8 @@ import distcompile as dc
 from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma, standard_gamma_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import (
-    Constraint,
-    Distribution,
-    ExponentialFamily,
-    Shape,
-    parameters,
-    tiny,
-)
+from distcompile.distributions.distribution import Constraint, Distribution, ExponentialFamily, Shape, tiny
+from distcompile.distributions.forms import broadcast_all
 from distcompile.errors import ArgumentError
 
 POSITIVE = constraints.positive
@@ -31,7 +25,7 @@ POSITIVE = constraints.positive
 
 def gamma_cdf(a: Tensor, x: Tensor) -> Tensor:
     """P(a, x) with the gradients of both: that of a is the implicit one of a draw, times the density, negative."""
-    a, x = parameters(a, x)
+    a, x = broadcast_all(a, x)
     if not a.requires_grad:
         return dc.igamma(a, x)
     fixed, at = a.detach(), x.detach()
@@ -48,7 +42,7 @@ class Exponential(ExponentialFamily):
     support = constraints.nonnegative
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,) = parameters(rate)
+        (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -95,7 +89,7 @@ class Gamma(ExponentialFamily):
     support = constraints.nonnegative
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self.concentration, self.rate = parameters(concentration, rate)
+        self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -134,7 +128,7 @@ class Chi2(Gamma):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {"df": POSITIVE}
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
-        (self.df,) = parameters(df)
+        (self.df,) = broadcast_all(df)
         Distribution.__init__(self, self.df.shape, validate_args=validate_args)
 
     def __getattr__(self, name: str) -> Any:
@@ -153,7 +147,7 @@ class InverseGamma(Distribution):
     support = POSITIVE
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self.concentration, self.rate = parameters(concentration, rate)
+        self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -195,7 +189,7 @@ class Beta(ExponentialFamily):
     support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self.concentration1, self.concentration0 = parameters(concentration1, concentration0)
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         super().__init__(self.concentration1.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -280,7 +274,7 @@ class FisherSnedecor(Distribution):
     support = POSITIVE
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
-        self.df1, self.df2 = parameters(df1, df2)
+        self.df1, self.df2 = broadcast_all(df1, df2)
         super().__init__(self.df1.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:

@@ -17,15 +17,14 @@ from compiler_core.tensor.rejection_draws import standard_gamma, von_mises
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.distribution import (
-    EULER,
     HALF_LOG_TAU,
     Constraint,
     Distribution,
     ExponentialFamily,
     Shape,
-    parameters,
     uniforms,
 )
+from distcompile.distributions.forms import broadcast_all, euler_constant
 from distcompile.errors import ArgumentError
 
 LOC_SCALE = {"loc": constraints.real, "scale": constraints.positive}
@@ -39,7 +38,7 @@ class _LocScale(Distribution):
     support = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = parameters(loc, scale)
+        self.loc, self.scale = broadcast_all(loc, scale)
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def _centred(self, value: Tensor) -> Tensor:
@@ -160,11 +159,11 @@ class Gumbel(_LocScale):
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Tensor:
-        return self.scale.log() + (1 + EULER)
+        return self.scale.log() + (1 + euler_constant)
 
     @property
     def mean(self) -> Tensor:
-        return self.loc + self.scale * EULER
+        return self.loc + self.scale * euler_constant
 
     @property
     def stddev(self) -> Tensor:
@@ -184,7 +183,7 @@ class _Half(Distribution):
     _base: ClassVar[Any]
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        (self.scale,) = parameters(scale)
+        (self.scale,) = broadcast_all(scale)
         super().__init__(self.scale.shape, validate_args=validate_args)
 
     @property
@@ -253,7 +252,7 @@ class Uniform(Distribution):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {"low": constraints.real, "high": constraints.real}
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
-        self.low, self.high = parameters(low, high)
+        self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
         if self._validate_args and current_trace() is None and not bool((self.low < self.high).all()):
             raise ArgumentError("Uniform is not defined when low>= high")
@@ -305,7 +304,7 @@ class StudentT(_LocScale):
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {"df": constraints.positive, **LOC_SCALE}
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
-        self.df, self.loc, self.scale = parameters(df, loc, scale)
+        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         Distribution.__init__(self, self.df.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -347,7 +346,7 @@ class VonMises(Distribution):
     support = constraints.real
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.concentration = parameters(loc, concentration)
+        self.loc, self.concentration = broadcast_all(loc, concentration)
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:

@@ -17,14 +17,8 @@ import distcompile as dc
 from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import (
-    HALF_LOG_TAU,
-    Constraint,
-    Distribution,
-    ExponentialFamily,
-    Shape,
-    parameters,
-)
+from distcompile.distributions.distribution import HALF_LOG_TAU, Constraint, Distribution, ExponentialFamily, Shape
+from distcompile.distributions.forms import broadcast_all
 from distcompile.errors import ArgumentError
 
 MATRICES = {
@@ -286,7 +280,7 @@ class LKJCholesky(Distribution):
         if dim < 2:
             raise ArgumentError(f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
         self.dim = dim
-        (self.concentration,) = parameters(concentration)
+        (self.concentration,) = broadcast_all(concentration)
         super().__init__(self.concentration.shape, (dim, dim), validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:

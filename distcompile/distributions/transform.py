@@ -15,7 +15,7 @@ import distcompile as dc
 import distcompile.nn.functional as F
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import sum_rightmost
+from distcompile.distributions.forms import sum_rightmost
 from distcompile.errors import ArgumentError
 
 Shape = Sequence[int]

@@ -14,7 +14,8 @@ from typing import Any
 import distcompile as dc
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import Distribution, sum_rightmost
+from distcompile.distributions.distribution import Distribution
+from distcompile.distributions.forms import sum_rightmost
 from distcompile.distributions.transform import (
     AbsTransform,
     AffineTransform,

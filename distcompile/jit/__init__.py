@@ -6,16 +6,20 @@ Not offered: ScriptModule files (`load`, `save`).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from distcompile.errors import NotSupportedError
-from distcompile.nn.module import Module as ScriptModule
+from distcompile.nn.module import Module
 
 __all__ = [
     "Attribute",
+    "Error",
     "Final",
+    "ScriptFunction",
     "ScriptModule",
+    "TracerWarning",
     "annotate",
     "export",
     "ignore",
@@ -29,11 +33,31 @@ __all__ = [
     "script_if_tracing",
     "script_method",
     "trace",
+    "trace_module",
     "unused",
 ]
 
 T = TypeVar("T")
 _isinstance = isinstance
+
+
+class ScriptModule(Module):
+    """A module that was written to be scripted: a Module. None of `script` and `trace` is one; they give `obj` back."""
+
+
+class ScriptFunction:
+    """A function that was scripted. None is: making one raises NotSupportedError."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotSupportedError("jit.ScriptFunction: nothing is scripted", remedy="call the function itself")
+
+
+class TracerWarning(Warning):
+    """A warning of `trace`. There are none."""
+
+
+class Error(RuntimeError):
+    """An error inside a script. There are none."""
 
 
 def is_scripting() -> bool:
@@ -86,6 +110,11 @@ def trace(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return func
 
 
+def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
+    """`mod` as it is: Python runs it."""
+    return mod
+
+
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Raises NotSupportedError: files of TorchScript cannot be read."""
     raise NotSupportedError("jit.load is not offered", remedy="save the state_dict, and load it with distcompile.load")
@@ -94,3 +123,6 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     """Raises NotSupportedError: files of TorchScript cannot be written."""
     raise NotSupportedError("jit.save is not offered", remedy="save the state_dict with distcompile.save")
+
+
+globals()["annotations"] = importlib.import_module("distcompile.jit.annotations")  # not what __future__ left there

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike
+from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Tensor
-from distcompile import empty, sigmoid, tanh
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init as initial
@@ -97,16 +96,14 @@ class Sigmoid(_Activation):
     """1 / (1 + exp(-x))."""
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = sigmoid(input)
-        return result
+        return F.sigmoid(input)
 
 
 class Tanh(_Activation):
     """tanh(x)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = tanh(input)
-        return result
+        return F.tanh(input)
 
 
 class LogSigmoid(_Activation):

@@ -16,7 +16,6 @@ from typing import Any, ParamSpec, TypeAlias
 import numpy as np
 
 from compiler_core.log import warn_once
-from compiler_core.overrides.functions import make_functions_overridable
 from compiler_core.tensor.creation import eye as identity
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.grad_mode import no_grad
@@ -117,7 +116,14 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-_calculate_fan_in_and_fan_out = fans  # the name under which torch's users know it
+def correct_fan(tensor: Tensor, mode: str) -> int:
+    """The one of a weight's fans that `mode`, "fan_in" or "fan_out", names. Raises ArgumentError (a ValueError)."""
+    if mode.lower() not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"Mode {mode} not supported", expected="fan_in or fan_out")
+    return fans(tensor)[mode.lower() == "fan_out"]
+
+
+_calculate_fan_in_and_fan_out, _calculate_correct_fan = fans, correct_fan  # the names under which torch's users know it
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -132,10 +138,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ArgumentError(f"Mode {mode} not supported", expected="fan_in or fan_out")
-    fan_in, fan_out = fans(tensor)
-    return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+    return calculate_gain(nonlinearity, a) / math.sqrt(correct_fan(tensor, mode))
 
 
 def kaiming_uniform_(
@@ -248,5 +251,3 @@ uniform, normal, constant, eye, dirac = (_deprecated(f) for f in (uniform_, norm
 xavier_uniform, xavier_normal = _deprecated(xavier_uniform_), _deprecated(xavier_normal_)
 kaiming_uniform, kaiming_normal = _deprecated(kaiming_uniform_), _deprecated(kaiming_normal_)
 orthogonal, sparse = _deprecated(orthogonal_), _deprecated(sparse_)
-
-make_functions_overridable(globals(), ["uniform_", "normal_", "constant_", "kaiming_uniform_"], "nn.init")

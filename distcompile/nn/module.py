@@ -16,10 +16,9 @@ from typing import Any, Self, TypeVar
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike
+from compiler_core.tensor.creation import DeviceLike, empty_like
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile import empty_like
 from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
 from distcompile.nn.registration import type_name
 from distcompile.nn.state import Stateful
@@ -108,8 +107,8 @@ class Module(Stateful):
 
         Raises: RegistrationTypeError for a dtype that is not floating.
         """
-        device, dtype = _parse_to(args, kwargs)
-        if dtype is not None and not dtype.is_floating_point:
+        device, dtype, *_ = parse_to(*args, **kwargs)
+        if dtype is not None and not dtype.is_inexact:
             raise RegistrationTypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
             )
@@ -201,8 +200,9 @@ def renumber(modules: Registry[str, Module | None]) -> None:
     modules.update((str(i), module) for i, module in enumerate(values))
 
 
-def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
-    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+def parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of the arguments of a `to`. Raises RegistrationTypeError."""
+    device, dtype, non_blocking = kwargs.get("device"), kwargs.get("dtype"), kwargs.get("non_blocking", False)
     for arg in (*args, *((kwargs["tensor"],) if "tensor" in kwargs else ())):
         if isinstance(arg, DType):
             dtype = arg
@@ -210,12 +210,14 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, (str, Device)) or type(arg) is int:
             device = arg
-        elif arg is not None and not isinstance(arg, bool):  # a bool is non_blocking
+        elif isinstance(arg, bool):
+            non_blocking = arg
+        elif arg is not None:
             raise RegistrationTypeError(f"to() received an invalid argument of type {type_name(arg)}")
-    return device, dtype
+    return None if device is None else Device(device), dtype, non_blocking, kwargs.get("memory_format")
 
 
-def _convert(tensor: Tensor, device: Any, dtype: DType | None) -> Tensor:
+def _convert(tensor: Tensor, device: Device | None, dtype: DType | None) -> Tensor:
     if device is not None:
         tensor = tensor.to(device)
     return tensor.to(dtype) if dtype is not None and tensor.dtype.is_floating_point else tensor

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from compiler_core import observe
 from compiler_core.ops.registry import current_trace
@@ -23,10 +23,12 @@ from distcompile.errors import ArgumentError, NotSupportedError, OptimizerStateE
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
 from distcompile.nn.hooks import RemovableHandle
 from distcompile.nn.versions import Registry, Stamp
+from distcompile.optim.kinds import group_tensors_by_device_and_dtype
 
 Group = dict[str, Any]
 Closure = Callable[[], Any]
 StepHook = Callable[..., Any]
+ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 RECENT_STEPS: deque[tuple[weakref.ref[Optimizer], Any, Any]] = deque(maxlen=256)  # and when each began and ended
 STEP_CLOCKS: weakref.WeakSet[Any] = weakref.WeakSet()  # who has a better clock than the host's: see `_now`
 
@@ -46,7 +48,7 @@ class Optimizer:
 
     takes_complex = True  # whether parameters may be complex; they are then updated as their two parts
     has_stepped = False
-    _in_step = False
+    _in_step = True  # until __init__: one that holds another, and never calls it, has no hooks of its own
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -87,6 +89,8 @@ class Optimizer:
                     parameter.grad = None
                 elif parameter.grad is not None:
                     parameter.grad.detach().zero_()
+
+    _group_tensors_by_device_and_dtype = staticmethod(group_tensors_by_device_and_dtype)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ from distcompile.profiler.records import Averages, Events, FunctionEvent
 from distcompile.profiler.watching import Watch, current
 
 __all__ = [
-    "Averages", "Events", "FunctionEvent", "ProfilerAction", "ProfilerActivity", "profile", "record_function",
+    "Averages", "Events", "FunctionEvent", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile",
+    "record_function",
     "schedule", "supported_activities", "tensorboard_trace_handler",
 ]  # fmt: skip
 
@@ -54,6 +55,11 @@ class ProfilerAction(enum.Enum):
 def supported_activities() -> set[ProfilerActivity]:
     """What can be measured here."""
     return {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if _cuda.device_count() else [])}
+
+
+def kineto_available() -> bool:
+    """Whether `profile` records, whatever is asked of it: it does."""
+    return True
 
 
 def schedule(

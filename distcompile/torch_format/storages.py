@@ -145,12 +145,11 @@ def _rebuild_meta_tensor_no_storage(dtype: DType, size: Any, stride: Any, requir
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
-    parameter: Parameter = Parameter(data, bool(requires_grad))
-    return parameter
+    return Parameter(data, bool(requires_grad))
 
 
 def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any) -> Parameter:
-    parameter: Parameter = Parameter(data, bool(requires_grad))
+    parameter = Parameter(data, bool(requires_grad))
     parameter.__dict__.update(_attributes(state))
     return parameter
 

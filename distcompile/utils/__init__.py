@@ -10,6 +10,8 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_pytree", "checkpoint", "collect_env", "data", "dlpack", "model_zoo", "tensorboard"):
+    if name in ("_pytree", "checkpoint", "collect_env", "data", "dlpack", "hooks", "model_zoo", "tensorboard"):
         return importlib.import_module(f"distcompile.utils.{name}")
+    if name == "swap_tensors":
+        return importlib.import_module("distcompile.utils.swapping").swap_tensors
     raise AttributeError(f"module 'distcompile.utils' has no attribute {name!r}")

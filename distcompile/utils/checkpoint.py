@@ -36,9 +36,11 @@ __all__ = [
     "checkpoint",
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
+    "get_device_states",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 Contexts = tuple[Any, Any]  # of the first run and of the second
@@ -126,6 +128,23 @@ def _chain(layers: Sequence[Callable[[Any], Any]], value: Any) -> Any:
     for layer in layers:
         value = layer(value)
     return value
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The GPUs that tensors among the arguments, in containers too, lie on, and the states of their generators."""
+    from distcompile import cuda
+
+    on_gpus = (x for x in flatten(args)[0] if isinstance(x, Tensor) and x.device.type == "cuda")
+    devices = [int(x.device.index or 0) for x in on_gpus]
+    return devices, [cuda.get_rng_state(device) for device in devices]
+
+
+def set_device_states(devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None) -> None:
+    """Give the generators of GPUs these states."""
+    from distcompile import cuda
+
+    for device, state in zip(devices, states):
+        cuda.set_rng_state(state, device)
 
 
 class _State:

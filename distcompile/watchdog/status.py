@@ -69,6 +69,7 @@ class Status:
         self.kinds: dict[tuple[PhaseName, str], _During] = {}
         self.stack: list[State] = []
         self.step = -1
+        self.beneath = Phase.USER_CODE  # what the main thread does outside of all phases
         self.excepted = False  # whether the board holds an exception
         self.told: BaseException | None = None
         self.ending = threading.Event()
@@ -105,7 +106,7 @@ class Status:
         stack = self.stack
         if stack.pop()[0] is Phase.COMPILING:
             self.board.compiled()
-        self._write(stack[-1] if stack else (Phase.USER_CODE, now_ns(), -1, -1, 0, 0))
+        self._write(stack[-1] if stack else (self.beneath, now_ns(), -1, -1, 0, 0))
 
     def segment(self, number: int) -> None:
         """A compiled backward begins its segment `number`."""
@@ -125,6 +126,8 @@ class Status:
         if self.excepted:
             self.excepted, self.told = False, None
             self.board.write(Where.EXCEPTION, Phase.STARTING, now_ns())
+        if self.board.words[6]:
+            self.board.hang("")
 
     def _write(self, state: State) -> None:
         phase, since, bucket, segment, label, text = state
@@ -144,6 +147,7 @@ class Status:
     def finish(self) -> None:
         """The program came to its end."""
         self.ending.set()
+        self.beneath = Phase.FINISHED  # a group that is closed after this may still wait
         self._write((Phase.FINISHED, now_ns(), -1, -1, 0, 0))
 
     # -- the beat

@@ -73,8 +73,16 @@ class Watch(Observer):
     def excuses(self, missing: Sequence[int], within_s: float) -> bool:
         return any(report.compiled_s_ago < within_s for report in self._reports(()).values())
 
+    def gave_up(self, what: str, rank: int) -> None:
+        self._say_hang(f"rank {rank} gave up at its time limit while rank {self.peers.rank} was in {what}")
+
+    def _say_hang(self, text: str) -> None:
+        """What was said first counts: later waits end because of it."""
+        if not self.status.board.words[6]:
+            self.status.board.hang(text)
+
     def timed_out(self, what: str, missing: Sequence[int]) -> str:
-        """Once a process: the report of all ranks on stderr, and the board's word of it, for the launcher.
+        """Once a process: the report of all ranks on stderr. The board's word of it is for the launcher.
 
         Without a launcher the ranks write their stacks as well.
         """
@@ -87,8 +95,6 @@ class Watch(Observer):
             sys.stderr.write("\n".join([*lines, ""]))
             if not self.has_launcher:
                 write_stack()
-            self.status.board.hang(
-                f"rank {self.peers.rank} waited too long in {what} for rank(s) {', '.join(map(str, missing))}"
-            )
+        self._say_hang(f"rank {self.peers.rank} waited too long in {what} for rank(s) {', '.join(map(str, missing))}")
         named = sorted((r, report) for r, report in reports.items() if not missing or r in missing)
         return "; ".join(report.sentence for _, report in named)

@@ -40,6 +40,24 @@ def test_nothing_is_of_a_type_that_cannot_be_made(name: str) -> None:
         type("Own", (kind,), {})()
 
 
+@pytest.mark.parametrize("name", [name for name in of_kind(Kind.TYPE) if STAND_INS[name].make(name).__dict__])
+def test_methods_of_a_type_are_refused_too(name: str) -> None:
+    methods = [key for key, value in vars(made(name)).items() if isinstance(value, staticmethod) and key[:2] != "__"]
+    for method in methods:
+        with pytest.raises(RefusedError, match=f"^{name}.{method} is not offered: "):
+            getattr(made(name), method)(1)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", of_kind(Kind.NAMES))
+def test_an_enumeration_has_torchs_members(name: str) -> None:
+    pytest.importorskip("torch")
+    theirs: Any = torchs(name)
+    ours = [member.name for member in made(name)]
+    members = theirs.__members__ if hasattr(theirs, "__members__") else [key for key in ours if hasattr(theirs, key)]
+    assert set(ours) == set(members)
+
+
 @pytest.mark.parametrize("name", of_kind(Kind.RECORD))
 def test_what_is_recorded_is_kept_for_a_reader_that_is_refused(name: str) -> None:
     reader = STAND_INS[name].meaning.split(", ")[1].removeprefix("for ")
@@ -50,6 +68,7 @@ def test_what_is_recorded_is_kept_for_a_reader_that_is_refused(name: str) -> Non
         value.impl("operator", len)
     else:
         assert value("operator")(len) is len
+        assert value(len) is len
     assert "operator" in str(value.recorded)
 
 
@@ -67,15 +86,54 @@ def _saves_on_the_cpu(region: Any) -> bool:
 
 PLACEMENTS: dict[str, Callable[[Any], bool]] = {
     "Placement": lambda kind: not (kind().is_shard() or kind().is_replicate() or kind().is_partial()),
-    "Shard": lambda kind: kind(1) == kind(dim=1) != kind(0) and kind(1).is_shard(1) and not kind(1).is_shard(0),
+    "Shard": lambda kind: (
+        kind(1) == kind(dim=1) != kind(0)
+        and kind(1).is_shard(1)
+        and not kind(1).is_shard(0)
+        and kind._local_shard_size_and_offset(5, 4, 2) == (1, 4)
+        and kind(0).local_shard_size_and_offset(5, 4, 3) == (0, 5)
+    ),
     "Replicate": lambda kind: kind() == kind() and kind().is_replicate(),
     "Partial": lambda kind: kind().is_partial("sum") and not kind("avg").is_partial("sum"),
     "_StridedShard": lambda kind: kind(0, split_factor=2).split_factor == 2 and kind(0, split_factor=2).is_shard(0),
 }
 
+
+def _classes_are_not_there(classes: Any) -> bool:
+    with pytest.raises(RuntimeError, match=r"Tried to instantiate class 'pyg.CPUHashMap'"):
+        classes.pyg.CPUHashMap  # noqa: B018
+    return True
+
+
+SYMBOLS = "torch.fx.experimental.symbolic_shapes"
+SCRIPTS = (
+    "_jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_gpu _jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode "
+    "_jit_set_profiling_executor _jit_set_profiling_mode _jit_set_texpr_fuser_enabled"
+)
 TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch._C.DispatchKeySet": lambda keys: (keys("a") | keys("b")).keys == {"a", "b"},
     "torch._C.DispatchKey": lambda names: names.AutocastCPU == "AutocastCPU",
+    "torch.ops.aten": lambda aten: aten.add.Tensor.name == "aten.add.Tensor" and aten.add is aten.add,
+    "torch.classes": _classes_are_not_there,
+    "torch.onnx.is_in_onnx_export": lambda asked: asked() is False,
+    "torch._C._get_privateuse1_backend_name": lambda name: name() == "privateuseone",
+    "torch._C._functorch.is_legacy_batchedtensor": lambda asked: asked(dc.ones(1)) is False,
+    "torch._C._set_math_sdp_allow_fp16_bf16_reduction": lambda allow: allow(True) is None,
+    "torch._C._distributed_rpc._is_current_rpc_agent_set": lambda asked: asked() is False,
+    "torch.distributed.distributed_c10d._pg_map": lambda groups: groups == {},
+    "torch.distributed.distributed_c10d.is_xccl_available": lambda asked: asked() is False,
+    "torch._inductor.cudagraph_mark_step_begin": lambda mark: mark() is None,
+    **{f"{SYMBOLS}.{name}": lambda asked: asked(3 > 2) is True and asked(3 < 2) is False
+       for name in ("guard_or_false", "guard_or_true", "statically_known_true")},
+    **{f"{SYMBOLS}.{name}": lambda asked: asked(3) == set() for name in ("free_symbols", "free_unbacked_symbols")},
+    "torch._prims_common.is_contiguous_or_false": lambda asked: asked(dc.ones(2, 3)) and not asked(dc.ones(2, 3).t()),
+    "torch._subclasses.fake_tensor.is_fake": lambda asked: asked(dc.ones(1)) is False,
+    "torch.fx.experimental.proxy_tensor.get_proxy_mode": lambda mode: mode() is None,
+    "torch.utils._python_dispatch.is_traceable_wrapper_subclass": lambda asked: asked(dc.ones(1)) is False,
+    **{f"torch._C._jit_can_fuse_on_{device}": lambda asked: asked() is False for device in ("cpu", "gpu")},
+    **{f"torch._C.{name}": lambda put: put(True) is None for name in SCRIPTS.split()},
+    "torch._jit_internal._copy_to_script_wrapper": lambda wrap: wrap(len) is len,
+    "torch.jit._recursive.concrete_type_store.type_store": lambda kept: kept == {},
     "torch._C._log_api_usage_once": lambda tell: tell("torchvision") is None,
     "torch._C._get_tracing_state": lambda state: state() is None and not dc.jit.is_tracing(),
     "torch._dynamo.utils.is_compile_supported": lambda asked: asked("cpu") and not asked("cuda"),
@@ -106,14 +164,19 @@ def test_a_stand_in_says_what_it_does_and_is_still_needed(name: str) -> None:
     assert found is None, f"distcompile has {name} now: take it off the table"
 
 
+def torchs(name: str) -> Any:
+    """What torch has under a stand-in's name."""
+    import importlib
+
+    found: Any = importlib.import_module("torch")
+    for position, part in enumerate(name.split(".")[1:], 2):
+        there = hasattr(found, part)
+        found = getattr(found, part) if there else importlib.import_module(".".join(name.split(".")[:position]))
+    return found
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("name", sorted(STAND_INS))
 def test_a_stand_in_is_a_name_of_torchs(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    import importlib
-
-    found: Any = torch
-    for position, part in enumerate(name.split(".")[1:], 2):
-        if not hasattr(found, part):
-            importlib.import_module(".".join(name.split(".")[:position]))
-        found = getattr(found, part)
+    pytest.importorskip("torch")
+    torchs(name)

@@ -46,7 +46,7 @@ MISSING = [
     ("from torch.nothing.deep import x", "MissingModuleError", "torch.nothing"),
     ("import torch\n\ntorch.nn.functional.nothing(1)", "MissingNameError", "torch.nn.functional.nothing"),
     ("import torch; torch.onnx.export(1)", "RefusedError", "torch.onnx.export"),
-    ("import torch; class_ = torch.fx.GraphModule; class_()", "RefusedError", "torch.fx.GraphModule"),
+    ("import torch; class_ = torch.export.ExportedProgram; class_()", "RefusedError", "torch.export.ExportedProgram"),
 ]
 
 
@@ -65,7 +65,7 @@ def test_scripts_and_modules_run_as_main(tmp_path: Path) -> None:
     text = "import sys, torch, helper\nif __name__ == '__main__':\n    print(sys.argv[1:], sys.path[0], torch.__name__)"
     program(tmp_path, "import torch.nn", "helper.py")
     path = program(tmp_path, text)
-    expected = f"['-x', 'y'] {tmp_path} distcompile\n"
+    expected = f"['-x', 'y'] {tmp_path} torch\n"
     assert run("-m", "distcompile.as_torch", path, "-x", "y", cwd=tmp_path.parent) == expected
     assert run("-m", "distcompile.as_torch", "-m", "script", "-x", "y", cwd=tmp_path) == expected
 

@@ -31,7 +31,7 @@ def test_nothing_is_scripted() -> None:
     def f(x: int) -> int:
         return x + 1
 
-    for decorate in (dc.jit.ignore, dc.jit.unused, dc.jit.export, dc.jit.script, dc.jit.ignore(drop=True), dc.fx.wrap):
+    for decorate in (dc.jit.ignore, dc.jit.unused, dc.jit.export, dc.jit.script, dc.jit.ignore(drop=True)):
         assert decorate(f) is f
     assert dc.jit.annotate(list[int], [1]) == [1]
     for refused in (dc.jit.load, dc.jit.save):

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,8 @@ for number in range(4):
     if number == 2 and dist.get_rank() == 1:
         if sys.argv[1] == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if sys.argv[1] == "cut":
+            open(sys.argv[2], "w").close()
         if sys.argv[1] == "raises":
             raise ValueError("the far one is out")
         time.sleep(60)
@@ -132,10 +135,40 @@ def test_a_rank_of_the_far_host_that_fails_is_named(
     assert "rank 1" in said, said
     if what == "raises":
         assert "ValueError: the far one is out" in said
-        assert 'train.py", line 17' in said
+        assert 'train.py", line 19' in said
     if what == "sleeps":
         assert "rank 1 has been in the program's own code" in said
-        assert "at train.py:18" in said
+        assert "at train.py:20" in said
+    assert processes_left(str(script)) == []
+
+
+@pytest.mark.slow
+def test_a_network_that_is_cut_is_named_as_that(shaped: Any, hosts: Any, mpi: str, tmp_path: Path) -> None:
+    script, sleeps = tmp_path / "train.py", tmp_path / "sleeps"
+    script.write_text(TRAIN.replace("timeout_s = 4.0", "timeout_s = 60.0"))  # the network goes first
+
+    def set_link(state: str) -> None:
+        command = ["ip", "-n", hosts.names[0], "link", "set", shaped.INTERFACE, state]
+        subprocess.run(command, check=True, timeout=20)
+
+    def cut() -> None:
+        deadline_s = time.monotonic() + 60
+        while not sleeps.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        set_link("down")
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        done, _ = run_on_hosts(shaped, hosts, mpi, 2, [str(script), "cut", str(sleeps)])
+    finally:
+        cutter.join(60)
+        set_link("up")
+        for name in hosts.names:
+            shaped._wait_for_carrier(name)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "is out of reach: its host does not answer" in done.stderr, done.stderr
+    assert "memory" not in done.stderr
     assert processes_left(str(script)) == []
 
 

@@ -107,3 +107,71 @@ def test_a_rank_that_ended_ends_the_others_at_once_and_they_know_how(tmp_path: P
     assert took_s < 15
     told = [line for line in said.splitlines() if "told:" in line]
     assert any("rank 1" in line and story in line for line in told), said
+
+
+HANDLES = """
+import sys, time
+import distcompile as torch
+import distcompile.distributed as dist
+
+dist.init_process_group(timeout=60)
+rank, x = dist.get_rank(), torch.ones(4)
+dist.all_reduce(x)
+dist.group_or_default(None).timeout_s = 1.0
+late_s, save_s, ending = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+if rank == 1:
+    time.sleep(late_s)
+try:
+    dist.all_reduce(x)
+    print("rank", rank, "was told nothing", flush=True)
+except TimeoutError:
+    print("rank", rank, "was told", flush=True)
+    if ending == "two raises" and rank == 2:
+        raise
+    time.sleep(save_s)
+    print("rank", rank, "saved", flush=True)
+    if ending == "exit 5":
+        sys.exit(5)
+"""
+
+
+def handles(tmp_path: Path, *arguments: str, late_s: float, save_s: float, ending: str = "") -> tuple[int, str]:
+    """Exit code and output of three ranks, of which rank 1 comes late."""
+    script = tmp_path / "handles.py"
+    script.write_text(HANDLES)
+    done = run_on_ranks(3, [*arguments, str(script), str(late_s), str(save_s), ending], limit_s=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_rank_that_handles_the_time_limit_may_save(tmp_path: Path) -> None:
+    code, said = handles(tmp_path, late_s=100, save_s=6)
+    assert said.count("saved") == 2, said
+    assert "rank(s) 0, 2 handled that error, and may save: the job ends in 600 s (--save-limit)" in said
+    assert code == 124
+    assert "the job hangs, says rank 0: rank 0 waited too long in all_reduce(float32[4], sum) for rank(s) 1" in said
+
+
+def test_nor_does_a_rank_end_it_that_does_not_handle_it(tmp_path: Path) -> None:
+    code, said = handles(tmp_path, late_s=100, save_s=6, ending="two raises")
+    assert "rank 0 saved" in said, said
+    assert "rank 2 saved" not in said
+    assert code == 1
+    assert "distcompile-run: rank 2 failed with exit code 1; its traceback:" in said
+
+
+def test_the_exit_code_is_the_one_that_it_chose(tmp_path: Path) -> None:
+    code, said = handles(tmp_path, late_s=100, save_s=2, ending="exit 5")
+    assert (code, said.count("saved")) == (5, 2), said
+
+
+def test_the_late_rank_is_told_too_and_if_all_end_well_the_job_did(tmp_path: Path) -> None:
+    code, said = handles(tmp_path, late_s=3, save_s=4)
+    assert (said.count("was told\n"), said.count("saved")) == (3, 3), said
+    assert code == 0, said
+
+
+def test_nobody_saves_for_ever(tmp_path: Path) -> None:
+    code, said = handles(tmp_path, "--save-limit", "2.5", late_s=100, save_s=100)
+    assert "the job ends in 2.5 s (--save-limit)" in said, said
+    assert "rank(s) 0, 2 handled that error, and had not ended within --save-limit" in said
+    assert code == 124

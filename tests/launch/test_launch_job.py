@@ -225,8 +225,31 @@ time.sleep(1000)
     for _ in range(2):
         job.stdout.readline()
     job.terminate()
-    job.communicate(timeout=TIMEOUT_S)
-    assert job.returncode == 0
+    _, err = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode == 143, "the program did not come to its own end"
+    assert err.splitlines()[-1] == "distcompile-run: ended by SIGTERM, which all ranks handled: they ended well"
+
+
+def test_ranks_have_longer_after_a_signal_than_after_a_failure(tmp_path: Path) -> None:
+    text = """
+import signal, sys, time
+def save(*_):
+    time.sleep(4.5)  # longer than the 3 s that ranks have after a failure
+    print("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready")
+time.sleep(1000)
+"""
+    job = start("-n", "2", program(tmp_path, text))
+    assert job.stdout is not None
+    for _ in range(2):
+        job.stdout.readline()
+    job.terminate()
+    out, err = job.communicate(timeout=TIMEOUT_S)
+    assert out.count("saved") == 2
+    assert "the ranks have had SIGTERM, and 30 s to end (--grace); a second one ends them at once" in err
+    assert job.returncode == 143
 
 
 def test_a_timeout_shows_where_every_rank_was(tmp_path: Path) -> None:

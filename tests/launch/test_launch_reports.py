@@ -36,7 +36,11 @@ def test_sentences_come_from_the_boards_that_there_are(tmp_path: Path) -> None:
     assert seen.look(3) is None
     made.hang("waited too long")
     seen.next_look = 0.0
-    assert seen.look(3) == boards.Hang(1, "waited too long")
+    assert seen.look(3) == boards.Hang(1, "waited too long", frozenset({1}))
+    made.write(Where.MAIN, Phase.FINISHED, now_ns())
+    assert seen.look(3, at_once=True) == boards.Hang(1, "waited too long", frozenset())
+    made.hang("")
+    assert seen.look(3, at_once=True) is None
 
 
 def test_a_stopped_rank_is_reported_with_what_it_did(tmp_path: Path) -> None:
@@ -61,7 +65,8 @@ def test_a_rank_that_is_waited_for_too_long_is_shown_where_it_is(tmp_path: Path)
 def test_a_hang_is_told_where_no_rank_fails_of_it(tmp_path: Path) -> None:
     """The ranks die of the launcher's SIGKILL, after it has begun to end the job: that explains nothing."""
     keeps_quiet = f"try:\n{indent(TRAINS, '    ')}\nexcept BaseException:\n    time.sleep(100)\n"
-    line = ["-n", "2", "--bind", "none", "--watchdog", "3", "--timeout", "50", program(tmp_path, keeps_quiet)]
+    limits = ["--watchdog", "3", "--save-limit", "2", "--timeout", "50"]
+    line = ["-n", "2", "--bind", "none", *limits, program(tmp_path, keeps_quiet)]
     done = run(*line, "def asleep_here():\n    time.sleep(100)\nasleep_here()")
     assert done.returncode == 124, done.stderr
     assert "in asleep_here" in done.stderr

@@ -18,7 +18,8 @@ def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Abstract
 
 
 NAMES: dict[str, StandIn] = {
-    **listed("torch.nn.attention.flex_attention", "BlockMask AuxRequest AuxOutput", nothing_is_one(_FLEX)),
+    **listed("torch.nn.attention.flex_attention", "AuxRequest AuxOutput", nothing_is_one(_FLEX)),
+    "torch.nn.attention.flex_attention.BlockMask": nothing_is_one(_FLEX, "from_kv_blocks"),
     **listed(
         "torch.nn.attention.flex_attention",
         "create_block_mask create_mask flex_attention and_masks or_masks",

@@ -22,6 +22,7 @@ class Kind(Enum):
     RECORD = "record"
     TYPE = "type"
     ERROR = "error"
+    NAMES = "names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,18 @@ def error(why: str) -> StandIn:
     return StandIn(Kind.ERROR, f"refused: {why}", lambda name: _refusing(name, why))
 
 
-def nothing_is_one(why: str) -> StandIn:
-    """A class that nothing is an instance of."""
-    return StandIn(Kind.TYPE, f"no object is one: {why}", lambda name: _type(name, why))
+def nothing_is_one(why: str, methods: str = "") -> StandIn:
+    """A class that nothing is an instance of. methods: of the class itself, which are refused too."""
+    return StandIn(Kind.TYPE, f"no object is one: {why}", lambda name: _type(name, why, methods))
+
+
+def names_only(members: str) -> StandIn:
+    """An enumeration, whose members only refused names read."""
+
+    def made(name: str) -> Any:
+        return Enum(name.rpartition(".")[2], members)
+
+    return StandIn(Kind.NAMES, "names; only refused functions read them", made)
 
 
 def record(reader: str, make: Callable[[str], Any] | None = None) -> StandIn:
@@ -66,7 +76,7 @@ def record(reader: str, make: Callable[[str], Any] | None = None) -> StandIn:
 
 
 class Recorder:
-    """Keeps what it is called with. A call that gives no function is a decorator."""
+    """Keeps what it is called with. A call is a decorator, or with one function alone decorates it."""
 
     def __init__(self, name: str) -> None:
         self.name = self.__name__ = name
@@ -74,7 +84,7 @@ class Recorder:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.recorded.append((args, kwargs))
-        return lambda fn: fn
+        return args[0] if len(args) == 1 and callable(args[0]) else lambda fn: fn
 
 
 def _refusing(name: str, why: str) -> Callable[..., Any]:
@@ -86,12 +96,13 @@ def _refusing(name: str, why: str) -> Callable[..., Any]:
     return refuse
 
 
-def _type(name: str, why: str) -> type:
+def _type(name: str, why: str, methods: str) -> type:
     def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
         raise RefusedError(name, why)
 
     module, _, short = name.rpartition(".")
-    body = {"__new__": refuse, "__module__": module, "__doc__": f"Nothing is one: {why}."}
+    own = {method: staticmethod(_refusing(f"{name}.{method}", why)) for method in methods.split()}
+    body = {**own, "__new__": refuse, "__module__": module, "__doc__": f"Nothing is one: {why}."}
     return type(short, (), {**body, "__class_getitem__": classmethod(lambda cls, _: cls)})
 
 

@@ -9,11 +9,22 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from distcompile.as_torch.stand_ins.kinds import Kind, StandIn, error, listed, nothing_is_one, record, true
+from distcompile.as_torch.stand_ins.kinds import (
+    Kind,
+    RefusedError,
+    StandIn,
+    error,
+    listed,
+    names_only,
+    nothing_is_one,
+    record,
+    true,
+)
 
 _OPERATORS = "operators of shared objects need torch's dispatcher"
 _ONNX = "there is no ONNX export"
 _QUANTIZATION = "there is no quantization"
+_PIPES = "data pipes are not here; write an IterableDataset"
 
 
 class Registrations:
@@ -65,7 +76,45 @@ def _progress() -> Any:
         return lambda iterable=(), *args, **kwargs: iterable
 
 
+class Classes:
+    """torch.classes, or one of its namespaces. A class is a RuntimeError, as in torch where none is registered."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._name:
+            raise RuntimeError(f"Tried to instantiate class '{self._name}.{name}', but it does not exist! Ensure that "
+                               "it is registered via torch::class_")  # fmt: skip
+        return Classes(name)
+
+
+class OpName:
+    """torch.ops.aten.NAME.OVERLOAD: a name. Raises RefusedError when it is called."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RefusedError(f"torch.ops.{self.name}", _OPERATORS)
+
+    def __getattr__(self, name: str) -> OpName:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        vars(self)[name] = found = OpName(f"{self.name}.{name}")
+        return found
+
+
 NAMES: dict[str, StandIn] = {
+    "torch.ops.aten": true("names of operators; calling one is an error", OpName("aten")),
+    "torch._C._disabled_torch_function_impl": error("subclasses of Tensor that take calls over"),
+    "torch._C.DisableTorchFunctionSubclass": nothing_is_one("subclasses of Tensor that take calls over"),
+    "torch.utils.flop_counter.FlopCounterMode": nothing_is_one("use the profiler"),
+    "torch.PyTorchFileReader": nothing_is_one("torch.load reads torch's files"),
+    **listed("torch._utils", "_rebuild_parameter _rebuild_tensor_v2", error("torch.load reads torch's files")),
+    "torch._tensor._rebuild_from_type_v2": error("torch.load reads torch's files"),
     "torch.ops.load_library": error(_OPERATORS),
     "torch.library.Library": record("torch.ops.load_library", lambda _: Registrations),
     "torch.library.register_kernel": record("torch.ops.load_library"),
@@ -75,7 +124,32 @@ NAMES: dict[str, StandIn] = {
     "torch._C._ExcludeDispatchKeyGuard": error(_OPERATORS),
     "torch.onnx.register_custom_op_symbolic": record("torch.onnx.export"),
     **listed("torch.onnx", "export", error(_ONNX)),
+    "torch.onnx.is_in_onnx_export": true("nothing is being exported", lambda: False),
+    **listed("torch.onnx", "ONNXProgram", nothing_is_one(_ONNX)),
+    "torch.onnx.TrainingMode": names_only("EVAL PRESERVE TRAINING"),
+    "torch.onnx.OperatorExportTypes": names_only("ONNX ONNX_ATEN ONNX_ATEN_FALLBACK ONNX_FALLTHROUGH"),
+    "torch.onnx.symbolic_helper.cast_pytorch_to_onnx": error(_ONNX),
     "torch.onnx.symbolic_opset11": nothing_is_one(_ONNX),
+    **listed("torch.onnx.symbolic_opset9", "masked_fill softmax", error(_ONNX)),
+    "torch.onnx.symbolic_opset12.dropout": error(_ONNX),
+    "torch.utils.cpp_extension.load": error(_OPERATORS),
+    "torch.classes": true("classes of shared objects, of which there are none", Classes()),
+    "torch._C._get_privateuse1_backend_name": true(
+        "torch's name for a device of somebody else", lambda: "privateuseone"
+    ),
+    "torch._C._functorch.is_legacy_batchedtensor": true("vmap hands out plain tensors", lambda tensor: False),
+    "torch._C._set_math_sdp_allow_fp16_bf16_reduction": true("permission for GPUs of torch's", lambda allowed: None),
+    **listed("torch.nested", "nested_tensor as_nested_tensor", error("there are no nested tensors; pad, and mask")),
+    "torch.nn.functional.scaled_mm": error("there are no tensors of float8"),
+    "torch._scaled_mm": error("there are no tensors of float8"),
+    "torch.nn.functional.ScalingType": names_only(
+        "TensorWise RowWise BlockWise1x16 BlockWise1x32 BlockWise1x128 BlockWise128x128"
+    ),
+    **listed("torch.utils.data", "IterDataPipe MapDataPipe", nothing_is_one(_PIPES)),
+    "torch.utils.data.functional_datapipe": record("torch.utils.data.graph_settings.apply_shuffle_settings"),
+    "torch.utils.data.graph_settings.apply_shuffle_settings": error(_PIPES),
+    "torch.utils.data.datapipes.iter.Batcher": nothing_is_one(_PIPES),
+    "torch.utils.data.datapipes.iter.combinatorics.ShufflerIterDataPipe": nothing_is_one(_PIPES),
     "torch.onnx.operators.shape_as_tensor": error(_ONNX),
     "torch.onnx.symbolic_helper.parse_args": true("a decorator; no exporter calls what it decorates", parse_args),
     **listed("torch.ao.quantization", "QuantStub DeQuantStub QConfig", nothing_is_one(_QUANTIZATION)),

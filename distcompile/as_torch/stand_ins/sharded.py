@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, nothing_is_one, true
+from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, names_only, nothing_is_one, true
 
 _WHOLE = "tensors lie whole on every rank"
 _MODULES = "modules lie whole on every rank; use DistributedDataParallel"
@@ -38,6 +38,18 @@ class Shard(Placement):
 
     dim: int
 
+    @staticmethod
+    def _local_shard_size_and_offset(curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        """(size, offset) of a rank's part: parts of one size, the last ones shorter or empty."""
+        whole = -(-curr_local_size // num_chunks)
+        begin = min(whole * rank, curr_local_size)
+        size = max(min(whole, curr_local_size - whole * rank), 0)
+        return size, begin
+
+    def local_shard_size_and_offset(self, curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        """As above."""
+        return self._local_shard_size_and_offset(curr_local_size, num_chunks, rank)
+
 
 @dataclass(frozen=True)
 class StridedShard(Shard):
@@ -66,8 +78,35 @@ _PLACEMENTS = {
     }.items()
 }  # fmt: skip
 
+_METHODS = "fsdp_modules optim_state_dict optim_state_dict_to_load rekey_optim_state_dict state_dict_type"
+_DTENSOR = nothing_is_one(_WHOLE, "from_local")
+_CONFIGS = (
+    "FullStateDictConfig FullOptimStateDictConfig LocalStateDictConfig LocalOptimStateDictConfig "
+    "ShardedStateDictConfig ShardedOptimStateDictConfig StateDictConfig OptimStateDictConfig StateDictSettings"
+)
+_API = {
+    **listed("api", f"{_CONFIGS} CPUOffload MixedPrecision", nothing_is_one(_MODULES)),
+    "api.StateDictType": names_only("FULL_STATE_DICT LOCAL_STATE_DICT SHARDED_STATE_DICT"),
+    "api.ShardingStrategy": names_only("FULL_SHARD SHARD_GRAD_OP NO_SHARD HYBRID_SHARD _HYBRID_SHARD_ZERO2"),
+    "api.BackwardPrefetch": names_only("BACKWARD_PRE BACKWARD_POST"),
+    "fully_sharded_data_parallel.FullyShardedDataParallel": nothing_is_one(
+        _MODULES, f"{_METHODS} summon_full_params set_state_dict_type"
+    ),
+    "fully_sharded_data_parallel.OptimStateKeyType": names_only("PARAM_NAME PARAM_ID"),
+}
+_FSDP = {
+    f"torch.distributed.fsdp.{file}{name.rpartition('.')[2]}": stand_in
+    for name, stand_in in _API.items()
+    for file in ("", "fully_sharded_data_parallel.", "api.")
+    if file != "api." or name.startswith("api.")
+}
+
 NAMES: dict[str, StandIn] = {
-    "torch.distributed.tensor.DTensor": nothing_is_one(_WHOLE),
+    "torch.distributed.tensor.DTensor": _DTENSOR,
+    "torch.distributed._tensor.DTensor": _DTENSOR,
+    "torch.distributed._tensor.experimental.implicit_replication": error(_WHOLE),
+    "torch.distributed.tensor.experimental.context_parallel": error(_WHOLE),
+    "torch.distributed.tensor.experimental._attention.set_rotate_method": error(_WHOLE),
     **{f"torch.distributed.tensor.{name}": placement for name, placement in _PLACEMENTS.items()
        if name != "_StridedShard"},
     **{f"torch.distributed.tensor.placement_types.{name}": placement for name, placement in _PLACEMENTS.items()},
@@ -83,16 +122,35 @@ NAMES: dict[str, StandIn] = {
     **listed("torch.distributed._functional_collectives", "wait_tensor all_reduce all_gather_tensor "
              "reduce_scatter_tensor all_to_all_single all_to_all_single_autograd",
              error("collectives over meshes are not here; use torch.distributed's")),
-    **listed("torch.distributed.fsdp", "FullyShardedDataParallel CPUOffload CPUOffloadPolicy MixedPrecision "
-             "MixedPrecisionPolicy OffloadPolicy FSDPModule ShardingStrategy BackwardPrefetch StateDictType "
-             "FullStateDictConfig", nothing_is_one(_MODULES)),
+    **_FSDP,
+    **listed("torch.distributed.fsdp", "CPUOffloadPolicy MixedPrecisionPolicy OffloadPolicy FSDPModule",
+             nothing_is_one(_MODULES)),
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler": nothing_is_one(_MODULES),
+    **listed("torch.distributed.fsdp.wrap", "transformer_auto_wrap_policy size_based_auto_wrap_policy "
+             "lambda_auto_wrap_policy always_wrap_policy enable_wrap wrap _or_policy", error(_MODULES)),
+    "torch.distributed.fsdp.wrap.ModuleWrapPolicy": nothing_is_one(_MODULES),
     **listed("torch.distributed.fsdp", "fully_shard register_fsdp_forward_method", error(_MODULES)),
     **listed("torch.distributed._composable.fsdp", "fully_shard", error(_MODULES)),
     **listed("torch.distributed._composable.fsdp", "CPUOffloadPolicy MixedPrecisionPolicy FSDPModule",
              nothing_is_one(_MODULES)),
+    "torch.distributed.algorithms.join.Join": nothing_is_one("use DistributedDataParallel.join()"),
     **listed("torch.distributed.checkpoint", "save load async_save", error(_CHECKPOINTS)),
     **listed("torch.distributed.checkpoint", "FileSystemReader FileSystemWriter DefaultLoadPlanner "
              "DefaultSavePlanner", nothing_is_one(_CHECKPOINTS)),
+    **listed("torch.distributed.checkpoint", "save_state_dict load_state_dict", error(_CHECKPOINTS)),
+    "torch.distributed.checkpoint.format_utils._EmptyStateDictLoadPlanner": nothing_is_one(_CHECKPOINTS),
+    "torch.distributed.checkpoint.format_utils._load_state_dict": error(_CHECKPOINTS),
+    "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict": error(_CHECKPOINTS),
+    "torch.distributed.checkpoint.state_dict_loader._load_state_dict": error(_CHECKPOINTS),
+    "torch.distributed.checkpoint.default_planner.DefaultSavePlanner": nothing_is_one(_CHECKPOINTS),
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper": error(_MODULES),
+    "torch.distributed.optim.DistributedOptimizer": nothing_is_one("ranks call collectives alone"),
+    "torch.distributed._functional_collectives.AsyncCollectiveTensor": nothing_is_one(_WHOLE),
+    "torch.distributed._functional_collectives.permute_tensor": error(_WHOLE),
+    "torch.distributed.distributed_c10d._pg_map": true("groups are not looked up by a table", {}),
+    "torch.distributed.distributed_c10d.is_xccl_available": true("there is no XCCL", lambda: False),
+    "torch._C._distributed_c10d.Reducer": nothing_is_one("gradients are reduced by distcompile.ddp"),
+    "torch._C._distributed_rpc._is_current_rpc_agent_set": true("there is no rpc", lambda: False),
     **listed("torch.distributed.checkpoint.hf_storage", "HuggingFaceStorageReader HuggingFaceStorageWriter",
              nothing_is_one(_CHECKPOINTS)),
     "torch.distributed.checkpoint.default_planner.DefaultLoadPlanner": nothing_is_one(_CHECKPOINTS),

@@ -154,12 +154,12 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return input.sigmoid()
+    return C.sigmoid(input)
 
 
 def tanh(input: Tensor) -> Tensor:
     """tanh(x)."""
-    return input.tanh()
+    return C.tanh(input)
 
 
 def logsigmoid(input: Tensor) -> Tensor:

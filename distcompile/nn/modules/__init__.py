@@ -7,12 +7,10 @@ In: nothing. Out: the names of `distcompile.nn`, and a module for each of torch'
 from __future__ import annotations
 
 import importlib
-import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
+from distcompile.laid_out import lay_out
 from distcompile.nn import *  # noqa: F403
-from distcompile.nn.state import EXTRA_STATE
+from distcompile.nn.state import EXTRA_STATE, IncompatibleKeys
 
 FILES: dict[str, str] = {
     "activation": "activation multihead_attention",
@@ -41,20 +39,7 @@ FILES: dict[str, str] = {
 }
 
 
-def _gathered(name: str, sources: str) -> ModuleType:
-    """A module with the names of several of ours, the first's before the others'."""
-    module = ModuleType(f"{__name__}.{name}", f"torch.nn.modules.{name}'s names.")
-    for source in reversed(sources.split()):
-        held = vars(importlib.import_module(f"distcompile.nn.{source}"))
-        vars(module).update({key: value for key, value in held.items() if not key.startswith("__")})
-    module.__spec__ = ModuleSpec(module.__name__, None)  # so that importlib finds it
-    if name == "batchnorm":
-        vars(module)["_NormBase"] = module.NormBase
-    if name == "module":
-        vars(module)["_EXTRA_STATE_KEY_SUFFIX"] = EXTRA_STATE
-    return module
-
-
-for _name, _sources in FILES.items():
-    globals()[_name] = sys.modules[f"{__name__}.{_name}"] = _gathered(_name, _sources)
+globals().update(lay_out(__name__, "distcompile.nn", FILES))
+globals()["batchnorm"]._NormBase = globals()["batchnorm"].NormBase
+vars(globals()["module"]).update(_EXTRA_STATE_KEY_SUFFIX=EXTRA_STATE, _IncompatibleKeys=IncompatibleKeys)
 globals()["utils"] = importlib.import_module(f"{__name__}.utils")  # not nn.utils, which the star brought

@@ -16,6 +16,10 @@ from distcompile.data import (
     default_collate,
     get_worker_info,
 )
+from distcompile.data.iteration import Batches as _BaseDataLoaderIter
+from distcompile.data.iteration import BatchesHere as _SingleProcessDataLoaderIter
+from distcompile.data.iteration import BatchesOfWorkers as _MultiProcessingDataLoaderIter
+from distcompile.data.iteration import DatasetKind as _DatasetKind
 
 __all__ = [
     "BatchSampler",
@@ -25,6 +29,10 @@ __all__ = [
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "_BaseDataLoaderIter",
+    "_DatasetKind",
+    "_MultiProcessingDataLoaderIter",
+    "_SingleProcessDataLoaderIter",
     "default_collate",
     "get_worker_info",
 ]

@@ -9,6 +9,7 @@ import pytest
 
 import distcompile
 from compiler_core.tensor import creation
+from distcompile.as_torch.places import PLACES, found
 
 ARRAYS = {
     "scalar": np.float32(1.5),
@@ -100,3 +101,22 @@ def test_print_options_are_torchs(options: dict[str, Any]) -> None:
         for library in (torch, distcompile):
             library.set_printoptions(profile="default")
     assert repr(distcompile.tensor([0.123456])) == "tensor([0.1235])"
+
+
+@pytest.mark.torch
+def test_parts_of_a_text_are_torchs() -> None:
+    """What libraries take of torch._tensor_str to print classes of their own."""
+    torch = pytest.importorskip("torch")
+    names = ("_tensor_str", "_add_suffixes", "_str_intern", "printoptions")
+    ours = {name: found(PLACES[f"torch._tensor_str.{name}"]) for name in names}
+    told: list[list[str]] = []
+    for lib, parts in ((distcompile, ours), (torch, {name: getattr(torch._tensor_str, name) for name in names})):
+        x = lib.arange(6.0).view(2, 3) / 7
+        with parts["printoptions"](precision=2, sci_mode=False):
+            inside = parts["_tensor_str"](x, 8)
+        told.append([
+            inside, parts["_tensor_str"](x, 3), parts["_str_intern"](x, tensor_contents="..."),
+            parts["_add_suffixes"]("Index([0]", ["dim_size=3", "is_sorted=True"], 6, False),
+            parts["_add_suffixes"]("Index([0]", ["dim_size=3", "is_sorted=True"], 6, True),
+        ])  # fmt: skip
+    assert told[0] == told[1]

@@ -91,3 +91,21 @@ def test_stacked_data_sets_equal_torchs() -> None:
         with pytest.raises(ValueError, match="both types"):
             data.StackDataset([1], a=[1])
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_iterators_of_loaders_are_torchs_kinds(workers: int) -> None:
+    told = []
+    for lib in (dc, torch):
+        names = lib.utils.data.dataloader
+        loader = lib.utils.data.DataLoader(lib.arange(7), batch_size=2, num_workers=workers)
+        iterator = iter(loader)
+        assert isinstance(iterator, names._BaseDataLoaderIter)
+        kinds = [isinstance(iterator, kind) for kind in (
+            names._SingleProcessDataLoaderIter, names._MultiProcessingDataLoaderIter)]  # fmt: skip
+        facts = [len(iterator), next(iterator).tolist(), loader._auto_collation, loader.prefetch_factor]
+        facts += [loader._dataset_kind == names._DatasetKind.Map, loader._index_sampler is loader.batch_sampler]
+        if workers:
+            iterator._shutdown_workers()
+        told.append((kinds, facts))
+    assert told[0] == told[1]

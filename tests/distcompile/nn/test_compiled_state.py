@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 
 import distcompile as torch
+from compiler_core.errors import GraphBreak
 from distcompile import nn
 from distcompile.errors import StateDictError
 
@@ -40,3 +42,29 @@ def test_compiling_leaves_nothing_on_the_module() -> None:
     torch.compile(net)(torch.ones(2, 3))
     assert set(vars(net)) == names
     assert net.__tree_version__() == version
+
+
+def test_another_module_can_take_the_place_of_the_compiled_one() -> None:
+    """As accelerate does it, which puts back what it has unwrapped."""
+    net, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    compiled: Any = torch.compile(net)
+    x = torch.ones(1, 2)
+    compiled(x)
+    entries = compiled.explain().entries
+    compiled._orig_mod = net
+    assert compiled.explain().entries == entries
+    assert list(net.children()) == []
+    compiled._orig_mod = other
+    np.testing.assert_allclose(compiled(x).detach().numpy(), other(x).detach().numpy(), rtol=1e-6)
+    assert compiled._orig_mod is other
+
+
+def test_functions_are_compiled_as_the_module_is() -> None:
+    """As Lightning does it, for the steps of a module."""
+    compiled: Any = torch.compile(torch.nn.Linear(2, 2), backend="eager", fullgraph=True)
+    doubled = compiled.dynamo_ctx(lambda x: x * 2)
+    assert doubled(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert len(doubled.explain().entries) == 1
+    with pytest.raises(GraphBreak):
+        compiled.dynamo_ctx(lambda x: print(x))(torch.ones(2))
+    assert type(compiled) is torch._dynamo.OptimizedModule

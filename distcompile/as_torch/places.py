@@ -1,0 +1,65 @@
+"""Where torch's private files have what stands elsewhere here: full name -> our module and the name in it.
+
+In: nothing. Out: `PLACES`, `MODULES` (what stands before the dots of their names), `found(place)`. These are the real
+things, as table.py's stand-ins are not. Invariant: a test loads each, and finds it under torch's name in torch too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PRIVATE = {
+    "distributions.transforms": {"distcompile.distributions.transform": "_InverseTransform:_Inverse"},
+    "optim.optimizer": {
+        "distcompile.optim.kinds": "_default_to_fused_or_foreach:default_to_fused_or_foreach "
+        "_get_capturable_supported_devices:capturable_supported_devices "
+        "_use_grad_for_differentiable:use_grad_for_differentiable",
+    },
+    "distributed": {"distcompile.distributed.group": "_rank_not_in_group:not_in"},
+    "distributed.distributed_c10d": {"distcompile.distributed.group": "_get_default_group:default_group"},
+    "distributed.utils": {"distcompile.ddp.model_state": "_sync_module_states:sync_module_states"},
+    "nn.functional": {"distcompile.rare": "grouped_mm"},
+    "_higher_order_ops": {"distcompile.loops": "associative_scan cond while_loop"},
+    "_C": {
+        "distcompile.rare": "_get_accelerator:accelerator _get_default_device:default_device_type",
+        "compiler_core.tensor.tensor": "_TensorMeta:Tensor.__class__",
+    },
+    "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
+    "amp.autocast_mode": {"distcompile.amp.autocasting": "_cast autocast custom_bwd custom_fwd"},
+    "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},
+    "autograd.profiler": {"distcompile.profiler.records": "EventList:Events FunctionEvent"},
+    "profiler.profiler": {"distcompile.profiler": "_default_schedule_fn:_always profile schedule ProfilerAction"},
+    "utils._pytree": {"distcompile.utils._pytree_specs": "_get_node_type:node_type"},
+    "_tensor_str": {
+        "compiler_core.tensor.printing": "PRINT_OPTS:OPTIONS _add_suffixes:with_suffixes _str_intern:format_tensor "
+        "_tensor_str:format_contents printoptions set_printoptions",
+    },
+    "nn.init": {"distcompile.nn.init": "_no_grad_uniform_:uniform_ _no_grad_normal_:normal_"},
+    "_utils": {
+        "distcompile.flat": "_flatten_dense_tensors:flatten_dense_tensors _take_tensors:take_tensors "
+        "_unflatten_dense_tensors:unflatten_dense_tensors",
+        "distcompile.rare": "_element_size:element_size _get_device_index:device_index",
+    },
+}
+
+PLACES: dict[str, str] = {
+    f"torch.{module}.{name.partition(':')[0]}": f"{ours}:{name.partition(':')[2] or name}"
+    for module, sources in _PRIVATE.items()
+    for ours, names in sources.items()
+    for name in names.split()
+} | {
+    "torch.torch": "distcompile:",
+    "torch._dynamo.eval_frame.OptimizedModule": "compiler_core.capture:CompiledModule",
+}
+
+MODULES = frozenset(".".join(name.split(".")[:end]) for name in PLACES for end in range(2, name.count(".") + 1))
+
+
+def found(place: str) -> Any:
+    """What stands at "module:name", or the module."""
+    module, _, names = place.partition(":")
+    value: Any = importlib.import_module(module)
+    for name in names.split(".") if names else ():
+        value = getattr(value, name)
+    return value

@@ -1,0 +1,36 @@
+"""torch.return_types: the classes of named results, which several functions share here.
+
+In: nothing. Out: a class for each of torch's names; `isinstance(torch.topk(x, 2), torch.return_types.topk)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_OF: dict[str, str] = {
+    "compiler_core.ops.composite_reduction:ValuesAndIndices": "cummax cummin kthvalue max median min mode nanmedian "
+    "sort topk",
+    "compiler_core.tensor.derived:MinMax": "aminmax",
+    "compiler_core.ops.composite_eigen:Eigh": "linalg_eigh",
+    "compiler_core.ops.composite_eigen:Eig": "linalg_eig",
+    "compiler_core.ops.composite_solving:Svd": "linalg_svd",
+    "compiler_core.ops.composite_solving:OldSvd": "svd",
+    "compiler_core.ops.composite_solving:Qr": "linalg_qr qr",
+    "compiler_core.ops.composite_solving:Lu": "linalg_lu",
+    "compiler_core.ops.composite_solving:LuFactor": "linalg_lu_factor",
+    "compiler_core.ops.composite_solving:LuFactorEx": "linalg_lu_factor_ex",
+    "compiler_core.ops.composite_solving:Slogdet": "linalg_slogdet",
+    "compiler_core.ops.composite_solving:Triangular": "triangular_solve",
+    "compiler_core.ops.composite_solving:Lstsq": "linalg_lstsq",
+    "compiler_core.tensor.counting:Histogram": "histogram",
+}
+_PLACES = {name: place for place, names in _OF.items() for name in names.split()}
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'distcompile.return_types' has no attribute {name!r}")
+    module, _, kind = _PLACES[name].partition(":")
+    return getattr(importlib.import_module(module), kind)

@@ -6,6 +6,7 @@ In: containers, keys. Out: guards on lengths, keys and items; what is read after
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +23,7 @@ from compiler_core.capture.guards.kinds import (
     is_constant,
     is_identified,
     is_key,
+    match_content,
     plain_copy,
     raw_item,
     viewed,
@@ -275,6 +277,9 @@ class Contents:
             self.require_once(f"{same}({self.local(known.source)}, {bound})", f"{known.source.text} == {value!r}")
         if issubclass(type(value), _BUFFERS) and self.is_outside(value):
             raise Break(f"the content of a {type(value).__name__} from outside is read")
+        if type(value) is re.Match and known is not None and not known.fixed:
+            content, bound = (self.guards.bind(thing, "match") for thing in (match_content, match_content(value)))
+            self.require_once(f"{content}({self.local(known.source)}) == {bound}", f"{known.source.text} is as it was")
         if isinstance(value, _DATA) and known is not None and not known.fixed:
             bound = self.guards.bind(value, "value")
             local = self.local(known.source)  # what is equal need not be spelled alike: Decimal("1.0") and 1.00

@@ -15,7 +15,16 @@ import operator
 import re
 import struct
 from collections import OrderedDict, deque
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GenericAlias,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+    UnionType,
+)
 from typing import Any
 
 import numpy as np
@@ -32,7 +41,10 @@ VIEWS: tuple[Any, ...] = (*map(type, ({}.keys(), {}.values(), {}.items())), Mapp
 _ABSENT = object()
 _ITERABLE: tuple[Any, ...] = (list, set, frozenset, tuple, deque)
 _BUFFERS = (np.ndarray, bytearray, memoryview, array.array)
-_DATA = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo)
+_DATA = (
+    *(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
+    *(GenericAlias, UnionType, CodeType),
+)
 
 
 def is_constant(value: Any) -> bool:
@@ -95,6 +107,11 @@ def shows_by_code(cls: type) -> bool:
 
 
 _SHOWING = ("__getitem__", "__len__", "__contains__", "__iter__", "__eq__", "__bool__", "__getattribute__")
+
+
+def match_content(match: re.Match[Any]) -> tuple[Any, ...]:
+    """What a match has found, and where."""
+    return match.string, match.re, match.regs, match.pos, match.endpos
 
 
 def raw_item(container: Any, key: Any) -> Any:

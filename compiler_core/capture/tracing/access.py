@@ -32,6 +32,7 @@ from compiler_core.capture.guards.sources import Attribute, Bound, CellContents,
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import Lazy, Outside, own_source
 from compiler_core.capture.tracing.base import Base
+from compiler_core.capture.tracing.pure import has_known_zone, is_known_slot
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
@@ -301,6 +302,17 @@ class Access(Base):
             if cls.__bases__ != (object,):
                 code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
         self.segment.require(code, f"{cls.__name__} has the same attributes and bases")
+
+    def vouch(self, value: Any, *names: str) -> None:
+        """What these operators of an object do, which is about to be done natively. Raises Break for what is written in
+        C and is not known to only compute."""
+        cls = type(value)
+        for name in names:
+            found, base = lookup(cls, name)
+            if found is _ABSENT or found is None or isinstance(found, FunctionType):
+                continue
+            if not is_known_slot(cls, base, name) or not has_known_zone(value):
+                raise Break(f"{name} of a {cls.__name__}, which is written in C")
 
     def part(self, owner: Any, name: str) -> Any:
         """An attribute that never changes, of a descriptor, a bound method or a partial."""

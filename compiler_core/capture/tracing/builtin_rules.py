@@ -12,19 +12,12 @@ import functools
 import importlib
 import inspect
 import itertools
+import operator
 import sys
 import weakref
 from abc import ABCMeta
 from collections.abc import Callable
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-    MethodWrapperType,
-    ModuleType,
-    NoneType,
-)
+from types import FunctionType, MappingProxyType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.native import advance_generator
@@ -32,14 +25,15 @@ from compiler_core.bytecode.reflection import zero_argument_super
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills, polyfills_itertools
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant
-from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
 from compiler_core.capture.numbers.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.tracing import copying
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import HEAPS
+from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY
+from compiler_core.capture.tracing.pure import is_pure, is_pure_method_of
 from compiler_core.config import config
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
@@ -68,6 +62,7 @@ def _length(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     method = semantics.method_of(owner, "__len__")
     if method is not None:
         return semantics.call(method, (owner,), {})
+    semantics.vouch(owner, "__len__")
     semantics.segment.read_data(owner)
     return len(owner)
 
@@ -184,8 +179,18 @@ def _bool(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     return semantics.truth(*args) if args else False
 
 
-def _repr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    return semantics.format(args[0], "r", "")
+def _shown(conversion: str) -> Any:
+    """A rule for repr and ascii."""
+    return lambda semantics, args, kwargs: semantics.format(args[0], conversion, "")
+
+
+def _format(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    return semantics.format(args[0], "", semantics.specialise(args[1]) if len(args) > 1 else "")
+
+
+def _of_operator(method: str, symbol: str) -> Any:
+    """A rule for the function of module `operator` that does what an operator of the language does."""
+    return lambda semantics, args, kwargs: getattr(semantics, method)(symbol, *args)
 
 
 def _vars(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
@@ -242,12 +247,15 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
             return computed(semantics.segment, function, tuple(args[0]), "{}(({},))")
         given = list(kwargs.values())
         iterables = args[1:] if takes_function else args
-        called = [value for value in (*args, *given) if _is_of_program(value)]
+        called = any(map(_may_be_called, (*args, *given)))
         compared = function in (max, min) and len(args) > 1 and _holds_program_objects(semantics, args)
         takes_parts = takes_function and not all(map(_holds_constants, iterables))
         if called or compared or takes_parts or any(_runs(semantics, value) for value in iterables):
             return semantics.call(polyfill, args, kwargs)
         for value in iterables:
+            if not isinstance(value, Tensor) and not hasattr(type(value), "__next__"):
+                semantics.vouch(value, "__iter__", "__len__")
+                semantics.segment.read_data(value)
             if function in _COMPARING or function in _HASHING:
                 semantics.settle(value)
                 if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
@@ -287,15 +295,11 @@ def _holds_program_objects(semantics: Calls, items: Any) -> bool:
     )
 
 
-def _is_of_program(value: Any) -> bool:
-    """Whether a function of the program's, something else that is called through Python, or an object's method."""
-    if isinstance(value, C_FUNCTIONS):
-        return not isinstance(value.__self__, (ModuleType, type, NoneType))
-    if isinstance(value, (FunctionType, MethodType, functools.partial, *GETTERS)) or is_module(value):
-        return True
-    method = "__init__" if isinstance(value, type) else "__call__"  # of a class, or an object that can be called
-    kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
-    return any(isinstance(vars(kind).get(method), FunctionType) for kind in kinds)
+def _may_be_called(value: Any) -> bool:
+    """Whether an argument is a function that C code must not call by itself: any but those that only compute."""
+    if isinstance(value, (MethodDescriptorType, WrapperDescriptorType)):
+        return not is_pure_method_of(value.__objclass__, value.__name__)
+    return callable(value) and not is_pure(value)
 
 
 def _signature(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
@@ -306,9 +310,6 @@ def _signature(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
         raise Break("inspect.signature() of what is no plain function")
     semantics.same_function(inner)
     return semantics.native(inspect.signature, function)
-
-
-C_FUNCTIONS = (BuiltinFunctionType, MethodWrapperType)
 
 
 def _import_module(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
@@ -432,7 +433,24 @@ RULES: dict[Any, Any] = {
     float: _converting(float),
     str: _converting(str),
     bool: _bool,
-    repr: _repr,
+    repr: _shown("r"),
+    ascii: _shown("a"),
+    format: _format,
+    operator.truth: _bool,
+    operator.inv: _of_operator("unary", "~"),
+    operator.iconcat: _of_operator("in_place", "+"),
+    operator.is_: lambda semantics, args, kwargs: semantics.is_same(*args),
+    operator.is_not: lambda semantics, args, kwargs: not semantics.is_same(*args),
+    operator.getitem: lambda semantics, args, kwargs: semantics.get_item(*args),
+    operator.setitem: lambda semantics, args, kwargs: semantics.store_item(*args),
+    operator.delitem: lambda semantics, args, kwargs: semantics.delete_item(*args),
+    operator.contains: lambda semantics, args, kwargs: semantics.contains(*reversed(args)),
+    operator.call: lambda semantics, args, kwargs: semantics.call(args[0], args[1:], kwargs),
+    operator.abs: lambda semantics, args, kwargs: semantics.call(abs, args, kwargs),
+    **{function: _of_operator("binary", symbol) for symbol, (_, function) in BINARY.items()},
+    **{function: _of_operator("in_place", symbol) for symbol, function in IN_PLACE.items()},
+    **{function: _of_operator("unary", symbol) for symbol, (_, function) in UNARY.items()},
+    **{function: _of_operator("compare", symbol) for symbol, (*_, function) in COMPARE.items()},
     current_trace: lambda semantics, args, kwargs: current_trace(),
     locals: _outside_reading,
     globals: _outside_reading,

@@ -2,8 +2,8 @@
 
 In: a callable and its arguments. Out: the result, or `Enter`. Python functions are entered or run natively as `policy`
 says; classes are made step by step; methods of containers go to `items.py`; builtins have rules (`builtin_rules.py`);
-of what else is written in C, functions that only compute (`PURE`) are called natively, after all that their arguments
-hold was guarded. Everything else breaks the graph: it is then called once, as it is, between two segments.
+of what else is written in C, what is known to only compute (`pure_table.py`) is called natively, after all that its
+arguments hold was guarded. Everything else breaks the graph: it is then called once, as it is, between two segments.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ from compiler_core.capture.tracing.library_rules import BY_CODE
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
 from compiler_core.capture.tracing.pure import (
-    function_is_new,
+    KEEPS,
     getting,
     is_numbers,
     is_plain_class,
     is_pure,
     is_pure_class,
-    is_pure_object,
+    is_pure_method,
+    is_seeding,
+    makes_only,
     uses_up,
 )
 from compiler_core.location import is_ours
@@ -137,7 +139,8 @@ class Calls(OperatorSemantics):
             return self.call(self.load_attr(function, "__call__"), args, kwargs)
         if is_pure(function):
             return self.call_pure(function, args, kwargs)
-        raise Break(f"a call of a {kind.__module__}.{kind.__name__}")
+        name = getattr(function, "__qualname__", "")
+        raise Break(f"a call of {f'{name}(), ' if name else ''}a {kind.__module__}.{kind.__name__}")
 
     def call_reference(self, reference: Any) -> Any:
         """What a weak reference refers to, or None: guarded; no guard or recipe keeps it alive."""
@@ -182,7 +185,9 @@ class Calls(OperatorSemantics):
             return self.native(function, *args, **{key: loaded(self, value) for key, value in kwargs.items()})
         match policy.how(function):
             case policy.Breaks(reason, remedy, looks):
-                own = args and isinstance(args[0], random.Random) and not self.segment.is_outside(args[0])
+                own = args and type(args[0]) is random.Random and not self.segment.is_outside(args[0])
+                if own and is_seeding(function, args, kwargs):
+                    raise Break("a generator of random numbers is seeded by chance")
                 if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
                     self.read_all(args, kwargs)
                     return self.native(function, *map(self.specialise, args), **self.named(kwargs))  # of its own
@@ -316,10 +321,12 @@ class Calls(OperatorSemantics):
                 elif self.runs_python(value):
                     raise Break(f"{cls.__name__}() of an iterator that runs the program's code")
             if not is_plain_class(cls):
-                raise Break(f"a {cls.__name__} is made")
+                raise Break(f"a {cls.__name__} is made, by code written in C")
             if not issubclass(cls, (BaseException, tuple, list)):
                 args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
             return self.native(cls, *args, **kwargs)
+        if not makes_only(cls.__new__) and cls is not random.Random:  # which is seeded next
+            raise Break(f"a {cls.__name__} is made, by code written in C")
         made = self.native(
             cls.__new__, cls, *(() if new is object.__new__ else args), **({} if new is object.__new__ else kwargs)
         )
@@ -337,7 +344,7 @@ class Calls(OperatorSemantics):
         if function in CLOCKS and not args and not kwargs:
             return read_clock(self.segment, function)
         owner = getattr(function, "__self__", None)
-        if function_is_new(function):
+        if makes_only(function):
             if any(map(drives_program, args)):
                 return self.call(polyfills.call_with_lists, (function, args, kwargs), {})
             if not issubclass(function.__self__, (BaseException, tuple, list)):
@@ -350,8 +357,6 @@ class Calls(OperatorSemantics):
         elif isinstance(owner, type):
             if owner is itertools.chain and function.__name__ == "from_iterable":
                 return self.call(polyfills_itertools.chain_of, args, kwargs)
-            if is_pure_class(owner):  # chain.from_iterable, dict.fromkeys
-                return self.call_pure(function, args, kwargs)
         else:
             if self.segment.is_outside(function):
                 owner = self.part(function, "__self__")
@@ -383,15 +388,17 @@ class Calls(OperatorSemantics):
             return self.container_method(owner, name, args, kwargs)
         if type(owner) is MappingProxyType and not name.startswith("__"):
             return self.call(self.load_attr(self.behind(owner), name), args, kwargs)
+        if name == "__get__" and isinstance(owner, FunctionType):
+            return bound(*args, **kwargs)  # a bound method
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
             return bound(*args, **kwargs)
-        if isinstance(owner, random.Random) and not self.segment.is_outside(owner):
+        if type(owner) is random.Random and name != "seed" and not self.segment.is_outside(owner):
             return self.native(bound, *map(self.specialise, args), **self.named(kwargs))
         if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.is_outside(owner)):
             raise Step("an iterator from outside is advanced")
-        if is_constant(owner) or isinstance(owner, (tuple, frozenset)) or is_pure_object(owner):
+        if is_pure_method(owner, name):
             self.segment.read_deeply(owner)
-            if isinstance(owner, re.Pattern) and name == "sub" and type(args[0]) in (FunctionType, MethodType):
+            if isinstance(owner, re.Pattern) and name == "sub" and callable(args[0]):
                 return self.call(polyfills.substitute, (owner, *args), kwargs)
             if isinstance(owner, str) and name in ("format", "format_map"):
                 self.check_printable([*args, kwargs])
@@ -424,18 +431,19 @@ class Calls(OperatorSemantics):
             return place_among(self.segment, function, *args)
         self.settle(args, kwargs)
         args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
+        keeps = function in KEEPS
         for value in (*args, *kwargs.values()):
-            if type(value) in (FunctionType, MethodType) and function is not functools.partial:
-                raise Break(f"{getattr(function, '__name__', function)}() calls a function of the program's")
             if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
                 continue
+            if callable(value) and not keeps:
+                raise Break(f"{getattr(function, '__name__', function)}() calls a function that it is given")
             if (self.segment.is_outside(value) and hasattr(type(value), "__next__")) or hides_program(self, value):
                 if hasattr(type(value), "__next__") and uses_up(function):
                     return self.call(polyfills.call_with_lists, (function, args, kwargs), {})
                 raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
-            if is_operator(function) and any(
-                self.program_method(value, name) for name in ASKED.get(function, OPERATED)
-            ):
+            if not keeps:
+                self.vouch(value, *READ)
+            if not keeps and any(self.program_method(value, name) for name in ASKED.get(function, OPERATED)):
                 raise Break(f"{getattr(function, '__name__', function)}() runs the program's code")
         self.check_keys(*args)
         if function in HASHING:
@@ -447,6 +455,7 @@ class Calls(OperatorSemantics):
 
 
 HASHING = (set, frozenset, dict, dict.fromkeys)
+READ = ("__iter__", "__len__", "__getitem__", "__index__", "__float__", "__int__", "__buffer__")
 
 
 def hides_program(semantics: Calls, value: Any) -> bool:
@@ -466,18 +475,13 @@ def is_program(value: Any) -> bool:
     return isinstance(value, functools.partial) and is_program(value.func)
 
 
-def is_operator(function: Any) -> bool:
-    """Whether a C function asks its arguments for numbers, or is the operator of Python of that name."""
-    return function in (range, slice) or getattr(function, "__module__", None) in OPERATING
-
-
 ASKED = dict.fromkeys((int, float), ("__int__", "__float__", "__index__", "__trunc__"))
-OPERATING = frozenset({"math", "cmath", "operator", "_operator", "builtins"})
 OPERATED = (
     *("__index__", "__float__", "__int__", "__complex__", "__abs__", "__round__", "__trunc__", "__floor__", "__ceil__"),
     *("__bool__", "__neg__", "__pos__", "__invert__", "__getitem__", "__contains__", "__divmod__", "__rdivmod__"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__radd__", "__sub__", "__rsub__"),
     *("__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"),
     *("__pow__", "__rpow__", "__matmul__", "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__"),
-    *("__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__call__"),
+    *("__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__call__", "__bytes__"),
+    *("__str__", "__repr__", "__hash__", "__length_hint__", "__reversed__", "__fspath__", "__buffer__"),
 )

@@ -39,6 +39,9 @@ class Iteration(Items):
             self.segment.read_whole(value)
         elif self.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
             return self.call(polyfills.iterate_by_index, (value,), {})
+        if not hasattr(type(value), "__next__"):  # an iterator is its own
+            self.vouch(value, "__iter__", "__getitem__")
+            self.segment.read_data(value)
         return iter(value)
 
     def advance(self, iterator: Any) -> Any:
@@ -112,6 +115,8 @@ class Iteration(Items):
                 return self.call(polyfills.contains_by_iteration, (container, item), {})
         elif self.runs_python(container):
             return self.call(polyfills.contains_by_iteration, (container, item), {})
+        self.vouch(container, "__contains__")
+        self.segment.read_deeply(container)
         self.segment.read_deeply(item)
         return self.native(_is_in, item, container)
 

@@ -2,25 +2,28 @@
 
 In: a callable and its arguments. Out: whether it is NumPy's to answer here, and the result: traced arrays, or what
 NumPy computes of numbers. Arguments that come from outside are loaded, item by item, so that arrays among them are
-inputs of the graph. What draws random numbers, reads or writes files, or calls the program's functions breaks the
-graph.
+inputs of the graph. What has no rule and is not known to only compute (`pure_table.py`), or calls the program's code,
+breaks the graph.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
+from compiler_core.capture.tracing.pure_table import NUMPY, named
 from compiler_core.config import config
-from compiler_core.numpy_trace import substitute
-from compiler_core.numpy_trace.creation import joined
-from compiler_core.numpy_trace.dispatch import made
+from compiler_core.numpy_trace import TracedArray, substitute
+from compiler_core.numpy_trace.creation import CONVERTERS, MAKERS, joined
+from compiler_core.numpy_trace.dispatch import RULES, made
+from compiler_core.numpy_trace.ufuncs import UFUNCS
+from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from compiler_core.capture.tracing.calls import Calls
@@ -28,11 +31,10 @@ if TYPE_CHECKING:
 _DISPATCHER = type(np.sum)
 _KINDS = (np.ufunc, _DISPATCHER, FunctionType, BuiltinFunctionType)
 _INDEXED = "numpy.lib._index_tricks_impl"
-_NOT_PURE = frozenset(
-    (np.save, np.savez, np.savez_compressed, np.savetxt, np.load, np.loadtxt, np.genfromtxt, np.fromfile, np.fromregex)
-    + (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions, np.get_printoptions, np.geterr, np.printoptions)
-    + (np.show_config, np.info, np.array2string, np.array_repr, np.array_str)
-)
+_PURE = frozenset({*RULES, *UFUNCS, *MAKERS, *CONVERTERS, *named(NUMPY)})
+_DATES = frozenset(("now", "today"))
+_PROTOCOLS = ("__array__", "__array_ufunc__", "__array_function__", "__len__", "__iter__", "__float__", "__int__",
+              "__index__", "__complex__", "__bool__", "__fspath__")  # fmt: skip
 _CLASSES = frozenset((np.dtype, np.finfo, np.iinfo))
 
 
@@ -44,6 +46,8 @@ def is_numpys(function: Any) -> bool:
         return issubclass(function, np.generic) or function in _CLASSES or function is np.errstate
     if type(function) not in _KINDS:
         return False
+    if type(function) is FunctionType:
+        return function in _PURE  # what else is Python is entered as such
     if type(function) is BuiltinFunctionType and type(function.__self__) is np.ufunc:
         return True
     module = getattr(function, "__module__", None)
@@ -53,14 +57,26 @@ def is_numpys(function: Any) -> bool:
 def call_numpy(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the call gives."""
     if function is np.errstate:  # compiled code raises no warnings
+        if any(value not in ("ignore", "warn", None) for value in (*args, *kwargs.values())):
+            raise Break("np.errstate() has more than warnings made of an error")
         return contextlib.nullcontext()
-    if isinstance(function, (_DISPATCHER, FunctionType, BuiltinFunctionType)) and function in _NOT_PURE:
-        raise Break(f"np.{function.__name__}() does more than compute")
+    if not _is_pure(function, args):
+        raise Break(f"np.{getattr(function, '__name__', function)}() may do more than compute")
     args = tuple(loaded(semantics, value) for value in args)
     kwargs = {key: loaded(semantics, value) for key, value in kwargs.items()}
-    if any(isinstance(value, (FunctionType, MethodType)) for value in (*args, *kwargs.values())):
-        raise Break(f"np.{getattr(function, '__name__', function)}() calls a function of the program's")
+    if any(callable(value) and not isinstance(value, type) for value in (*args, *kwargs.values())):
+        raise Break(f"np.{getattr(function, '__name__', function)}() calls a function that it is given")
     return semantics.native(substitute(function) or functools.partial(_plainly, function), *args, **kwargs)
+
+
+def _is_pure(function: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a callable of NumPy's only computes."""
+    if function is np.datetime64:
+        return not any(isinstance(value, str) and value.lower() in _DATES for value in args)
+    if isinstance(function, type):
+        return True
+    of = getattr(function, "__self__", None)
+    return (of if isinstance(of, np.ufunc) else function) in _PURE
 
 
 def _plainly(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -83,6 +99,10 @@ def loaded(semantics: Calls, value: Any) -> Any:
         return {key: loaded(semantics, item) for key, item in value.items()}
     if is_opaque(value):
         raise Break(f"an array of dtype {value.dtype} is not traced")
+    if not isinstance(value, Tensor) and kind is not TracedArray:
+        if any(semantics.program_method(value, name) is not None for name in _PROTOCOLS):
+            raise Break(f"a {kind.__name__} is made an array of by code of the program's")
+        semantics.segment.read_data(value)
     return semantics.specialise(value)
 
 

@@ -71,6 +71,7 @@ COMPARE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     ">": ("__gt__", "__lt__", operator.gt),
     ">=": ("__ge__", "__le__", operator.ge),
 }
+SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
 
 
@@ -139,9 +140,13 @@ class OperatorSemantics(Iteration):
             elif type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.arithmetic(self.segment, op, BINARY[op][1], left, right)
             left, right = self.specialise(left), self.specialise(right)
+        if op in ("*", "%"):
+            self._no_number_by_code(op, left, right)
         if op not in ("+", "*"):
             self.settle(left, right)
         self.check_keys(left, right)
+        self.vouch(left, name)
+        self.vouch(right, reflected)
         for value in (left, right):
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
@@ -149,6 +154,17 @@ class OperatorSemantics(Iteration):
         if op == "%" and isinstance(left, str) and not is_constant(right):
             self.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
         return self.native(function, left, right)
+
+    def _no_number_by_code(self, op: str, left: Any, right: Any) -> None:
+        """A sequence is repeated, or numbers are put into a text: as often, and which, is not told by the program's
+        own `__index__` and its kin."""
+        if op == "*":
+            values: Any = (left, right) if isinstance(left, SEQUENCES) or isinstance(right, SEQUENCES) else ()
+        else:
+            values = right if isinstance(right, tuple) else (right,) if isinstance(left, (str, bytes)) else ()
+        for value in values:
+            if any(self.program_method(value, name) is not None for name in ("__index__", "__int__", "__float__")):
+                raise Break(f"a number is told by code of the program's, of {type(value).__name__}")
 
     def operand(self, op: str, value: Any, other: Any) -> Any:
         """An operand as a tensor's operator shall see it."""
@@ -167,6 +183,7 @@ class OperatorSemantics(Iteration):
         if is_symbol(value) and op != "~":
             return symbols.unary(self.segment, op, function, value)
         method = self.program_method(value, name)
+        self.vouch(value, name)
         self.segment.read_data(value)
         return self.native(function, self.specialise(value)) if method is None else self.call(method, (value,), {})
 
@@ -190,6 +207,7 @@ class OperatorSemantics(Iteration):
             return self.call(polyfills.compare, (left, right, *attempts, op), {})
         self.settle(left, right)
         for value in (left, right):
+            self.vouch(value, name)
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
                 self.check_members((*value, *value.values()) if isinstance(value, dict) else value)
@@ -237,6 +255,8 @@ class OperatorSemantics(Iteration):
             return self._holds_anything(value)
         if is_module(value):
             return self.native(bool, value)
+        self.vouch(value, "__bool__", "__len__")
+        self.segment.read_data(value)
         return bool(self.specialise(value))
 
     def _holds_anything(self, container: Any) -> bool:
@@ -274,6 +294,7 @@ class OperatorSemantics(Iteration):
             method = self.program_method(value, "__repr__")
         if method is not None:
             return self.call(polyfills.format_text, (method, value, spec), {})
+        self.vouch(value, name)
         self.check_printable(value)
         value = self.specialise(value)
         convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
@@ -299,6 +320,8 @@ class OperatorSemantics(Iteration):
                 raise Break(f"a {type(value).__name__} is formatted")
         elif not is_constant(value) and self.segment.is_outside(value) and has_no_text(value):
             raise Break(f"a {type(value).__name__} is formatted")
+        else:
+            self.vouch(value, "__str__", "__repr__")
 
 
 def has_no_text(value: Any) -> bool:

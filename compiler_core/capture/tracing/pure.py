@@ -1,12 +1,14 @@
-"""C functions and classes of Python's library that only compute: same arguments, same result, and nothing changes.
+"""Whether what is written in C only computes: same arguments, same result, and nothing changes.
 
-In: a callable, or its owner. Out: whether it is one of these. What `operator`'s getters read is not theirs alone:
-`getting` says how.
+In: a callable, its owner, a class, an operand. Out: whether the tables of `pure_table.py` say so: they list what is
+known, so that what nobody has looked at ends the graph. What `operator`'s getters read is not theirs alone: `getting`
+says how.
 """
 
 from __future__ import annotations
 
-import builtins
+import datetime
+import decimal
 import functools
 import itertools
 import math
@@ -14,40 +16,80 @@ import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from math import isfinite
-from types import ModuleType
+from types import BuiltinFunctionType, SimpleNamespace
 from typing import Any
 
-from compiler_core.capture import polyfills
-from compiler_core.capture.guards.module_protocol import is_module
+import numpy as np
 
-_MODULES = frozenset(
+from compiler_core.capture import polyfills
+from compiler_core.capture.guards.kinds import is_constant
+from compiler_core.capture.tracing.pure_table import (
+    BY_CONTEXT,
+    FUNCTIONS,
+    HELD,
+    MADE,
+    METHODS,
+    OF_CLASSES,
+    SLOTS,
+    named,
+)
+
+_FUNCTIONS = named(FUNCTIONS)
+_METHODS = {kind: frozenset(names.split()) for kind, names in METHODS.items()}
+_OF_CLASSES = {kind: frozenset(names.split()) for kind, names in OF_CLASSES.items()}
+_ZONES = (type(None), datetime.timezone)
+_ASKS_MORE = (decimal.Decimal, datetime.datetime, datetime.time)  # than their own content
+# that keep their arguments and ask nothing of them
+KEEPS = frozenset(
     {
-        *("math", "cmath", "operator", "_operator", "itertools", "_functools", "_collections", "_bisect", "_heapq"),
-        *("_struct", "binascii", "zlib", "_statistics", "re", "_sre", "unicodedata", "_string", "_json", "_datetime"),
+        *(list, tuple, dict, set, frozenset, deque, zip, enumerate, reversed, object, super, property, staticmethod),
+        *(classmethod, functools.partial, itertools.chain, itertools.cycle, itertools.repeat, dict.fromkeys, callable),
+        *(isinstance, issubclass, defaultdict, OrderedDict, SimpleNamespace, operator.methodcaller),
     }
 )
-_BUILTINS = frozenset(
-    {
-        *("abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "hash", "hex", "isinstance"),
-        *("issubclass", "len", "max", "min", "oct", "ord", "pow", "repr", "round", "sorted", "sum", "iter"),
-    }
-)
-_CHANGES = frozenset(
-    {"heappush", "heappop", "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right"}
-    | {"_heapify_max", "_heapreplace_max", "_heappop_max", "pack_into", "_count_elements", "cmp_to_key"}
-)
-_CHANGES |= {"setitem", "delitem", "iadd", "iconcat", "ior", "iand", "isub", "imul", "length_hint"}
-_CHANGES |= {"itruediv", "ifloordiv", "imod", "ipow", "imatmul", "ixor", "ilshift", "irshift"}
 
 
 def is_pure(function: Any) -> bool:
-    """Whether a callable written in C only computes."""
-    name = getattr(function, "__name__", "")
-    module = getattr(function, "__module__", None)
-    owner = getattr(function, "__self__", None)
-    if owner is builtins:
-        return name in _BUILTINS
-    return module in _MODULES and name not in _CHANGES and function is not functools.reduce
+    """Whether a callable written in C only computes: a function, a method of a class, a class that makes objects."""
+    if isinstance(function, type):
+        return is_pure_class(function)
+    if type(function) is not BuiltinFunctionType:
+        return False
+    owner = function.__self__
+    return is_pure_of_class(owner, function.__name__) if isinstance(owner, type) else function in _FUNCTIONS
+
+
+def is_pure_of_class(cls: type, name: str) -> bool:
+    """Whether a method of a class itself, written in C, only computes: `dict.fromkeys`, `int.from_bytes` ..."""
+    return any(name in _OF_CLASSES.get(base, ()) for base in cls.__mro__)
+
+
+def is_pure_method(owner: Any, name: str) -> bool:
+    """Whether a method of an object, written in C, only computes, of what that holds and its arguments."""
+    kind = type(owner)
+    if kind not in _METHODS and not is_constant(owner) and not isinstance(owner, (tuple, frozenset)):
+        return False
+    names = [_METHODS[base] for base in kind.__mro__ if base in _METHODS]
+    known = bool(names) and (name in SLOTS or any(name in some for some in names))
+    return known and not (kind is decimal.Decimal and name in BY_CONTEXT) and has_known_zone(owner)
+
+
+def is_pure_method_of(cls: type, name: str) -> bool:
+    """The same of the instances of a class that this method is defined by: `str.upper`."""
+    return cls in _METHODS and (name in SLOTS or name in _METHODS[cls]) and cls not in _ASKS_MORE
+
+
+def has_known_zone(value: Any) -> bool:
+    """Whether a time's zone, if it is one that has a zone, is told without code of the program's."""
+    return not isinstance(value, (datetime.datetime, datetime.time)) or type(value.tzinfo) in _ZONES
+
+
+def is_known_slot(cls: type, base: type, name: str) -> bool:
+    """Whether an operator of `cls`, defined by its base `base` in C, only computes of what is guarded otherwise."""
+    if base in HELD or is_ours_class(base) or issubclass(base, BaseException):
+        return True
+    known = base in _METHODS or issubclass(base, np.generic)
+    return known and not (base is decimal.Decimal and name in BY_CONTEXT)
 
 
 def uses_up(function: Any) -> bool:
@@ -81,51 +123,33 @@ def is_numbers(items: Any) -> bool:
     return type(items) in (list, tuple) and all(type(item) in (int, float) and isfinite(item) for item in items)
 
 
-def function_is_new(function: Any) -> bool:
-    """Whether a `__new__` of a class written in C whose making only computes."""
-    owner = getattr(function, "__self__", None)
-    return function.__name__ == "__new__" and isinstance(owner, type) and is_plain_class(owner)
-
-
-PURE_CLASSES = frozenset(
-    {
-        *(int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, slice, object, deque),
-        *(functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller),
-        *(bytearray, memoryview, type, super, property, staticmethod, classmethod, enumerate, zip, reversed),
-    }
-)
-
-
-PURE_MODULES = frozenset({"itertools", "types", "collections", "decimal", "fractions", "datetime"})
-
-
-def is_heap_type(cls: type) -> bool:
-    """Whether a class was made by a class statement."""
-    return bool(cls.__flags__ & (1 << 9)) and not cls.__flags__ & (1 << 8)  # a heap type, and not an immutable one
+def makes_only(new: Any) -> bool:
+    """Whether a `__new__` written in C only makes the object."""
+    owner = getattr(new, "__self__", None)
+    if getattr(new, "__name__", "") != "__new__" or not isinstance(owner, type):
+        return False
+    return owner in MADE or issubclass(owner, BaseException) or is_ours_class(owner)
 
 
 def is_pure_class(cls: type) -> bool:
-    """Whether a builtin class whose making only computes."""
-    return cls in PURE_CLASSES or (cls.__module__ in PURE_MODULES and not is_heap_type(cls))
+    """Whether a class written in C whose making only computes."""
+    return cls in MADE
 
 
 def is_plain_class(cls: type) -> bool:
     """Whether making an instance of a class without an `__init__` in Python only computes."""
-    return (
-        issubclass(cls, (BaseException, list, dict, set, tuple, int, float, str, deque))
-        or cls.__new__ is object.__new__
-        or is_pure_class(cls)
-        or is_ours_class(cls)
-    )
+    if is_ours_class(cls):
+        return True
+    known = (object.__init__, *(base.__init__ for base in (list, dict, set, deque, OrderedDict, defaultdict)))
+    return makes_only(cls.__new__) and (issubclass(cls, BaseException) or cls.__init__ in known)
 
 
 def is_ours_class(cls: type) -> bool:
     return cls.__module__.split(".")[0] in ("compiler_core", "distcompile")
 
 
-def is_pure_object(owner: Any) -> bool:
-    """Whether an object's C methods only compute: patterns, ranges, dates, keys of dictionaries ..."""
-    module = type(owner).__module__
-    if module not in PURE_MODULES and module not in ("re", "builtins", "operator"):
+def is_seeding(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a generator of random numbers is made, or seeded again, by chance."""
+    if function.__name__ not in ("__init__", "seed"):
         return False
-    return not (isinstance(owner, (ModuleType, type)) or hasattr(owner, "fileno") or is_module(owner))
+    return all(value is None for value in (*args[1:2], *(kwargs[name] for name in "ax" if name in kwargs)))

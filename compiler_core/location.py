@@ -19,6 +19,7 @@ from typing import Any, Protocol
 _ROOT = Path(__file__).resolve().parents[1]
 _OURS = tuple(f"{_ROOT / package}/" for package in ("compiler_core", "collectives", "distcompile", "launch"))
 _MACHINE = (f"{_ROOT / 'compiler_core' / 'bytecode'}/", f"{_ROOT / 'compiler_core' / 'capture' / 'tracing'}/")
+_OVERRIDES = f"{_ROOT / 'compiler_core' / 'overrides'}/"  # who asks whether a call is handed to somebody
 _USERS = (f"{_ROOT / 'distcompile' / 'demo'}",)
 
 
@@ -51,11 +52,12 @@ _LONGEST = 40  # characters of an argument that is neither an array nor a number
 def user_call() -> tuple[str, str]:
     """`file:line` of the user's innermost frame, and the call of ours that it made; empty texts where there is none.
 
-    Of modules that call each other the innermost is named. Closures (decorators, tables of methods) are passed over.
+    Of modules that call each other the innermost is named. Closures (decorators, tables of methods) and who
+    asks for overrides are passed over.
     """
     frame, calls = sys._getframe(1), []
     while is_ours(frame.f_code.co_filename):
-        if "<locals>" not in frame.f_code.co_qualname:
+        if "<locals>" not in frame.f_code.co_qualname and not frame.f_code.co_filename.startswith(_OVERRIDES):
             calls.append(frame)
         if frame.f_back is None:
             return "", ""

@@ -33,14 +33,25 @@ def is_tensor(obj: object) -> bool:
 def __getattr__(name: str) -> Any:
     if name in SUBMODULES:
         return importlib.import_module(f"distcompile.{name}")
-    if name in _LATE:
+    if name in SOURCES:
+        value = _found(name, *SOURCES[name])
+    elif name in _LATE:
         from compiler_core.tensor.torch_names import named
 
-        globals()[name] = function = named(name)
-        return function
-    if name not in SOURCES:
+        value = _public(name, named(name))
+    else:
         raise AttributeError(f"module 'distcompile' has no attribute {name!r}")
-    module, inner = SOURCES[name]
+    globals()[name] = value
+    return value
+
+
+_OVERRIDABLE = (
+    *("compiler_core.ops.", "compiler_core.tensor.", "distcompile.foreach", "distcompile.limits"),
+    "distcompile.nn.functional",
+)
+
+
+def _found(name: str, module: str, inner: str) -> Any:
     value: Any = importlib.import_module(module)
     for part in inner.split("."):
         value = getattr(value, part)
@@ -48,8 +59,13 @@ def __getattr__(name: str) -> Any:
         value = _as_torchs(name, value)
     elif module.startswith("compiler_core.tensor."):
         value = importlib.import_module("compiler_core.ops.numpy_names").numpy_names(value)
-    globals()[name] = value
-    return value
+    return _public(name, value) if module.startswith(_OVERRIDABLE) else value
+
+
+def _public(name: str, function: Any) -> Any:
+    from compiler_core.overrides.functions import SHARED, public_function
+
+    return function if name in SHARED else public_function(function, "", name)
 
 
 def _as_torchs(name: str, function: Any) -> Any:

@@ -6,15 +6,15 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 _SUBMODULES = """
-__config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
-errors fft func futures fx hub jit library linalg masked multiprocessing nn optim overrides parity profiler random
-mps mtia return_types serialization signal special storage testing utils version types xpu
+_C __config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
+errors fft func functional futures fx hub jit library linalg masked multiprocessing nn optim overrides parity profiler
+random mps mtia return_types serialization signal special storage testing utils version types xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
 _FUNCTIONS = """
-abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bilinear bitwise_and bitwise_not bitwise_or
-bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh cosine_similarity count_nonzero
+abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bitwise_and bitwise_not bitwise_or
+bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh count_nonzero
 cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor floor_divide fmod
 frac gather group_norm index_add index_copy index_select isclose isfinite isinf isnan layer_norm lerp log
 log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul
@@ -38,7 +38,7 @@ allclose clone equal is_floating_point numel clamp_min clamp_max is_complex is_c
 abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
 clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_
 frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_
-relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """  # of Tensor, as functions
 
 _FOREACH = """
@@ -78,20 +78,18 @@ _OTHERS = {
     "compiler_core.tensor.indexing": "index_put masked_select",
     "compiler_core.tensor.printing": "set_printoptions",
     "compiler_core.tensor.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
-    "compiler_core.ops.composite_convolution": (
-        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
-    ),
-    "compiler_core.ops.composite_pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",
-    "compiler_core.ops.composite_adaptive": "adaptive_avg_pool1d",
-    "compiler_core.ops.composite_shuffle": "pixel_shuffle pixel_unshuffle channel_shuffle",
+    "compiler_core.ops.composite_pooling": "max_pool1d max_pool2d max_pool3d",
     "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
     "compiler_core.tensor.legacy_types": (
         "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
         "BoolTensor set_default_tensor_type"
     ),
     "distcompile.nn.functional": (
-        "alpha_dropout celu celu_ conv_tbc dropout feature_alpha_dropout hardshrink native_channel_shuffle "
-        "pairwise_distance prelu rrelu threshold threshold_"
+        "alpha_dropout celu dropout feature_alpha_dropout rrelu threshold "
+        # one function under both names:
+        "adaptive_avg_pool1d avg_pool1d bilinear celu_ channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d "
+        "conv_transpose2d conv_transpose3d cosine_similarity hardshrink native_channel_shuffle pairwise_distance pdist "
+        "pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_ threshold_"
     ),
     "distcompile.amp.autocasting": (
         "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "

@@ -14,6 +14,7 @@ from compiler_core import dtype as dtypes
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.device import Device, default_devices, set_default_devices, times_asked
 from compiler_core.ops.casting import casting
+from compiler_core.overrides.state import IDLE, Now, become, thread_overrides
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.random import current_shard, shard_mode
 
@@ -32,6 +33,7 @@ class Ambient:
     devices: tuple[Device, ...] | None  # the default one, and those of the blocks around; None: as they are
     switches: int = field(compare=False)  # of the shard
     asked: int = field(compare=False)  # how often the default device was asked for
+    overrides: Now = IDLE  # what `__torch_function__` is asked for
 
     @staticmethod
     def now() -> Ambient:
@@ -46,6 +48,7 @@ class Ambient:
             default_devices(),
             shard_mode.switches,
             times_asked(),
+            thread_overrides.now,
         )
 
     def change(self) -> Ambient | None:
@@ -62,6 +65,7 @@ class Ambient:
         if dtypes.get_default_dtype() is not self.default:
             dtypes.set_default_dtype(self.default)
         shard_mode.index = self.shard
+        become(self.overrides)
         if self.devices is not None and self.devices != default_devices():
             set_default_devices(self.devices)
 
@@ -85,6 +89,12 @@ class Ambient:
         state = guards.bind(casting, "casting")
         wanted = "None" if self.acting is None else guards.bind(self.acting, "dtype")
         guards.require(f"{state}.acting is {wanted}", f"autocast is {self.acting or 'off'}")
+        asked = guards.bind(thread_overrides, "overrides")
+        if self.overrides.modes:
+            guards.require(f"{asked}.now.modes", "a TorchFunctionMode is on")
+        else:
+            same = "is" if self.overrides is IDLE else "=="
+            guards.require(f"{asked}.now {same} {guards.bind(self.overrides, 'now')}", "no TorchFunctionMode is on")
 
     def guard_device(self, guards: Guards) -> None:
         """If the default device was asked for, or has changed: require it."""

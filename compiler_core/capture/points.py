@@ -212,6 +212,8 @@ class Capture:
     def _ended(self) -> Returned | Broke | Raised:
         """Run the machine until it returns, breaks or raises."""
         try:
+            if self.segment.ambient.overrides.modes:
+                raise Break("a TorchFunctionMode is on around what is compiled", "enter it inside")
             if self.point.function is None:
                 frames: list[Frame] = list(self.args)
                 start_frames(self.segment, frames)

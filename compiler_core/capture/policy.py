@@ -67,6 +67,7 @@ RECORDING = tuple(
     str(_ROOT / part)
     for part in (
         "compiler_core/",
+        "distcompile/_C.py",
         "distcompile/__config__.py",
         "distcompile/__init__.py",
         "distcompile/_dynamo.py",
@@ -86,6 +87,7 @@ RECORDING = tuple(
         "distcompile/errors.py",
         "distcompile/fft.py",
         "distcompile/foreach.py",
+        "distcompile/functional.py",
         "distcompile/fx.py",
         "distcompile/jit/",
         "distcompile/late.py",
@@ -94,6 +96,7 @@ RECORDING = tuple(
         "distcompile/mapping.py",
         "distcompile/masked.py",
         "distcompile/names.py",
+        "distcompile/overrides.py",
         "distcompile/profiler/",
         "distcompile/random.py",
         "distcompile/signal/",

@@ -20,7 +20,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import IndexError_, ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.ops.registry import Value, current_trace, meta_of, not_a_tensor
 
 Scalar = bool | int | float  # and complex, where the function takes complex values
 Dim = int | Sequence[int] | None
@@ -42,6 +42,8 @@ def as_value(x: object) -> Value:
     if (hasattr(type(x), "shape") or hasattr(x, "shape")) and not isinstance(x, np.generic):  # first: calls no property
         return x
     number = dt.number_type(x)
+    if number is None and hasattr(type(x), "__torch_function__"):
+        raise not_a_tensor(type(x))
     return np.asarray(x) if number is None else np.asarray(x, dt.of_number(number).numpy)
 
 
@@ -137,7 +139,10 @@ def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:
     for x in xs:
         if isinstance(x, (float, int, complex, np.generic, list)):
             return False
-        meta = meta_of(x)
+        try:
+            meta = meta_of(x)
+        except AttributeError:  # no value: `as_value` says what it should be
+            return False
         if first is None:
             first = meta
         elif meta is not first and meta != first:

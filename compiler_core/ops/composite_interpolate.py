@@ -4,7 +4,7 @@ In: T[N, C, *n] with one to three spatial dims; `size` or `scale_factor`. Out: T
 itself: element i of the result is a weighted sum of few elements of the input (its taps), whose places and weights are
 known from the sizes and computed here in float32, as torch does for float32 (in float64 for float64).
 Sources: torch's area_pixel_compute_source_index; Keys 1981 (bicubic, a = -0.75; with antialias -0.5, as Pillow).
-Limit: the modes that weigh take floating input only.
+Of uint8 images every dim is rounded by itself, the last first, with weights of 16 bits, as in torch and Pillow.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from compiler_core.ops.composite_pointwise import clamp, floor
 from compiler_core.ops.registry import Array, Value
 
 Taps = tuple[Array, Array]  # places i64[o, L] and weights f[o, L]
@@ -53,14 +54,18 @@ def interpolate(
         for d in range(rank):
             x = _nearest(x, d + 2, target[d], scales[d], mode == "nearest-exact")
         return x
-    wide = widened(x)
-    for d in range(rank):
+    bytes_ = dtype_of(x) is dt.uint8
+    wide = cast(x, dt.float64) if bytes_ else widened(x)
+    for d in reversed(range(rank)) if bytes_ else range(rank):
         step = _step(sizes[d], target[d], scales[d], bool(align_corners), dtype_of(wide) is dt.float64)
         if antialias:
             taps = _filtered(sizes[d], target[d], step, mode)
         else:
             taps = _TAPS[mode](sizes[d], target[d], step, bool(align_corners))
-        wide = _resample(wide, d + 2, taps)
+        if bytes_ and sizes[d] != target[d]:
+            wide = _to_bytes(_resample(wide, d + 2, _in_16_bits(*taps)))
+        elif not bytes_:
+            wide = _resample(wide, d + 2, taps)
     return cast(wide, dtype_of(x))
 
 
@@ -76,7 +81,8 @@ def _check(x: Value, rank: int, mode: str, align_corners: bool | None, antialias
         raise ShapeError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes")
     if mode == "lanczos" and (align_corners or not antialias):
         raise ShapeError("lanczos mode requires antialias=True and does not support align_corners=True")
-    if (not plain or mode == "area") and not dtype_of(x).is_floating_point:
+    takes_bytes = mode in ("bilinear", "bicubic", "lanczos") and dtype_of(x) is dt.uint8
+    if (not plain or mode == "area") and not dtype_of(x).is_floating_point and not takes_bytes:
         raise DTypeError(f"interpolate: mode {mode!r} takes floating input", got=dtype_of(x).name)
     if 0 in x.shape[1:]:
         raise ShapeError("interpolate: input with a zero size", got=str(shape_of(x)))
@@ -141,6 +147,26 @@ def _resample(x: Value, d: int, taps: Taps) -> Value:
     scale = weights.astype(dtype_of(x).numpy).reshape(*weights.shape, *(1,) * (ndim - 1))
     total = prims.sum(prims.mul(read, broadcast_to(scale, shape_of(read))), (1,))
     return prims.permute(total, (*range(1, d + 1), 0, *range(d + 1, ndim)))
+
+
+def _in_16_bits(places: Array, weights: Array) -> Taps:
+    """Taps whose weights are multiples of the power of two with which the largest of them needs 15 bits; those of one
+    place (at an edge) are one."""
+    weights = weights.copy()
+    for k in range(1, weights.shape[1]):
+        same = places[:, k] == places[:, k - 1]
+        weights[:, k] += np.where(same, weights[:, k - 1], 0)
+        weights[:, k - 1] = np.where(same, 0, weights[:, k - 1])
+    bits, largest = 0, float(weights.max())
+    while bits < 22 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    scaled = weights * (1 << bits)
+    return places, np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)) / (1 << bits)
+
+
+def _to_bytes(x: Value) -> Value:
+    """x rounded to whole numbers from 0 to 255, halves up."""
+    return clamp(floor(prims.add(x, prims.full_like(x, 0.5))), 0, 255)
 
 
 def _positions(o: int, step: np.floating[Any], align_corners: bool) -> Array:

@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import DType, of
-from compiler_core.errors import GraphError, OpDefinitionError
+from compiler_core.errors import DTypeError, GraphError, OpDefinitionError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.meta_value import MetaValue, infer_value
@@ -186,6 +186,8 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
         priority = _priorities.get(cls)
         if priority is None:
             priority = _priorities[cls] = cls.__bind_priority__ if hasattr(cls, "__bind__") else -1
+            if hasattr(cls, "__torch_function__") and priority < 0:
+                raise not_a_tensor(cls)
         if priority > highest:
             best, highest = cls, priority
     if highest >= 0:
@@ -194,6 +196,19 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
     if trace is not None:
         return trace.bind(op, values, attrs)
     return run_eager(op, values, attrs)
+
+
+def not_a_tensor(cls: type) -> DTypeError:
+    """The error of an operand whose class has a `__torch_function__` that nobody has asked: it came unexpected."""
+    from compiler_core.overrides.switch import turn_on
+
+    turn_on()
+    _priorities.pop(cls, None)
+    return DTypeError(
+        f"an operand must be a Tensor, not a {cls.__name__}",
+        remedy="the first of all calls with an object that has __torch_function__ must be of a function or of an "
+        "operator, not of another tensor's method: has_torch_function((it,)) is one",
+    )
 
 
 def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:

@@ -42,7 +42,8 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
         trace.note_made(value, place)
     elif place.type == "cuda":
         value = place.put(value)
-    return Tensor(cell_of(value), requires_grad)
+    made: Tensor = Tensor(cell_of(value), requires_grad)
+    return made
 
 
 def sizes(size: tuple[Any, ...]) -> Shape:
@@ -162,7 +163,7 @@ asarray = as_tensor
 
 def _of_device_array(array: Any, dtype: DType | None, device: DeviceLike, requires_grad: bool) -> Tensor:
     """A leaf on CuPy's array: where it is, unless a device is given."""
-    made = Tensor(cell_of(array)) if dtype is None else Tensor(cell_of(array)).to(dtype)
+    made: Tensor = Tensor(cell_of(array)) if dtype is None else Tensor(cell_of(array)).to(dtype)
     made = made if device is None else made.to(device)
     return made.requires_grad_() if requires_grad else made
 

@@ -138,10 +138,10 @@ def _contains(self: Tensor, element: object) -> bool:
 
 def _format(self: Tensor, spec: str) -> str:
     """As torch: one without dims is formatted as its number, others take no spec."""
-    if self.ndim == 0 and not self.is_meta:
+    if self.ndim == 0 and not self.is_meta and "_from_cell" in vars(type(self)):
         return format(_scalar(self, "format()"), spec)
     if spec:
-        raise TypeError("unsupported format string passed to Tensor.__format__")
+        raise TypeError(f"unsupported format string passed to {type(self).__name__}.__format__")
     return repr(self)
 
 

@@ -21,6 +21,7 @@ from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
+from compiler_core.overrides.switch import met
 from compiler_core.tensor.cell import Cell, DeviceCell
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.inplace import in_place
@@ -44,7 +45,7 @@ def _binary(function: Callable[..., Value]) -> Binary:
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, self, other))
             other = getattr(other, "__tensor__", other)
-        return function(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        return function(self, other) if isinstance(other, _OPERANDS) else met(operator, self, other)
 
     return operator
 
@@ -93,6 +94,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
             return self.__bind__(primitive, (self, constant), {})
         return general(self, other)
 
+    vars(general)["outer"] = operator
     return operator
 
 
@@ -124,7 +126,7 @@ def _reflected(function: Callable[..., Value]) -> Binary:
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, other, self))
             other = getattr(other, "__tensor__", other)
-        return function(other, self) if isinstance(other, _OPERANDS) else NotImplemented
+        return function(other, self) if isinstance(other, _OPERANDS) else met(operator, self, other)
 
     return operator
 
@@ -134,7 +136,7 @@ def _augmented(function: Callable[..., Value]) -> Binary:
 
     def operator(self: Any, other: object) -> Any:
         other = getattr(other, "__tensor__", other)
-        return method(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        return method(self, other) if isinstance(other, _OPERANDS) else met(operator, self, other)
 
     return operator
 

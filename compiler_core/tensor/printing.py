@@ -73,12 +73,17 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 
 def format_tensor(tensor: Tensor, *, tensor_contents: str | None = None) -> str:
-    """`repr` of a Tensor. tensor_contents: what stands for its numbers."""
-    prefix = "tensor("
+    """`repr` of a Tensor, under its class's name (`printed_as`); within Parameter() where it is marked as one.
+
+    tensor_contents: what stands for its numbers.
+    """
+    prefix = vars(type(tensor)).get("printed_as", type(tensor).__name__) + "("
     if tensor.is_meta:
-        return with_suffixes(f"{prefix}{tensor_contents or '...'}", _meta_suffixes(tensor), len(prefix))
-    text = format_contents(tensor, len(prefix)) if tensor_contents is None else tensor_contents
-    return with_suffixes(prefix + text, _suffixes(tensor, tensor._array("printing")), len(prefix))
+        text = with_suffixes(f"{prefix}{tensor_contents or '...'}", _meta_suffixes(tensor), len(prefix))
+    else:
+        numbers = format_contents(tensor, len(prefix)) if tensor_contents is None else tensor_contents
+        text = with_suffixes(prefix + numbers, _suffixes(tensor, tensor._array("printing")), len(prefix))
+    return f"Parameter({text})" if vars(tensor).get("_is_param") else text
 
 
 def format_contents(tensor: Tensor, indent: int) -> str:

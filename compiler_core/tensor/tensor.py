@@ -11,13 +11,12 @@ requires_grad is right. Methods and operators are attached in `operators.py`, `m
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from compiler_core.device import Device, check_device, copy_of, cpu
+from compiler_core.device import Device, cpu
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
@@ -36,7 +35,11 @@ from compiler_core.ops.registry import (
     run_eager,
 )
 from compiler_core.ops.whole import Composite
-from compiler_core.tensor import hooks, views, writing
+from compiler_core.overrides.state import disabled
+from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
+from compiler_core.overrides.surface import make_overridable
+from compiler_core.overrides.switch import turn_on
+from compiler_core.tensor import copying, hooks, views, writing
 from compiler_core.tensor.cell import Cell, ViewCell, cell_of, read
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
@@ -82,6 +85,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
     __slots__ = ("__dict__", "__weakref__", "_cell", "_grad", "_hooks", "_node", "_requires_grad", "_view", "_watches")
     __bind_priority__ = 2
+    printed_as = "tensor"
     __array_priority__ = 1000
     _cell: Cell
     _grad: Tensor | None
@@ -90,20 +94,28 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     _requires_grad: bool
     _view: ViewLink | None
 
-    def __init__(self, *data: Any, requires_grad: bool = False) -> None:
-        """`Tensor(cell, requires_grad)`; or, as the old torch.Tensor, `Tensor(2, 3)` or `Tensor([1.0, 2.0])`."""
+    def __new__(cls, *data: Any, requires_grad: bool = False) -> Any:
+        """`Tensor(cell, requires_grad)`; or, as the old torch.Tensor, `Tensor(2, 3)`, `Tensor([1.0, 2.0])`, or a handle
+        of this class on another Tensor's memory."""
         if data and isinstance(data[0], Cell):
+            self = _new(cls)
             self._cell = data[0]
             requires_grad = bool(data[1]) if len(data) > 1 else requires_grad
+        elif len(data) == 1 and isinstance(data[0], Tensor):
+            return as_subclass(data[0], cls)
         else:
             from compiler_core.tensor.creation import legacy_value
 
+            self = _new(cls)
             self._cell = Cell(legacy_value(data))
         self._node = None
         self._view = self._grad = self._hooks = None
         self._requires_grad = False
+        if cls.__torch_function__ is not disabled and cls is not Tensor:
+            turn_on()
         if requires_grad:
             self.requires_grad_()
+        return self
 
     @staticmethod
     def _from_cell(cell: Cell, node: GradNode | None = None) -> Tensor:
@@ -261,6 +273,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             same._view = ViewLink(self, None, self._cell.version, detached=True)
         return same
 
+    _detach = detach
+
     @property
     def data(self) -> Tensor:
         """`detach()`. Assigning makes this handle share the other tensor's cell."""
@@ -390,52 +404,25 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
     # ---- copies
 
-    def __copy__(self) -> Tensor:
-        """A leaf on the same memory, as torch's `copy.copy`."""
-        new = _new(type(self))
-        Tensor.__init__(new, self._cell, self._requires_grad)
-        new.__dict__.update(self.__dict__)
-        return new
+    __copy__, __deepcopy__, __reduce_ex__ = copying.shallow_copy, copying.deep_copy, copying.reduced
+    _rebuild_as, __setstate__ = staticmethod(copying.rebuild_as), copying.set_state
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
-        """A leaf with its own cell. Raises AutogradError for a non-leaf, as torch."""
-        if not self.is_leaf:
-            raise AutogradError("only leaf tensors can be deep-copied", remedy="detach() it, or clone()")
-        value = self._read() if self.is_meta else copy_of(self._own_array("deepcopy()"))
-        new = self._rebuild_as(type(self), value, self._requires_grad)
-        memo[id(self)] = new
-        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        new._grad = copy.deepcopy(self._grad, memo)
-        return new
-
-    @staticmethod
-    def _rebuild_as(kind: type[Tensor], array: Array, requires_grad: bool, place: Device = cpu) -> Tensor:
-        new = _new(kind)
-        Tensor.__init__(new, cell_of(array if place is cpu else check_device(place).put(array)), requires_grad)
-        return new
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        value = self._read() if self.is_meta else self._array("pickling")
-        place = () if self.device.type != "cuda" else (self.device,)
-        return Tensor._rebuild_as, (type(self), value, self._requires_grad, *place), (self.__dict__ or None)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def __reversed__(self) -> Tensor:
+        """Its first dimension backwards; one without dims is itself."""
+        return self.flip(0) if self.dim() else self
 
     __getitem__ = get_item
     __setitem__ = set_item
+    __torch_function__, _make_subclass = classmethod(torch_function), staticmethod(make_subclass)
+    as_subclass, __iter__ = as_subclass, iterate
 
-    def __iter__(self) -> Iterator[Tensor]:
-        if self.ndim == 0:
-            raise TypeError("iteration over a 0-d tensor")
-        return iter([self[i] for i in range(self._cell.value.shape[0])])
-
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         from compiler_core.tensor.printing import format_tensor
 
-        return format_tensor(self)
+        return format_tensor(self, tensor_contents=tensor_contents)
 
 
+make_overridable(Tensor, Size)
 _new: Callable[[type[Tensor]], Tensor] = object.__new__
 _DETACH = OPS["detach"]
 

@@ -29,6 +29,8 @@ def load(place: Place) -> Callable[..., Any]:
 
 def as_tensors(result: Any) -> Any:
     """A function's result with bare values, which had no Tensor to ask, as Tensors."""
+    if hasattr(result, "_cell"):  # a Tensor: the usual case
+        return result
     from compiler_core.tensor.tensor import Tensor
 
     if isinstance(result, tuple):

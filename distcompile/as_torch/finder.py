@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from compiler_core.overrides.functions import call_modules
 from compiler_core.spelling import call_library
 from distcompile.as_torch import table
 from distcompile.as_torch.distribution import TorchDistribution
@@ -51,6 +52,7 @@ def install() -> None:
             dress(module, _torchs(name))
     importlib.import_module("torch").__name__ = "torch"  # some libraries compare it
     call_library("torch")
+    call_modules()
     _install_in_processes()
 
 

@@ -21,10 +21,7 @@ _PRIVATE = {
     "distributed.utils": {"distcompile.ddp.model_state": "_sync_module_states:sync_module_states"},
     "nn.functional": {"distcompile.rare": "grouped_mm"},
     "_higher_order_ops": {"distcompile.loops": "associative_scan cond while_loop"},
-    "_C": {
-        "distcompile.rare": "_get_accelerator:accelerator _get_default_device:default_device_type",
-        "compiler_core.tensor.tensor": "_TensorMeta:Tensor.__class__",
-    },
+    "_C": {"distcompile.rare": "_get_accelerator:accelerator _get_default_device:default_device_type"},
     "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
     "amp.autocast_mode": {"distcompile.amp.autocasting": "_cast autocast custom_bwd custom_fwd"},
     "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},

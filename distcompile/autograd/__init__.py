@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from compiler_core.overrides.functions import make_functions_overridable
 from compiler_core.tensor.anomaly import detect_anomaly, set_detect_anomaly
 from compiler_core.tensor.autograd import backward, grad
 from compiler_core.tensor.function import Function
@@ -32,6 +33,8 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+make_functions_overridable(globals(), ["backward", "grad"], "autograd")
 
 
 def __getattr__(name: str) -> Any:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty, sigmoid, tanh
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init as initial
@@ -96,14 +97,16 @@ class Sigmoid(_Activation):
     """1 / (1 + exp(-x))."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.sigmoid(input)
+        result: Tensor = sigmoid(input)
+        return result
 
 
 class Tanh(_Activation):
     """tanh(x)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.tanh(input)
+        result: Tensor = tanh(input)
+        return result
 
 
 class LogSigmoid(_Activation):

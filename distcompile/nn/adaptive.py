@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
-from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import cat, gather, where
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn.containers import ModuleList, Sequential
@@ -76,7 +76,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise ShapeError("input and target do not fit", expected="(N, in_features) and (N), or without N", got=got)
         rows = self.log_prob(input_ if target_.dim() else input_.unsqueeze(0))
         target: Tensor = prims.check_index(target_.reshape(-1), self.n_classes)
-        output: Tensor = C.gather(rows, 1, target.unsqueeze(1))[:, 0]
+        output: Tensor = gather(rows, 1, target.unsqueeze(1))[:, 0]
         return ASMOutput(output if target_.dim() else output[0], (-output).mean())
 
     def log_prob(self, input: Tensor) -> Tensor:
@@ -89,12 +89,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i, cluster in enumerate(self.tail):
             at = self.shortlist_size + i
             parts.append(F.log_softmax(cluster(input), dim=1) + scores[:, at : at + 1])
-        result: Tensor = C.cat(parts, 1)
+        result: Tensor = cat(parts, 1)
         return result
 
     def predict(self, input: Tensor) -> Tensor:
         """The most probable class, i64[N]; a class of the shortlist wins if it beats every cluster as a whole."""
         head = self.head(input)
         best = head.argmax(1)
-        result: Tensor = C.where(best < self.shortlist_size, best, self._log_prob(input, head).argmax(1))
+        result: Tensor = where(best < self.shortlist_size, best, self._log_prob(input, head).argmax(1))
         return result

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
-from compiler_core.tensor.creation import DeviceLike, empty, ones, zeros
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty, ones, zeros
 from distcompile.nn import functional as F
 from distcompile.nn import init
 from distcompile.nn.module import Module

@@ -14,8 +14,9 @@ from typing import ClassVar, Literal
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import composite_convolution as C
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Self
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty
 from distcompile.errors import ArgumentError, AssertedArgumentError, NotSupportedError
 from distcompile.nn import functional as F
 from distcompile.nn import init

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeAlias
 import numpy as np
 
 from compiler_core.log import warn_once
+from compiler_core.overrides.functions import make_functions_overridable
 from compiler_core.tensor.creation import eye as identity
 from compiler_core.tensor.creation import from_numpy
 from compiler_core.tensor.grad_mode import no_grad
@@ -251,3 +252,5 @@ uniform, normal, constant, eye, dirac = (_deprecated(f) for f in (uniform_, norm
 xavier_uniform, xavier_normal = _deprecated(xavier_uniform_), _deprecated(xavier_normal_)
 kaiming_uniform, kaiming_normal = _deprecated(kaiming_uniform_), _deprecated(kaiming_normal_)
 orthogonal, sparse = _deprecated(orthogonal_), _deprecated(sparse_)
+
+make_functions_overridable(globals(), ["uniform_", "normal_", "constant_", "kaiming_uniform_"], "nn.init")

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from compiler_core.dtype import DType
 from compiler_core.ops.registry import Attrs, Op, Value
+from compiler_core.overrides.state import disabled
 from compiler_core.tensor.creation import DeviceLike, empty
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Size, Tensor
 from distcompile.errors import ArgumentError, StateDictError
-from distcompile.nn.parameter import Buffer, Parameter
+from distcompile.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from distcompile.nn.module import Module
@@ -26,6 +27,7 @@ class UninitializedTensorMixin:
     """What both kinds share: a dtype, and `materialize`."""
 
     __bind_priority__ = Tensor.__bind_priority__ + 1
+    __torch_function__: Any = disabled
     cls_to_become: ClassVar[type[Tensor]] = Tensor
 
     def materialize(self, shape: Sequence[int], device: DeviceLike = None, dtype: DType | None = None) -> None:
@@ -50,7 +52,7 @@ class UninitializedTensorMixin:
             remedy="call forward of its module with a first batch, which tells the sizes",
         )
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"<{type(self).__name__}>"
 
 
@@ -59,13 +61,13 @@ def is_lazy(param: object) -> bool:
     return isinstance(param, UninitializedTensorMixin)
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc] # mypy on __repr__'s names
     """A parameter without sizes yet."""
 
     cls_to_become = Parameter
 
-    def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> None:
-        super().__init__(empty(0, device=device, dtype=dtype), requires_grad)
+    def __new__(cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> Any:
+        return Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype), requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
         if id(self) not in memo:
@@ -76,19 +78,21 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         return type(self), (self.requires_grad, self.device, self.dtype)
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):  # type: ignore[misc]
     """A buffer without sizes yet."""
 
-    cls_to_become = Buffer
+    persistent: bool
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         requires_grad: bool = False,
         device: DeviceLike = None,
         dtype: DType | None = None,
         persistent: bool = True,
-    ) -> None:
-        super().__init__(empty(0, device=device, dtype=dtype), persistent=persistent)
+    ) -> Any:
+        made = Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype), requires_grad)
+        made.persistent, made._is_buffer = persistent, True
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
         if id(self) not in memo:

@@ -11,8 +11,9 @@ from typing import Any
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
-from compiler_core.tensor.creation import DeviceLike, zeros
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import zeros
 from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, NormBase
 from distcompile.nn.conv import (
     Conv1d,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.dtype import DType
-from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init
@@ -109,8 +109,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = C.flatten(input, self.start_dim, self.end_dim)
-        return result
+        return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -124,8 +123,7 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = C.unflatten(input, self.dim, self.unflattened_size)
-        return result
+        return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

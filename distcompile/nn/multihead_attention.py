@@ -7,8 +7,9 @@ Out: (f[like query], weights or None). Source: Vaswani et al. 2017, section 3.2.
 from __future__ import annotations
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty
 from distcompile.errors import ArgumentError, AssertedArgumentError
 from distcompile.nn import init
 from distcompile.nn.functional.multihead import Masks, Projections, attend

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import DType
-from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import DeviceLike, empty, from_numpy
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty, from_numpy, matmul
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init
@@ -167,7 +167,7 @@ class CrossMapLRN2d(Module):
             raise ArgumentError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
         channels = input.shape[1]
         window = from_numpy(_neighbours(channels, self.size)).to(input.dtype)  # (C, C)
-        sums = C.matmul(window, (input * input).flatten(2)).reshape(input.shape)
+        sums = matmul(window, (input * input).flatten(2)).reshape(input.shape)
         result: Tensor = input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
         return result
 

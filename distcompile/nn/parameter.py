@@ -8,19 +8,50 @@ from __future__ import annotations
 
 from typing import Any
 
+from compiler_core.overrides.state import disabled
 from compiler_core.tensor.creation import empty
 from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import RegistrationTypeError
 
 
-class Parameter(Tensor):
-    """A tensor that is a module's parameter: `data`, with `requires_grad` (default True)."""
+class _Marks(type):
+    """Classes that also count tensors of other classes that are marked: `Parameter(x)` of a subclass is of it."""
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+    mark: str
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or (
+            cls.__module__ == __name__ and isinstance(instance, Tensor) and cls.mark in instance.__dict__
+        )
+
+
+class Parameter(Tensor, metaclass=_Marks):
+    """A tensor that is a module's parameter: `data`, with `requires_grad` (default True).
+
+    Of a subclass of Tensor it is another instance of that class, marked as a parameter, as in torch.
+    """
+
+    mark, printed_as = "_is_param", "tensor"
+    __torch_function__ = disabled  # type: ignore[assignment]
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
         data = empty(0) if data is None else data
-        super().__init__(data.detach()._cell, requires_grad=requires_grad)
+        if type(data) is Tensor or isinstance(data, cls) or not isinstance(data, Tensor):
+            return Tensor.__new__(cls, data._detach()._cell, requires_grad)
+        detached: Any = data.detach().requires_grad_(requires_grad)
+        if type(detached) is not type(data):
+            raise RegistrationTypeError(
+                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns "
+                f"an instance of the same type, but return type {type(detached).__name__} was found instead. To use "
+                "the type as a Parameter, please correct the detach() semantics defined by its __torch_function__() "
+                "implementation."
+            )
+        vars(detached)[cls.mark] = True
+        return detached
 
-    def __repr__(self) -> str:
-        return f"Parameter containing:\n{super().__repr__()}"
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override] # mypy takes no names here
+        text = super().__repr__()
+        return f"Parameter containing:\n{text if type(self) is Parameter else f'Parameter({text})'}"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) not in memo:
@@ -29,13 +60,20 @@ class Parameter(Tensor):
         return copied
 
 
-class Buffer(Tensor):
-    """A tensor that is a module's buffer when assigned to it. persistent: whether it is part of the state dict."""
+class Buffer(Tensor, metaclass=_Marks):
+    """A tensor that is a module's buffer when assigned to it. persistent: whether it is part of the state dict.
 
-    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+    What is made is of `data`'s class, marked as a buffer, as in torch.
+    """
+
+    mark = "_is_buffer"
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         data = empty(0) if data is None else data
-        super().__init__(data.detach()._cell, requires_grad=data.requires_grad)
-        self.persistent = persistent
+        made: Any = data.detach().requires_grad_(data.requires_grad)
+        made.persistent, made._is_buffer = persistent, True
+        return made
 
 
 def __getattr__(name: str) -> Any:

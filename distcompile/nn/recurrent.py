@@ -14,9 +14,9 @@ from typing import Any
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.log import DistCompileWarning
-from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import cat, empty, index_select, stack
 from distcompile.errors import ArgumentError, RegistrationTypeError
 from distcompile.nn import functional as F
 from distcompile.nn import init
@@ -101,10 +101,10 @@ class RNNBase(Module):
             sizes = [int(size) for size in input.batch_sizes.tolist()]
             states = self._first(states, sizes[0], input.data)
             if input.sorted_indices is not None:
-                states = tuple(C.index_select(part, 1, input.sorted_indices) for part in states)
+                states = tuple(index_select(part, 1, input.sorted_indices) for part in states)
             rows, last = self._run_layers(input.data, sizes, states)
             if input.unsorted_indices is not None:
-                last = tuple(C.index_select(part, 1, input.unsorted_indices) for part in last)
+                last = tuple(index_select(part, 1, input.unsorted_indices) for part in last)
             return PackedSequence(rows, *input[1:]), last
         if input.dim() not in (2, 3):
             raise ArgumentError(f"{self._get_name()}: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
@@ -151,10 +151,10 @@ class RNNBase(Module):
                 out, end = run_layer(self.mode, rows, sizes, first, self._weights(place), reverse=direction == 1)
                 outputs.append(out)
                 last.append(end)
-            rows = outputs[0] if len(outputs) == 1 else C.cat(outputs, -1)
+            rows = outputs[0] if len(outputs) == 1 else cat(outputs, -1)
             if layer < self.num_layers - 1:
                 rows = F.dropout(rows, self.dropout, self.training)
-        return rows, tuple(C.stack(parts, 0) for parts in zip(*last, strict=True))
+        return rows, tuple(stack(parts, 0) for parts in zip(*last, strict=True))
 
     def _weights(self, place: int) -> Weights:
         weights = self.all_weights[place]

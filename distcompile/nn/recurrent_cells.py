@@ -9,8 +9,9 @@ import math
 
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
-from compiler_core.tensor.creation import DeviceLike, empty
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import empty
 from distcompile.errors import ArgumentError
 from distcompile.nn import init
 from distcompile.nn.functional.recurrent import STEPS, State, Weights, cell

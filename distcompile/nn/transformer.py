@@ -9,8 +9,9 @@ import copy
 from collections.abc import Callable, Mapping
 
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike, full
+from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
+from distcompile import full
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init

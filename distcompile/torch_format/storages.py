@@ -145,11 +145,12 @@ def _rebuild_meta_tensor_no_storage(dtype: DType, size: Any, stride: Any, requir
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
-    return Parameter(data, bool(requires_grad))
+    parameter: Parameter = Parameter(data, bool(requires_grad))
+    return parameter
 
 
 def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any) -> Parameter:
-    parameter = Parameter(data, bool(requires_grad))
+    parameter: Parameter = Parameter(data, bool(requires_grad))
     parameter.__dict__.update(_attributes(state))
     return parameter
 

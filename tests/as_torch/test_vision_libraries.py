@@ -105,3 +105,10 @@ def test_the_comparison_can_fail() -> None:
     for model, wrong in (("x:float64", 1 + 1e-5), ("x:float32", 1.01), ("resnet18:float32", 1.1)):
         with pytest.raises(AssertionError):
             equal(model, {"loss": np.ones(()), "g.w": np.float32([1, 1, 1, wrong])}, right)
+
+
+def test_datapoints_are_torchs() -> None:
+    """tv_tensors are subclasses of Tensor with a `__torch_function__`, and transforms.v2 is written with them."""
+    pytest.importorskip("torch")
+    site, script = vision(), str(Path(__file__).with_name("vision_datapoints.py"))
+    assert run(*RUNNER, script, folders=(site,)) == run(script, folders=(site,))

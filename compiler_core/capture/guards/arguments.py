@@ -134,8 +134,8 @@ def require_gradient(guards: Guards, code: str, tensor: Tensor, text: str) -> No
         condition = f"{code}._requires_grad is {flag} and {code}._node is None and {code}._view is None"
     else:
         flag = tensor.requires_grad
-        condition = f"{code}.requires_grad is {flag}"
-    guards.require(f"({condition}) or {code}.requires_grad is {flag}", f"{text}.requires_grad is {flag}")
+        condition = f"({code}._edge() is not None) is {flag}"
+    guards.require(f"({condition}) or ({code}._edge() is not None) is {flag}", f"{text}.requires_grad is {flag}")
 
 
 def guard_module(guards: Guards, code: str, module: ModuleProtocol, text: str) -> None:

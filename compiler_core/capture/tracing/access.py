@@ -32,6 +32,7 @@ from compiler_core.capture.guards.sources import Attribute, Bound, CellContents,
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import Lazy, Outside, own_source
 from compiler_core.capture.tracing.base import Base
+from compiler_core.capture.tracing.overriding import asks
 from compiler_core.capture.tracing.pure import has_known_zone, is_known_slot
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
@@ -349,8 +350,10 @@ class Access(Base):
         found, base = lookup(type(owner), name)
         if isinstance(found, FunctionType):
             return MethodType(self.looked_up(type(owner), name), owner)
+        if isinstance(found, (classmethod, staticmethod)) and not is_fixed_class(base):
+            return self._described(owner, known, name, found, base)
         getter = found.fget if isinstance(found, property) else None
-        if isinstance(getter, FunctionType) and not is_ours(getter.__code__.co_filename):
+        if isinstance(getter, FunctionType) and (asks(owner) or not is_ours(getter.__code__.co_filename)):
             return self.call(self.part(self.of_class(base, name, found), "fget"), (owner,), {})
         if found is _ABSENT and known is not None:
             self.segment.require(

@@ -29,7 +29,7 @@ from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
 from compiler_core.capture.numbers.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.tracing import copying
+from compiler_core.capture.tracing import copying, overriding
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import HEAPS
 from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY
@@ -394,6 +394,7 @@ def _places_in_order(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 
 RULES: dict[Any, Any] = {
     **HEAPS,
+    **overriding.RULES,
     polyfills.places_in_order: _places_in_order,
     finish: _finish_function,
     masked_select: _masked_select,

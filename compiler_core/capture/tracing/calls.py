@@ -44,6 +44,7 @@ from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
 from compiler_core.capture.numbers.operands import filling, made_of, operands
 from compiler_core.capture.numbers.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.outside import Lazy
+from compiler_core.capture.tracing import overriding
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached
@@ -67,6 +68,7 @@ from compiler_core.capture.tracing.pure import (
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
+from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.storage import UntypedStorage, untyped_storage
 from compiler_core.tensor.tensor import Tensor
 
@@ -173,6 +175,14 @@ class Calls(OperatorSemantics):
     # -- Python functions
 
     def call_function(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        entry = ENTRIES.get(id(function))
+        if entry is not None:
+            self.same_function(function)
+            route = overriding.route_of(entry, args, kwargs)
+            if overriding.is_for_program(route):
+                return overriding.take(self, entry, route)
+            if route is None and id(function) not in self.rules:
+                function = entry.origin  # type: ignore[assignment]
         rule = self.rules.get(id(function))
         if rule is not None:
             self.same_function(function)

@@ -24,6 +24,7 @@ from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import OPAQUE
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.numpy_rules import is_indexed, item_of
+from compiler_core.capture.tracing.overriding import asks
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -74,6 +75,8 @@ class Items(Keys):
     def get_item(self, owner: Any, key: Any) -> Any:
         if type(key) is slice and any(self.program_index(bound) for bound in (key.start, key.stop, key.step)):
             raise Break("a slice whose bounds are objects of the program's")
+        if isinstance(owner, Tensor) and (asks(owner) or asks(key)):
+            return self.call(Tensor.__getitem__, (owner, key), {})
         if isinstance(owner, Tensor):
             self.segment.read_deeply(key)
             if isinstance(key, Tensor):

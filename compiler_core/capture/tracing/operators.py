@@ -24,6 +24,7 @@ from compiler_core.capture.outside import contents_of
 from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.items import kind_of
 from compiler_core.capture.tracing.iteration import Iteration
+from compiler_core.capture.tracing.overriding import asks
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -81,7 +82,7 @@ class OperatorSemantics(Iteration):
     def program_method(self, value: Any, name: str) -> Any:
         """A method of the program's (not of ours), written in Python, that an operator calls."""
         method = self.method_of(value, name)
-        return None if method is None or is_ours(method.__code__.co_filename) else method
+        return None if method is None or (is_ours(method.__code__.co_filename) and not asks(value)) else method
 
     def binary(self, op: str, left: Any, right: Any) -> Any:
         name, function = BINARY[op]
@@ -241,6 +242,8 @@ class OperatorSemantics(Iteration):
     def truth(self, value: Any) -> Any:
         if isinstance(value, bool) or value is None:
             return bool(value)
+        if asks(value):
+            return self.call(Tensor.__bool__, (value,), {})
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
             return self.native(bool, value)
         if is_symbol(value):

@@ -42,6 +42,7 @@ from compiler_core.ops.composite_shuffle import (
     pixel_shuffle,
     pixel_unshuffle,
 )
+from compiler_core.overrides.functions import make_functions_overridable
 from distcompile.nn.functional.activations import (
     celu,
     celu_,
@@ -153,7 +154,6 @@ from distcompile.nn.functional.sampling import (
 )
 
 native_channel_shuffle = channel_shuffle  # one implementation
-
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
@@ -285,3 +285,5 @@ __all__ = [
     "upsample_bilinear",
     "upsample_nearest",
 ]
+
+make_functions_overridable(globals(), __all__, "nn.functional")

@@ -154,12 +154,12 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return C.sigmoid(input)
+    return input.sigmoid()
 
 
 def tanh(input: Tensor) -> Tensor:
     """tanh(x)."""
-    return C.tanh(input)
+    return input.tanh()
 
 
 def logsigmoid(input: Tensor) -> Tensor:

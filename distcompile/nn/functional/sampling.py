@@ -8,10 +8,10 @@ In: tensors f[N, C, *n]. Out: tensors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_fractional import fractional_max_pool
-from compiler_core.ops.composite_interpolate import interpolate
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -28,17 +28,24 @@ def upsample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """interpolate, by its old name."""
-    return interpolate(input, size, scale_factor, mode, align_corners)
+    return _interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(input: Tensor, size: Ints | None = None, scale_factor: Ratios | None = None) -> Tensor:
     """interpolate by the nearest element."""
-    return interpolate(input, size, scale_factor, mode="nearest")
+    return _interpolate(input, size, scale_factor, mode="nearest")
 
 
 def upsample_bilinear(input: Tensor, size: Ints | None = None, scale_factor: Ratios | None = None) -> Tensor:
     """interpolate f[N, C, H, W] by bilinear weights, corners aligned."""
-    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+    return _interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+
+
+def _interpolate(*args: Any, **kwargs: Any) -> Tensor:
+    """The public function, which may be overridden."""
+    from distcompile.nn import functional
+
+    return functional.interpolate(*args, **kwargs)
 
 
 def _fractional(

@@ -13,6 +13,7 @@ import pytest
 import distcompile
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, DeviceError
+from compiler_core.overrides.state import disabled
 from compiler_core.tensor import Tensor, creation
 
 Call = Callable[..., Any]
@@ -268,15 +269,16 @@ def test_copies_by_copy_and_pickle() -> None:
         copy.deepcopy(x * 2.0)
 
 
-def test_subclasses_are_operands_and_results_are_plain() -> None:
+def test_subclasses_that_override_nothing_are_operands_and_results_are_plain() -> None:
     class Weight(Tensor):
-        pass
+        __torch_function__ = disabled
 
     w = Weight(creation.tensor(X)._cell, True)
     w.tag = "mine"
     assert type(w * 2.0) is Tensor
     assert type(w.detach()) is Tensor
-    assert type(copy.deepcopy(w)) is Weight
+    assert type(copy.copy(w)) is Weight
+    assert copy.copy(w).tag == "mine"
     assert type(pickle.loads(pickle.dumps(w.detach()))) is Tensor
     assert isinstance(w.grad_fn, type(None))
 

@@ -175,7 +175,8 @@ DATA = {
     "index": lambda x: [1, 2][x.sum().long()], "nonzero": lambda x: x.nonzero(),
     "bincount": lambda x: selection.bincount(x.long()),
     "own generator": lambda x: random_creation.rand(2, generator=Generator()),
-    "seeding": lambda x: manual_seed(1), "deepcopy": lambda x: x.__deepcopy__({}), "pickling": lambda x: x.__reduce__(),
+    "seeding": lambda x: manual_seed(1), "deepcopy": lambda x: x.__deepcopy__({}),
+    "pickling": lambda x: x.__reduce_ex__(2),
     "allclose": lambda x: x.allclose(x), "hook": lambda x: (x * 1.0).requires_grad_().register_hook(print),
     "tensor of a tensor": lambda x: creation.tensor([x.sum(), x.sum()]),
 }  # fmt: skip

@@ -132,3 +132,24 @@ def test_what_does_not_fit_is_a_named_error() -> None:
     ):
         with pytest.raises(error):
             bad()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_bytes_are_interpolated_with_torchs_rounding(mode: str, antialias: bool) -> None:
+    """Images as they are read: each dim rounded by itself, weights of 16 bits, those of one place joined."""
+    generator = np.random.default_rng(0)
+    for shape, size in (
+        ((2, 3, 13, 10), (7, 8)),
+        ((1, 1, 8, 17), (21, 9)),
+        ((2, 5, 4, 4), (4, 15)),
+        ((1, 3, 1, 9), (6, 2)),
+    ):
+        image = generator.integers(0, 256, shape).astype("uint8")
+        options = {"size": size, "mode": mode, "antialias": antialias}
+        if mode == "lanczos" and not antialias:
+            continue
+        expected = torch.nn.functional.interpolate(torch.tensor(image), **options)
+        found = dc.nn.functional.interpolate(dc.tensor(image), **options)
+        assert found.dtype is dc.uint8
+        assert (found.numpy() == expected.numpy()).all()

@@ -1,0 +1,73 @@
+"""Calls that a class's or a mode's `__torch_function__` takes, while they are captured: the program's code is entered.
+
+In: an overridable function and a call's arguments. Out: `take`: `Enter` of who is asked. Where nobody of the program's
+is (`is_for_program`), the call runs natively: Tensor's own `__torch_function__` needs no entering.
+What is asked natively all the same (by a builtin, in a call of ours) breaks the graph: `overrides.calls.ask`.
+"""
+
+from __future__ import annotations
+
+from types import MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture import polyfills_overrides
+from compiler_core.overrides import calls, switch
+from compiler_core.overrides.state import plain, thread_overrides
+from compiler_core.overrides.subclasses import torch_function
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.tracing.calls import Calls
+
+
+def route_of(entry: calls.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> calls.Route | None:
+    """Who is asked, and what it is told; None: nobody is."""
+    return None if not kwargs and plain.issuperset(map(type, args)) else calls.route_of(entry, args, kwargs)
+
+
+def is_for_program(route: calls.Route | None) -> bool:
+    """Whether code of the program's is asked."""
+    return route is not None and any(map(calls.is_programs, route[0]))
+
+
+def take(semantics: Calls, entry: calls.Entry, route: calls.Route | None) -> Any:
+    """`Enter` of who is asked."""
+    assert route is not None
+    return _entered(semantics, entry, *route)
+
+
+def asks(value: Any) -> bool:
+    """Whether it is a Tensor, and code of the program's is asked what is done with it."""
+    if not isinstance(value, Tensor) or type(value) in plain:
+        return False
+    return bool(thread_overrides.now.modes) or calls.is_programs(value)
+
+
+def _entered(
+    semantics: Calls, entry: calls.Entry, handlers: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    given = (args, kwargs) if kwargs or entry.in_python else (args,)
+    function = polyfills_overrides.overridden_operator if entry.is_operator else polyfills_overrides.overridden
+    return semantics.call(function, (entry, handlers, entry.func, types, given), {})
+
+
+def handle(semantics: Calls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`handle_torch_function`: who is asked is entered."""
+    function, relevant, *given = args
+    semantics.segment.read_deeply(relevant)
+    return _entered(semantics, *calls.of_own_function(function, relevant), tuple(given), kwargs)
+
+
+def by_default(semantics: Calls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Tensor's own `__torch_function__`: it runs as it is, if the function is torch's."""
+    func = args[1] if len(args) > 1 else kwargs.get("func")
+    semantics.segment.read_deeply((args[3:], kwargs))
+    if isinstance(func, MethodWrapperType):  # of a property
+        return semantics.native(torch_function, *args, **kwargs)
+    if id(func) not in switch.ENTRIES:
+        raise Break("Tensor.__torch_function__ of a function that is not torch's")
+    return semantics.native(torch_function, *map(semantics.specialise, args), **semantics.named(kwargs))
+
+
+RULES = {calls.handle_torch_function: handle, torch_function: by_default}

@@ -1,0 +1,1 @@
+"""`__torch_function__`: calls that are handed to the class of an argument, or to a mode, instead of being computed."""

@@ -123,6 +123,9 @@ class Calls(OperatorSemantics):
             return self.call(inner, (owner, *args), kwargs)
         if isinstance(function, type):
             return self.call_class(function, args, kwargs)
+        part = overriding.part_of_property(function)
+        if part is not None:
+            return self.call(part, args[:1] if function.__name__ == "__get__" else args, kwargs)
         if isinstance(function, C_FUNCTIONS):
             return self.call_c(function, args, kwargs)
         if kind is functools.partial:

@@ -37,6 +37,13 @@ def take(semantics: Calls, entry: calls.Entry, route: calls.Route | None) -> Any
     return _entered(semantics, entry, *route)
 
 
+def part_of_property(function: Any) -> Any:
+    """The function behind `Tensor.shape.__get__` and its like, which `__torch_function__` is handed; else None."""
+    if not isinstance(function, MethodWrapperType) or not isinstance(function.__self__, property):
+        return None
+    return getattr(function.__self__, {"__get__": "fget", "__set__": "fset"}.get(function.__name__, "fdel"))
+
+
 def asks(value: Any) -> bool:
     """Whether it is a Tensor, and code of the program's is asked what is done with it."""
     if not isinstance(value, Tensor) or type(value) in plain:

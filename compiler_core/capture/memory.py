@@ -9,7 +9,7 @@ root's value is what the trace keeps (`_join`): each cell is then a chain of vie
 Histories: one placeholder for a cell and a history (a detached handle on a parameter's cell is another value to
 differentiation). A value that was written outside of autograd keeps the history that its memory had (`custom_gradient`
 with HISTORY). A handle whose history, memory or shape the trace changes is noted in `rebound`, with what it was.
-Invariants: nothing outside is changed by the trace itself but versions, which `restore_versions` puts back.
+Invariants: nothing outside is changed by the trace itself but stamps and versions, which `leave` puts back.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Written:
         """Write the last of the values; the version rises as if all had been written."""
         cell = self.now(arguments)
         cell.write(value)
-        cell.root.version += self.count - 1
+        cell.counter.version += self.count - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,8 @@ class OutsideMemory(PlacedBuilder):
         self.rebound: dict[int, Rebound] = {}
         self.copied: set[Node] = set()  # of these the program has copies, which are the same nodes
         self._writers: dict[Cell, Cell] = {}  # root -> the cell of it that `written` holds
-        self._versions: dict[Cell, int] = {}  # root -> its version before it was written
+        self._versions: dict[Cell, int] = {}  # counter -> its version before something was written
+        self._stamps: dict[Cell, int] = {}  # root -> its stamp before it was written
         self._histories: dict[Cell, tuple[Edge, ...]] = {}  # root -> the histories that its written value has
         for entry in known:
             self.know(entry)
@@ -246,9 +247,10 @@ class OutsideMemory(PlacedBuilder):
         if not isinstance(node, Node):  # an array is what this call gives: the next would give another
             raise GraphBreak("memory from outside is written by what is not captured", where=user_location())
         root = cell.root
-        if root not in self._versions:
-            self.journal.note_entry(self._versions, root)
-            self._versions[root] = root.version
+        for table, owner, count in ((self._stamps, root, root.stamp), (self._versions, cell.counter, cell.version)):
+            if owner not in table:
+                self.journal.note_entry(table, owner)
+                table[owner] = count
         value = node
         writer = self._writers.get(root)
         if writer is None and not _repeats(cell):
@@ -341,7 +343,7 @@ class OutsideMemory(PlacedBuilder):
 
     def has_changed(self, handle: Tensor) -> bool:
         """Whether a tensor from outside is no longer what it was when the trace began."""
-        return id(handle) in self.rebound or handle._cell.root in self._versions
+        return id(handle) in self.rebound or handle._cell.root in self._stamps
 
     def is_frozen_anew(self, handle: Tensor) -> bool:
         """Whether a tensor from outside has begun, or ceased, to require a gradient."""
@@ -357,7 +359,8 @@ class OutsideMemory(PlacedBuilder):
     def _write_back(self, cell: Cell) -> Written:
         known = self.known(None, (cell, None))
         at_root = known is not None and self.outside_cell(known.handle) is not cell
-        return Written(cell, known, at_root, cell.version - self._versions[cell.root])
+        counter = cell.counter
+        return Written(cell, known, at_root, counter.version - self._versions.get(counter, counter.version))
 
     def places(self) -> list[tuple[Known, MemoryPlace]]:
         """The known tensors on memory of which several cells are used beside a write, and where they must lie in it."""
@@ -369,8 +372,10 @@ class OutsideMemory(PlacedBuilder):
         self.outside.rewind(0)
         for before in self.rebound.values():
             before.restore()
-        for root, version in self._versions.items():
-            root.version = version
+        for counter, version in self._versions.items():
+            counter.version = version
+        for root, stamp in self._stamps.items():
+            root.stamp = stamp
 
 
 def memory_place(cell: Cell) -> MemoryPlace:

@@ -35,11 +35,11 @@ def not_traced(what: str, remedy: str = "") -> GraphBreak:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view that is a copy here. root, version: the memory that it shows. It is `function(*args, **kwargs)`, or of
+    """A view that is a copy here. root, stamp: the memory that it shows. It is `function(*args, **kwargs)`, or of
     that the item at `place`."""
 
     root: Cell
-    version: int
+    stamp: int
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -66,7 +66,7 @@ class TracedArray:
     def tensor(self) -> Tensor:
         """The Tensor. Raises GraphBreak for a copy in a view's place, once what it shows has been written."""
         stands_for = self._stands_for
-        if stands_for is not None and stands_for.root.version != stands_for.version:
+        if stands_for is not None and stands_for.root.stamp != stands_for.stamp:
             raise not_traced(
                 "reading an array, reversed or found by a traced index, after the memory that it shows was written",
                 remedy="copy() it first",

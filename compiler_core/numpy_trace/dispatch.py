@@ -105,7 +105,7 @@ def _with_view(part: Any, traced: list[TracedArray], function: Any, args: Any, k
         return part
     else:
         root = part.stands_for.root
-    return TracedArray(part._held, stands_for=View(root, root.version, function, args, kwargs, place))
+    return TracedArray(part._held, stands_for=View(root, root.stamp, function, args, kwargs, place))
 
 
 def computed(function: Any, args: Any, kwargs: Any, traced: list[TracedArray]) -> Any:

@@ -142,7 +142,7 @@ def get_item(array: TracedArray, index: Any) -> Any:
     if not parsed.is_copy_here and before is None:
         return TracedArray(tensor)
     root = source._cell.root if before is None else before.root
-    return TracedArray(tensor, stands_for=View(root, root.version, operator.getitem, (array, index), {}))
+    return TracedArray(tensor, stands_for=View(root, root.stamp, operator.getitem, (array, index), {}))
 
 
 def set_item(array: TracedArray, index: Any, value: Any) -> None:

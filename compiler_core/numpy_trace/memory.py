@@ -36,14 +36,13 @@ class ArrayCell(Cell):
         """Whether the elements lie in order, without gaps."""
         return bool(self.raw.flags.c_contiguous)
 
-    def write(self, value: Value) -> None:
+    def put(self, value: Value) -> None:
         if not self.raw.flags.writeable:
             raise ValueError("assignment destination is read-only")
         if current_trace() is not None:
-            super().write(value)
+            super().put(value)
             return
         np.copyto(self.raw, value)
-        self.touch()
 
     def strides(self) -> Strides:
         itemsize = self.raw.dtype.itemsize
@@ -59,10 +58,10 @@ class DeviceArrayCell(DeviceCell):
         super().__init__(place.put(array))
         self.host = array
 
-    def write(self, value: Value) -> None:
+    def put(self, value: Value) -> None:
         if not self.host.flags.writeable:
             raise ValueError("assignment destination is read-only")
-        super().write(value)
+        super().put(value)
         if current_trace() is None:
             np.copyto(self.host, cuda.fetch(value))
 

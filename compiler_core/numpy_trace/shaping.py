@@ -177,7 +177,7 @@ def _standing_for(tensor: Tensor, turned: Tensor) -> TracedArray:
     """A copy in the place of a view of `tensor`; `dispatch.py` says which."""
     root = tensor._cell.root
     turned = turned if turned._cell.root is not root else turned.clone()
-    return TracedArray(turned, stands_for=View(root, root.version, np.flip, (), {}))
+    return TracedArray(turned, stands_for=View(root, root.stamp, np.flip, (), {}))
 
 
 @answers(np.flip, view=True)

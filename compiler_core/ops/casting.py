@@ -227,8 +227,8 @@ def _to_lower(value: Value) -> Value:
     if not (is_weight and casting.keeps) or current_trace() is not None:
         return cast(value, dtype)
     kept = casting.kept.get(id(value))
-    if kept is None or kept[1] != value._version or kept[2].dtype is not dtype:
-        kept = (value, value._version, cast(value, dtype))
+    if kept is None or kept[1] != value._cell.root.stamp or kept[2].dtype is not dtype:
+        kept = (value, value._cell.root.stamp, cast(value, dtype))
         if not kept[2].requires_grad:  # nothing is recorded: of no use where something is
             return kept[2]
         casting.kept[id(value)] = kept

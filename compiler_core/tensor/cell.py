@@ -2,10 +2,12 @@
 
 In: array values (or graph nodes, while tracing). Out: `Cell` (a storage; `DeviceCell` on a CUDA device) and `ViewCell`
 (a window on another cell).
-Invariants: a value is never changed, only replaced, and every replacement raises the root's `version`; a ViewCell
-caches what it derived together with the version it saw, so a stale view derives itself again; a write to a ViewCell
-goes to its root through `view_scatter`. A value that is still on its way is guarded by a fence (`fence.py`). Cells know
-nothing of gradients: those belong to the handles (`tensor.py`).
+Invariants: a value is never changed, only replaced, and every replacement raises the root's `stamp`; a ViewCell
+caches what it derived together with the stamp it saw, so a stale view derives itself again; a write to a ViewCell
+goes to its root through `view_scatter`. `version` is what torch counts, for whoever saved a value for backward: it
+belongs to a cell's `counter`, the root or, of what `.data` gave, a DataCell, so that writes there go unnoticed. A
+value that is still on its way is guarded by a fence (`fence.py`). Cells know nothing of gradients: those belong to the
+handles (`tensor.py`).
 Under a trace, cells made before it are read and written by asking the trace (`CellTrace`); cells made during it hold
 nodes.
 """
@@ -19,7 +21,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.errors import GraphError
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace, use_trace
+from compiler_core.ops.registry import OPS, Array, Attrs, Op, Value, bind, current_trace, use_trace
 from compiler_core.tensor import views
 from compiler_core.tensor.journal import note_change, note_outside
 
@@ -54,20 +56,27 @@ class CellTrace(Protocol):
 class Cell:
     """A storage: one value and how often it was replaced."""
 
-    __slots__ = ("__weakref__", "fence", "raw", "version")
+    __slots__ = ("__weakref__", "fence", "raw", "stamp", "version")
     is_dense: bool = True  # contiguous for certain, without looking at strides
     raw: Value
     fence: Fence  # set while the cell waits for one
     value: Value  # the slot `raw` under the name that everybody uses: see below
-    version: int  # how often the root's value was replaced
+    stamp: int  # how often the value was replaced
+    version: int  # how often through handles that share this counter
 
     def __init__(self, value: Value) -> None:
         self.raw = value
+        self.stamp = 0
         self.version = 0
 
     @property
     def root(self) -> Cell:
         """The storage itself: two cells alias if and only if their roots are one."""
+        return self
+
+    @property
+    def counter(self) -> Cell:
+        """Whose version counts the writes to this cell."""
         return self
 
     def current(self) -> Value:
@@ -76,14 +85,18 @@ class Cell:
 
     def write(self, value: Value) -> None:
         """Replace the value."""
+        self.put(value)
+        self.touch()
+
+    def put(self, value: Value) -> None:
+        """`write`, less the `touch` that must follow."""
         trace = current_trace()
         if trace is not None:
-            note_change(self, "raw", "version")
-        if trace is not None and self.is_external:
-            cell_trace(trace).write_cell(self, value)
-        else:
-            self.value = value
-        self.touch()
+            note_change(self, "raw", "stamp", "version")
+            if self.is_external:
+                cell_trace(trace).write_cell(self, value)
+                return
+        self.value = value
 
     def strides(self) -> views.Strides:
         """The strides torch would report, in elements; a base is contiguous."""
@@ -95,6 +108,7 @@ class Cell:
 
     def touch(self) -> None:
         """Say that the value changed: also for whoever writes into the array itself (a reducer's bucket)."""
+        self.stamp += 1
         self.version += 1
 
     @property
@@ -126,28 +140,33 @@ def cell_of(value: Value) -> Cell:
 
 
 class ViewCell(Cell):
-    """A window on `base`, taken by the view op `op` with `attrs`. `value` is a cache, valid while `seen == version`."""
+    """A window on `base`, taken by the view op `op` with `attrs`. `value` is a cache, derived at the stamp `seen`."""
 
-    __slots__ = ("_root", "attrs", "base", "is_dense", "op", "seen")
+    __slots__ = ("_counter", "_root", "attrs", "base", "is_dense", "op", "seen")
 
     def __init__(self, base: Cell, op: Op, attrs: Attrs, value: Value) -> None:
         self.value = value
         self.base, self.op, self.attrs = base, op, attrs
         self._root = base.root
+        self._counter = base.counter
         self.is_dense = base.is_dense and op.alias is not None and op.alias.keeps_order
-        self.seen = self._root.version
+        self.seen = self._root.stamp
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        return self._root.version
+        return self._counter.version
 
     @property
     def root(self) -> Cell:
         return self._root
 
+    @property
+    def counter(self) -> Cell:
+        return self._counter
+
     def current(self) -> Value:
-        version = self._root.version
-        if self.seen != version:
+        stamp = self._root.stamp
+        if self.seen != stamp:
             note_change(self, "raw", "seen")
             if self.is_external:
                 note_outside(self, "raw", "seen")
@@ -155,19 +174,20 @@ class ViewCell(Cell):
                     self.value = bind(self.op, self.base.current(), **self.attrs)
             else:
                 self.value = bind(self.op, read(self.base), **self.attrs)
-            self.seen = version
+            self.seen = stamp
         return self.value
 
-    def write(self, value: Value) -> None:
+    def put(self, value: Value) -> None:
         trace = current_trace()
-        if trace is not None and self.is_external:
-            note_change(self.root, "version")
-            cell_trace(trace).write_cell(self, value)
-            self.touch()
-            return
-        note_change(self, "raw", "seen")
-        self.base.write(views.scatter(self.op, read(self.base), value, self.attrs))
-        self.value, self.seen = value, self._root.version
+        if trace is not None:
+            note_change(self._root, "stamp")
+            note_change(self._counter, "version")
+            if self.is_external:
+                cell_trace(trace).write_cell(self, value)
+                return
+            note_change(self, "raw", "seen")
+        self.base.put(views.scatter(self.op, read(self.base), value, self.attrs))
+        self.value, self.seen = value, self._root.stamp + 1  # as of the touch that follows
 
     def strides(self) -> views.Strides:
         return views.view_strides(self.op, self.attrs, self.base.value.shape, self.base.strides(), self.value.shape)
@@ -176,7 +196,39 @@ class ViewCell(Cell):
         return views.view_offset(self.op, self.attrs, self.base.offset(), self.base.strides())
 
     def touch(self) -> None:
-        self._root.touch()
+        self._counter.touch()
+
+
+class DataCell(ViewCell):
+    """The memory of `base` for a handle that `.data` gave: what is written through it counts for itself alone."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, base: Cell, value: Value) -> None:
+        super().__init__(base, OPS["detach"], {}, value)
+        self._counter, self.count = self, 0
+
+    def current(self) -> Value:
+        return self.base.current() if self.is_external else super().current()
+
+    @property
+    def version(self) -> int:
+        return self.count
+
+    @version.setter
+    def version(self, count: int) -> None:
+        self.count = count
+
+    def touch(self) -> None:
+        self._root.stamp += 1
+        self.count += 1
+
+
+def memory_of(cell: Cell) -> Cell:
+    """The cell that a DataCell shows; any other itself."""
+    while isinstance(cell, DataCell):
+        cell = cell.base
+    return cell
 
 
 def note_copy(trace: object, node: Value) -> None:

@@ -40,7 +40,7 @@ from compiler_core.overrides.subclasses import as_subclass, iterate, make_subcla
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
 from compiler_core.tensor import copying, hooks, views, writing
-from compiler_core.tensor.cell import Cell, ViewCell, cell_of, read
+from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.hooks import LeafHooks
@@ -61,12 +61,15 @@ __all__ = ["Size", "Tensor", "ViewLink"]
 
 
 class ViewLink:
-    """Where a view's history comes from. edge: the base's, when it was last taken. detached: the view has none."""
+    """Where a view's history comes from. edge: the base's, when it was last taken, which was at this stamp of the root.
 
-    __slots__ = ("base", "detached", "edge", "version")
+    detached: the view has none.
+    """
 
-    def __init__(self, base: Tensor, edge: Edge, version: int, detached: bool) -> None:
-        self.base, self.edge, self.version, self.detached = base, edge, version, detached
+    __slots__ = ("base", "detached", "edge", "stamp")
+
+    def __init__(self, base: Tensor, edge: Edge, stamp: int, detached: bool) -> None:
+        self.base, self.edge, self.stamp, self.detached = base, edge, stamp, detached
 
     def holder(self, cell: Cell) -> Tensor:
         """The handle that shows what a view with `cell` was taken from: the base, or, if that one has got another shape
@@ -194,19 +197,18 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     def _edge(self) -> Edge:
         """Where a gradient of this tensor goes: the node that made it, itself if it is a leaf, None if nowhere."""
         link = self._view
-        if link is not None and not link.detached and link.version != self._cell.version:
+        if link is not None and not link.detached and link.stamp != self._cell.root.stamp:
             self._refresh_history(link)
         node = self._node
         return node if node is not None else self if self._requires_grad else None
 
     def _refresh_history(self, link: ViewLink) -> None:
         """Take a view's history from its base again: a write may have given the base another one."""
-        version = self._cell.version
         cell = self._cell
         for note in (note_change, note_outside) if cell.is_external else (note_change,):
-            note(link, "version", "edge")
+            note(link, "stamp", "edge")
             note(self, "_node")
-        link.version = version
+        link.stamp = cell.root.stamp
         edge = link.holder(cell)._edge()
         if edge is link.edge:
             return
@@ -266,26 +268,36 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if current_trace() is not None and self.requires_grad:
             cell = ViewCell(self._cell, OPS["detach"], {}, prims.detach(self._read()))
             view = Tensor._from_cell(cell)
-            view._view = ViewLink(self, None, cell.version, detached=True)
+            view._view = ViewLink(self, None, cell.seen, detached=True)
             return view
         same = Tensor._from_cell(self._cell)
         if current_trace() is not None and self._view is not None:  # so that capture finds what it is a view of
-            same._view = ViewLink(self, None, self._cell.version, detached=True)
+            same._view = ViewLink(self, None, self._cell.root.stamp, detached=True)
         return same
 
     _detach = detach
 
     @property
     def data(self) -> Tensor:
-        """`detach()`. Assigning makes this handle share the other tensor's cell."""
-        return self.detach()
+        """As `detach()`, but what is written through it is not noticed by who saved this tensor for backward.
+
+        Assigning makes this handle share the other tensor's memory.
+        """
+        if current_trace() is None:
+            return Tensor._from_cell(DataCell(self._cell, self._cell.raw))
+        value = self._read()
+        same = Tensor._from_cell(DataCell(self._cell, prims.detach(value) if self.requires_grad else value))
+        same._view = ViewLink(self, None, self._cell.root.stamp, detached=True)
+        return same
 
     @data.setter
     def data(self, other: Tensor) -> None:
         if current_trace() is not None:
             writing.set_data(self, other)
-        elif self._cell is not other._cell or self._view is not None:
-            self._cell, self._view = other._cell, None
+            return
+        cell = memory_of(other._cell)
+        if memory_of(self._cell) is not cell or self._view is not None:
+            self._cell, self._view = cell, None
             rebound(self)
 
     # ---- gradient and hooks
@@ -459,5 +471,5 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
         return Tensor._from_cell(Cell(node), history)
     cell = ViewCell(values[0]._cell, op, attrs, node)
     result = Tensor._from_cell(cell, history)
-    result._view = ViewLink(values[0], values[0]._edge(), cell.version, detached=not thread_mode.enabled)
+    result._view = ViewLink(values[0], values[0]._edge(), cell.seen, detached=not thread_mode.enabled)
     return result

@@ -17,7 +17,7 @@ from compiler_core.ops.custom_gradient import COPIED, HISTORY, OVERWRITTEN
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
 from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell, cell_of, read
+from compiler_core.tensor.cell import Cell, ViewCell, cell_of, memory_of, read
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.journal import note_change
 from compiler_core.tensor.placement import on_device_of, on_meta
@@ -206,7 +206,7 @@ def set_data(self: Tensor, other: Tensor) -> None:
             where=user_location(),
         )
     note_change(self, "_cell", "_view")
-    base = other.detach()._cell
+    base = memory_of(other.detach()._cell)
     self._cell = base if history is None else HistoryCell(base, history)
     self._view = None
 
@@ -221,14 +221,14 @@ class HistoryCell(ViewCell):
         self.history = history
 
     def current(self) -> Value:
-        if self.seen != self.version:
+        if self.seen != self._root.stamp:
             note_change(self, "raw", "seen")
             self.value = prims.custom_gradient(read(self.base), self.history, rule=HISTORY)
-            self.seen = self.version
+            self.seen = self._root.stamp
         return self.value
 
-    def write(self, value: Value) -> None:
-        super().write(value)
+    def put(self, value: Value) -> None:
+        super().put(value)
         self.seen = -1
 
 

@@ -21,7 +21,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
-Stamp: TypeAlias = tuple[Cell, int]  # a storage, and its version
+Stamp: TypeAlias = tuple[Cell, int]  # a storage, and how often it was written
 TRAVELLING, AT_HOME = 1, 2  # a rank's word: which kind of buffers it has written to
 
 
@@ -136,4 +136,4 @@ class Message:
 
 
 def _stamps(buffers: Mapping[str, Tensor]) -> list[Stamp]:
-    return [((cell := tensor._cell.root), cell.version) for tensor in buffers.values()]
+    return [((cell := tensor._cell.root), cell.stamp) for tensor in buffers.values()]

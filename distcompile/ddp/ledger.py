@@ -19,7 +19,7 @@ from distcompile.ddp.errors import LedgerError, UnusedParameterError
 
 
 class Ledger:
-    """The local gradients of one DDP instance: name -> the parameter's version when its gradient became local."""
+    """The local gradients of one DDP instance: name -> the parameter's stamp when its gradient became local."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator = communicator
@@ -28,15 +28,15 @@ class Ledger:
     def mark_local(self, names: Iterable[str], parameters: Mapping[str, Tensor]) -> None:
         """Gradients were accumulated on this rank only."""
         for name in names:
-            self.local.setdefault(name, parameters[name]._version)
+            self.local.setdefault(name, parameters[name]._cell.root.stamp)
 
     def forget(self, parameters: Mapping[str, Tensor]) -> None:
         """Other parameters are trained from now on."""
-        self.local = {name: version for name, version in self.local.items() if name in parameters}
+        self.local = {name: stamp for name, stamp in self.local.items() if name in parameters}
 
     def may_have_stepped(self, parameters: Mapping[str, Tensor]) -> bool:
         """Whether a parameter changed while its gradient was local."""
-        return any(parameters[name]._version != version for name, version in self.local.items())
+        return any(parameters[name]._cell.root.stamp != stamp for name, stamp in self.local.items())
 
     def compare_parameters(self, parameters: Mapping[str, Tensor]) -> None:
         """Collective. Raise LedgerError on every rank unless all hold the same parameters, bit for bit."""

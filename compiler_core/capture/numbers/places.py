@@ -44,6 +44,7 @@ class SettlingCell(ViewCell):
     def __init__(self, of: ViewCell, settle: Callable[[], Any]) -> None:
         self.raw, self.seen, self.is_dense = of.raw, -1, False
         self.base, self._root, self._op, self._attrs, self.settle = of.base, of.root, of.op, of.attrs, settle
+        self._counter = of.counter
 
     @property
     def op(self) -> Op:  # type: ignore[override]
@@ -70,16 +71,16 @@ class PlaceCell(SettlingCell):
         self.owner, self.index = owner, index
 
     def current(self) -> Value:
-        version = self._root.version
-        if self.seen != version:
+        stamp = self._root.stamp
+        if self.seen != stamp:
             note_change(self, "raw", "seen")
-            self.raw, self.seen = F.getitem(read(self.owner), self.index), version
+            self.raw, self.seen = F.getitem(read(self.owner), self.index), stamp
         return self.raw
 
-    def write(self, value: Value) -> None:
+    def put(self, value: Value) -> None:
         note_change(self, "raw", "seen")
-        self.owner.write(F.setitem(read(self.owner), self.index, value))
-        self.raw, self.seen = value, self._root.version
+        self.owner.put(F.setitem(read(self.owner), self.index, value))
+        self.raw, self.seen = value, self._root.stamp + 1
 
 
 def read_place(segment: Segment, owner: Tensor, key: Any) -> Tensor | None:
@@ -96,7 +97,7 @@ def read_place(segment: Segment, owner: Tensor, key: Any) -> Tensor | None:
     _settle_later(view, owner, settle := functools.partial(segment.specialised, key))
     nodes = tuple(part._read() if isinstance(part, Tensor) else part for part in index)
     place = view._cell = PlaceCell(view._cell, owner._cell, nodes, settle)
-    place.raw, place.seen = owner[index]._read(), place.version
+    place.raw, place.seen = owner[index]._read(), place.root.stamp
     return view
 
 

@@ -22,11 +22,11 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Node
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
-from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.cell import Cell, DataCell, ViewCell
 from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Size, Tensor
 
-Chain = tuple[tuple[Op, Attrs], ...]
+Chain = tuple[tuple[Op | None, Attrs], ...]  # None: `.data`
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +258,9 @@ def _detaches(cell: Cell) -> bool:
 
 def _chain(cell: Cell) -> Chain:
     """The view ops that lead to `cell` from what it is a view of: memory from outside, or a root made in the trace."""
-    chain: list[tuple[Op, Attrs]] = []
+    chain: list[tuple[Op | None, Attrs]] = []
     while isinstance(cell, ViewCell) and not cell.is_external:
-        chain.append((cell.op, cell.attrs))
+        chain.append((None if isinstance(cell, DataCell) else cell.op, cell.attrs))
         cell = cell.base
     return tuple(reversed(chain))
 
@@ -281,7 +281,7 @@ def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) 
     else:
         tensor = origins[result.origin]
     for op, attrs in result.chain:
-        tensor = bind(op, tensor, **attrs)
+        tensor = tensor.data if op is None else bind(op, tensor, **attrs)
     if isinstance(result, Existing) and result.chain and not result.history and tensor.requires_grad:
         return tensor.detach()  # the handle that it is a view of had none at that point
     if result.own is not None:

@@ -53,7 +53,7 @@ def classed(real: Tensor, kind: type[Tensor]) -> Tensor:
 def _is_stale(handle: Tensor) -> bool:
     """Whether a write has changed what the handle is a view of, so that its history is still to be taken from there."""
     link = handle._view
-    return link is not None and not link.detached and link.version != handle._cell.version
+    return link is not None and not link.detached and link.stamp != handle._cell.root.stamp
 
 
 def _cut(handle: Tensor) -> None:
@@ -61,4 +61,4 @@ def _cut(handle: Tensor) -> None:
     link = handle._view
     handle._node, handle._requires_grad = None, False
     if link is not None:
-        handle._view = ViewLink(link.base, None, handle._cell.version, detached=True)
+        handle._view = ViewLink(link.base, None, handle._cell.root.stamp, detached=True)

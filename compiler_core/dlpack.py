@@ -2,9 +2,8 @@
 
 In: an array of NumPy's or CuPy's; a capsule, or an object with `__dlpack__`. Out: a capsule; an array on their memory.
 The structures are those of DLPack 1.0 (dmlc.github.io/dlpack), written and read with ctypes, so that bfloat16 goes
-through, which NumPy's own do not know. What is lent is kept until the borrower calls the deleter, and is marked
-read-only where the borrower knows such marks (`max_version` of at least 1): values here are shared, so nobody may
-write to them. A borrower that does not gets a copy.
+through, which NumPy's own do not know. What is lent is kept until the borrower calls the deleter; memory that may only
+be read is marked so for a borrower that knows such marks (`max_version` of at least 1).
 """
 
 from __future__ import annotations
@@ -89,8 +88,13 @@ def place_of(array: Any) -> tuple[int, int]:
     return (CUDA, array.data.device_id) if cuda.is_array(array) else (CPU, 0)
 
 
+def is_writeable(array: Any) -> bool:
+    """Whether a borrower may write to an array."""
+    return cuda.is_array(array) or bool(array.flags.writeable)
+
+
 def lend(array: Any, owner: Any, versioned: bool, is_copy: bool = False) -> Any:
-    """A capsule of the array. owner: what is kept with it. is_copy: the borrower may write to it."""
+    """A capsule of the array. owner: what is kept with it. is_copy: it is the borrower's alone."""
     managed = _ManagedVersioned() if versioned else _Managed()
     sizes = (ctypes.c_int64 * (2 * array.ndim))(*array.shape, *(step // array.itemsize for step in array.strides))
     tensor = managed.tensor
@@ -103,7 +107,8 @@ def lend(array: Any, owner: Any, versioned: bool, is_copy: bool = False) -> Any:
     tensor.strides = ctypes.cast(first + step, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = _give_back
     if isinstance(managed, _ManagedVersioned):
-        managed.major, managed.minor, managed.flags = 1, 0, _COPIED if is_copy else _READ_ONLY
+        managed.major, managed.minor = 1, 0
+        managed.flags = _COPIED if is_copy else 0 if is_writeable(array) else _READ_ONLY
     address = ctypes.addressof(managed)
     lent[address] = (owner, array, managed, sizes)
     name = _VERSIONED if versioned else _NAMES

@@ -27,7 +27,7 @@ absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
 """
 
 _CREATION = """
-arange empty empty_like eye frombuffer from_numpy full full_like linspace ones ones_like tensor zeros
+arange empty empty_like eye full full_like linspace ones ones_like tensor zeros
 zeros_like
 """
 
@@ -65,7 +65,8 @@ _OTHERS = {
         "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
     ),
     "compiler_core.device": "device:Device get_default_device set_default_device",
-    "compiler_core.tensor.placement": "as_tensor:as_placed asarray:as_placed",
+    "compiler_core.tensor.placement": "as_tensor:as_placed",
+    "compiler_core.tensor.borrowing": "asarray from_file from_numpy frombuffer",
     "compiler_core.capture": "compile",
     "distcompile._dynamo": "explain",
     "distcompile.serialization": "save load save_file load_file",

@@ -29,7 +29,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.device import Device
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
 
@@ -298,7 +298,7 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> Tensor:
     if entry["dtype"] not in _SAFE_NAMES:
         raise CheckpointError(f"tensor {name} has the dtype {entry['dtype']}, which does not exist here")
     numpy = _SAFE_NAMES[entry["dtype"]].numpy
-    return from_numpy(np.frombuffer(bytearray(entry["data"]), numpy).reshape(entry["shape"]))
+    return leaf(np.frombuffer(bytearray(entry["data"]), numpy).reshape(entry["shape"]))
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.recipes.outputs import Fresh
 from compiler_core.capture.trace import Known, Lifted
 from compiler_core.device import Device, array_module, check_device, cpu
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import Call, Graph, Placeholder
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
@@ -35,6 +35,7 @@ from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
 from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.lent import Lending, apart, is_lent
 from compiler_core.tensor.placement import moved, place_of
 from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tape import OutputNode
@@ -118,6 +119,7 @@ class CompiledEntry:
         self.buffers = buffers_of(captured)
         self.bound = bound_cells(captured)
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
+        self.showing = showing(dict(compiled.graphs)["forward"])
         if self.backward is not None:
             self.differentiated = _Resolved([known_of(captured, i) for i in self.backward.wanted])
             reads = list(enumerate((read_of(captured, i) for i in self.backward.inputs), len(self.backward.saved)))
@@ -153,6 +155,8 @@ class CompiledEntry:
         values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
         if self.place is not cpu:
             values = _placed(self.captured, self.place, values)
+        if Lending.in_use:
+            self._take_apart(inputs, values, arguments)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
             target.put(value, arguments)
         fresh = [Tensor._wrap(value) for value in values[: self.n_results]]
@@ -160,6 +164,16 @@ class CompiledEntry:
             self._record(inputs, values, fresh, arguments, ticket, hooks)
         forwards_ran(self.captured.forwards_ended)
         return self.results.tensors(fresh, arguments)
+
+    def _take_apart(self, inputs: list[Array], values: list[Array], arguments: Sequence[Any]) -> None:
+        """No result, nor what the backward reads, is lent memory that is written to now, or may be later."""
+        for place, shown in self.showing:
+            lift = self.captured.inputs[shown]
+            if lift is not None and is_lent(cell := lift.now(arguments)):
+                values[place] = apart(values[place], cell)
+        for target in self.captured.written:
+            if is_lent(cell := target.now(arguments)):
+                inputs[:] = [apart(array, cell) for array in inputs]
 
     def _run_ahead(self, inputs: list[Array]) -> list[Array]:
         """The forward, started while values of its parameters may still be on their way: it waits for each inside."""
@@ -274,8 +288,8 @@ def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tens
     assert lift.known is not None
     tensor = lift.known.now(arguments)
     if lift.edge is None:
-        value = lift.now(arguments).current()
-        return Tensor._wrap(value) if rewritten else Tensor._from_cell(lift.now(arguments))
+        cell = lift.now(arguments)
+        return Tensor._wrap(cell.taken()) if rewritten else Tensor._from_cell(cell)
     return prims.cast(tensor, tensor.dtype) if rewritten else tensor
 
 
@@ -364,6 +378,18 @@ def bound_cells(captured: Captured) -> dict[int, Cell]:
     lifts = [(i, lift) for i, lift in enumerate(captured.inputs) if lift is not None]
     bound = [(i, lift.cell) for i, lift in lifts if lift.known is None or not lift.known.code]
     return {i: cell for i, cell in bound if not isinstance(cell, ViewCell)}
+
+
+def showing(graph: Graph) -> list[tuple[int, int]]:
+    """(output, input) of a graph where the output may be the input's memory: executables need not copy it."""
+    places = {node: place for place, node in enumerate(graph.inputs)}
+    found = []
+    for i, node in enumerate(graph.outputs):
+        while isinstance(node, Call) and node.op.shares:
+            node = node.args[0]
+        if isinstance(node, Placeholder):
+            found.append((i, places[node]))
+    return found
 
 
 def known_of(captured: Captured, place: int) -> Known:

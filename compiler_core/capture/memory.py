@@ -31,6 +31,7 @@ from compiler_core.ops.registry import Array, Value, bind, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.journal import Journal
+from compiler_core.tensor.lent import overlap
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, is_traced
 from compiler_core.tensor.tensor import Tensor, ViewLink
@@ -205,6 +206,8 @@ class OutsideMemory(PlacedBuilder):
             if handle is not None and edge is handle and known is not None and known.handle is not handle:
                 what = "a leaf that was made in the graph, on memory from outside, is used there"
                 raise GraphBreak(what, where=user_location())
+            if cell.root.is_lent:
+                self._check_apart(cell, self._writers)
             role, source = ("input", "") if known is None else (known.role, known.source)
             at_root = known is not None and self.outside_cell(known.handle) is not cell
             place = self.check_lifted(cell)
@@ -247,6 +250,8 @@ class OutsideMemory(PlacedBuilder):
         if not isinstance(node, Node):  # an array is what this call gives: the next would give another
             raise GraphBreak("memory from outside is written by what is not captured", where=user_location())
         root = cell.root
+        if root.is_lent and root not in self._stamps:
+            self._check_apart(root, [lift.cell for lift in self.lifted.values()])
         for table, owner, count in ((self._stamps, root, root.stamp), (self._versions, cell.counter, cell.version)):
             if owner not in table:
                 self.journal.note_entry(table, owner)
@@ -262,6 +267,15 @@ class OutsideMemory(PlacedBuilder):
                 value = views.scatter(cell.op, self._shown(cell.base), value, cell.attrs)
                 cell = cell.base
         self._hold(cell, value, self._histories.get(root, ()))
+
+    def _check_apart(self, cell: Cell, others: Iterable[Cell]) -> None:
+        """Raises GraphBreak for lent memory that overlaps that of another root: a write to one would change both."""
+        if any(overlap(cell, other) for other in others):
+            raise GraphBreak(
+                "two tensors overlap in memory that was lent, and one of them is written to",
+                where=user_location(),
+                remedy="make one of them of the array, and the other a view of that",
+            )
 
     def _hold(self, cell: Cell, value: Node, histories: tuple[Edge, ...]) -> None:
         self.journal.note_entry(self.written, cell)

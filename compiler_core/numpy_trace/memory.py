@@ -19,15 +19,14 @@ from compiler_core.dtype import of
 from compiler_core.errors import DTypeError
 from compiler_core.numpy_trace.array import not_traced
 from compiler_core.ops.registry import Array, Value, bind, current_trace, use_trace
-from compiler_core.runtime.memory import is_pooled
 from compiler_core.tensor.cell import Cell, DeviceCell, ViewCell
-from compiler_core.tensor.ownership import is_sole_owner, other_holders
+from compiler_core.tensor.lent import LentCell, is_computed, memory, storage_on
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.views import Strides
 
 
-class ArrayCell(Cell):
-    """A cell on an array of the caller's: what is written goes into that array."""
+class ArrayCell(LentCell):
+    """A cell on an array of the caller's with strides of its own, which may be negative."""
 
     __slots__ = ()
 
@@ -35,14 +34,6 @@ class ArrayCell(Cell):
     def is_dense(self) -> bool:  # type: ignore[override]
         """Whether the elements lie in order, without gaps."""
         return bool(self.raw.flags.c_contiguous)
-
-    def put(self, value: Value) -> None:
-        if not self.raw.flags.writeable:
-            raise ValueError("assignment destination is read-only")
-        if current_trace() is not None:
-            super().put(value)
-            return
-        np.copyto(self.raw, value)
 
     def strides(self) -> Strides:
         itemsize = self.raw.dtype.itemsize
@@ -66,12 +57,6 @@ class DeviceArrayCell(DeviceCell):
             np.copyto(self.host, cuda.fetch(value))
 
 
-class ResultCell(Cell):
-    """The cell of a result that a program was given as an array."""
-
-    __slots__ = ()
-
-
 def why_not(array: Array) -> str:
     """What an array is that no Tensor can stand for; empty for all others."""
     try:
@@ -91,7 +76,10 @@ def lift(array: Array) -> Tensor:
     if why := why_not(array):
         raise not_traced(why)
     place = check_device(default_device())
-    return Tensor._from_cell(DeviceArrayCell(array, place) if place.type == "cuda" else ArrayCell(array))
+    if place.type == "cuda":
+        return Tensor._from_cell(DeviceArrayCell(array, place))
+    is_plain = array.flags.c_contiguous and array.size > 0
+    return Tensor._from_cell(storage_on(array) if is_plain else ArrayCell(array))
 
 
 def callers(handle: Tensor) -> Array:
@@ -108,8 +96,8 @@ def lift_number(number: Any) -> Tensor:
 def to_result(tensor: Tensor, is_scalar: bool, is_outside: bool) -> Any:
     """What eager code would have: an ndarray, or a NumPy scalar. tensor: real, after the graph has run.
 
-    is_outside: the memory was there before. Then the result is the caller's array, or a view of it (of a Tensor's a
-    read-only one, as `numpy()` gives); otherwise it has memory of its own.
+    is_outside: the memory was there before. Then the result is the caller's array, or a view of it, or of a Tensor's
+    memory; otherwise it has memory of its own.
     """
     cell = tensor._cell
     root = cell.root
@@ -119,20 +107,16 @@ def to_result(tensor: Tensor, is_scalar: bool, is_outside: bool) -> Any:
         _bring(root)
     if is_scalar:
         return np.array(cell.current())[()]
-    if not is_outside:
-        _own(root)
-    array: Array = cell.current()
-    if is_outside and type(root) is not ArrayCell:
-        array = array.view()
-        array.flags.writeable = False
-    return array
+    if is_computed(cell):  # a conjugate
+        return cell.taken()
+    return cell.current() if isinstance(root, ArrayCell) or (cell is root and root.is_lent) else memory(cell)
 
 
 def _bring(root: DeviceCell) -> None:
     """Have the root of results, made on a device, hold its value on the host; views of it are taken anew."""
     root.raw = cuda.fetch(root.current())
-    root.__class__ = ResultCell  # type: ignore[assignment]
-    root.touch()
+    root.__class__ = Cell  # type: ignore[assignment]
+    root.stamp += 1
 
 
 def _outside_on_device(cell: Cell) -> Array:
@@ -157,22 +141,3 @@ def regain(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], plac
     """The view that a copy stood for, made by NumPy of real arrays."""
     result = function(*args, **kwargs)
     return result if place is None else result[place]
-
-
-_WORTH_ASKING_NBYTES = 65536
-
-
-def _is_lent(root: Cell) -> bool:
-    """Whether only the cell and a pool of compiled code hold the array: then it may be kept, and is not lent again."""
-    if root.raw.nbytes < _WORTH_ASKING_NBYTES or type(root.raw.base) is not bytearray or other_holders(root) != 1:
-        return False
-    return is_pooled(root.raw)
-
-
-def _own(root: Cell) -> None:
-    """Have the root hold an array that nothing else holds, and that may be written to; done once."""
-    if type(root) is Cell:
-        if not is_sole_owner(root) and not _is_lent(root):
-            root.raw = np.array(root.raw, order="C")
-            root.touch()
-        root.__class__ = ResultCell

@@ -347,5 +347,6 @@ CHECK_INDEX = register(
         lower=Indexed(_emit_check_index),
         samples=(Sample(((4,),), {"size": 5}, low=0, high=5), Sample(((2, 3),), {"size": 5}, low=0, high=5)),
         dtypes=INDEX,
+        shares=True,
     )
 )

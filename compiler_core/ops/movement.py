@@ -343,5 +343,6 @@ FLIP = register(
         lower=Movement(_source_flip),
         samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
         dtypes=EVERY,
+        shares=True,
     )
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -85,6 +85,7 @@ class Op:
     samples: operands for conformance tests, never empty.
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
+    shares: `eager` may give operand 0's memory back, also where the result is no view: see tensor/lent.py.
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
     work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
@@ -102,6 +103,7 @@ class Op:
     dtypes: tuple[DType, ...]
     random: bool = False
     alias: Alias | None = None
+    shares: bool = False
     commutative: bool = False
     cheap: bool = False
     work: int = 0
@@ -127,6 +129,8 @@ def register(op: Op) -> Op:
             raise OpDefinitionError(
                 f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op"
             )
+    if op.alias is not None and not op.shares:
+        op = replace(op, shares=True)
     OPS[op.name] = op
     return op
 

@@ -56,5 +56,6 @@ REQUIRE = register(
         lower=Indexed(_emit),
         samples=(Sample(((3, 4), (3, 4)), {"error": "value", "message": "never"}, make=_passing),),
         dtypes=NUMERIC,
+        shares=True,
     )
 )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.device import copy_of
 from compiler_core.errors import GraphError
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Value, bind, current_trace, use_trace
@@ -58,6 +59,7 @@ class Cell:
 
     __slots__ = ("__weakref__", "fence", "raw", "stamp", "version")
     is_dense: bool = True  # contiguous for certain, without looking at strides
+    is_lent: bool = False  # others see the memory, which is written in place (`lent.py`)
     raw: Value
     fence: Fence  # set while the cell waits for one
     value: Value  # the slot `raw` under the name that everybody uses: see below
@@ -80,7 +82,11 @@ class Cell:
         return self
 
     def current(self) -> Value:
-        """The value as it is now."""
+        """The value as it is now; of lent memory that very memory."""
+        return self.value
+
+    def taken(self) -> Value:
+        """The value as it is now, to keep."""
         return self.value
 
     def write(self, value: Value) -> None:
@@ -97,6 +103,15 @@ class Cell:
                 cell_trace(trace).write_cell(self, value)
                 return
         self.value = value
+
+    def put_view(self, view: ViewCell, value: Value) -> None:
+        """`put` for a view of this storage."""
+        view.base.put(views.scatter(view.op, read(view.base), value, view.attrs))
+        view.value, view.seen = value, self.stamp + 1  # as of the touch that follows
+
+    def shows(self, value: Value) -> bool:
+        """Whether what a view derived stays true until the stamp rises."""
+        return True
 
     def strides(self) -> views.Strides:
         """The strides torch would report, in elements; a base is contiguous."""
@@ -147,10 +162,10 @@ class ViewCell(Cell):
     def __init__(self, base: Cell, op: Op, attrs: Attrs, value: Value) -> None:
         self.value = value
         self.base, self.op, self.attrs = base, op, attrs
-        self._root = base.root
+        root = self._root = base.root
         self._counter = base.counter
         self.is_dense = base.is_dense and op.alias is not None and op.alias.keeps_order
-        self.seen = self._root.stamp
+        self.seen = -1 if root.is_lent and not root.shows(value) else root.stamp
 
     @property
     def version(self) -> int:  # type: ignore[override]
@@ -175,7 +190,13 @@ class ViewCell(Cell):
             else:
                 self.value = bind(self.op, read(self.base), **self.attrs)
             self.seen = stamp
+            if self._root.is_lent and not self._root.shows(self.value):
+                self.seen = -1
         return self.value
+
+    def taken(self) -> Value:
+        value = self.current()
+        return copy_of(value) if self._root.is_lent else value
 
     def put(self, value: Value) -> None:
         trace = current_trace()
@@ -186,8 +207,7 @@ class ViewCell(Cell):
                 cell_trace(trace).write_cell(self, value)
                 return
             note_change(self, "raw", "seen")
-        self.base.put(views.scatter(self.op, read(self.base), value, self.attrs))
-        self.value, self.seen = value, self._root.stamp + 1  # as of the touch that follows
+        self._root.put_view(self, value)
 
     def strides(self) -> views.Strides:
         return views.view_strides(self.op, self.attrs, self.base.value.shape, self.base.strides(), self.value.shape)
@@ -248,12 +268,20 @@ def cell_trace(trace: object) -> CellTrace:
 
 
 def read(cell: Cell, handle: Tensor | None = None) -> Value:
-    """The cell's value as the current trace sees it, or the array if nothing is traced."""
+    """The cell's value as the current trace sees it, or the array if nothing is traced: of lent memory a copy."""
     trace = current_trace()
-    if trace is not None and cell.is_external:
-        return cell_trace(trace).read_cell(cell, handle)
-    value = cell.current()
-    if trace is None and type(value) is not np.ndarray and not is_outside(value):
+    if trace is not None:
+        return cell_trace(trace).read_cell(cell, handle) if cell.is_external else cell.current()
+    return _not_traced(cell.taken())
+
+
+def shown(cell: Cell) -> Value:
+    """The array that the cell shows now, while nothing is traced: not to be kept, if it is lent memory."""
+    return _not_traced(cell.current())
+
+
+def _not_traced(value: Value) -> Value:
+    if type(value) is not np.ndarray and not is_outside(value):
         raise GraphError(
             f"a tensor made while tracing ({value!r}) was used after the trace ended",
             remedy="return it from the compiled function instead of keeping it in a global or an attribute",

@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.placement import beside
 from compiler_core.tensor.tensor import Tensor
 
@@ -29,12 +29,12 @@ def unique_consecutive(
     starts = np.ones(n, bool)
     starts[1:] = (flat[1:] != flat[:-1]).any(axis=1)
     values = lines[starts] if dim is None else np.moveaxis(lines[starts], 0, dim)
-    results = [from_numpy(np.ascontiguousarray(values))]
+    results = [leaf(np.ascontiguousarray(values))]
     if return_inverse:
         inverse = np.cumsum(starts) - 1
-        results.append(from_numpy(inverse.reshape(array.shape) if dim is None else inverse))
+        results.append(leaf(inverse.reshape(array.shape) if dim is None else inverse))
     if return_counts:
-        results.append(from_numpy(np.diff(np.append(np.nonzero(starts)[0], n)).astype(np.int64)))
+        results.append(leaf(np.diff(np.append(np.nonzero(starts)[0], n)).astype(np.int64)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -72,7 +72,7 @@ def histogram(
     edges = _edges(column, bins, range)
     with np.errstate(invalid="ignore"):  # the density of nothing is NaN
         counts, _ = np.histogram(column, edges, weights=flat, density=density)
-    return Histogram(from_numpy(counts.astype(column.dtype)), from_numpy(edges))
+    return Histogram(leaf(counts.astype(column.dtype)), leaf(edges))
 
 
 @beside
@@ -95,4 +95,4 @@ def histogramdd(
     edges = [_edges(points[:, d], each[d], spans[d]) for d in np.arange(dims).tolist()]
     flat = None if weight is None else weight._array("histogramdd").reshape(-1)
     counts, _ = np.histogramdd(points, edges, weights=flat, density=density)
-    return Histogram(from_numpy(counts.astype(points.dtype)), tuple(from_numpy(e) for e in edges))
+    return Histogram(leaf(counts.astype(points.dtype)), tuple(leaf(e) for e in edges))

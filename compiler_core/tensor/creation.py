@@ -1,14 +1,14 @@
 """Making Tensors: from Python data, filled, numbered. torch's names, arguments and defaults.
 
 In: sizes or data. Out: fresh leaves, on the CPU. Python floats get the default dtype, complex numbers complex64 (or
-complex128, where that is float64), integers int64, NumPy arrays keep theirs. `tensor` copies; `as_tensor` and
-`from_numpy` do not: the array must not be written to afterwards, since values are immutable (torch shares the memory
-both ways; here a write to the array would go unnoticed by views, saved values and versions). While tracing, everything
-made here is a graph node, so it is made anew on every call. Random ones: `random_creation.py`.
+complex128, where that is float64), integers int64, NumPy arrays keep theirs. `tensor` copies; `as_tensor` shares an
+array's memory where the dtype fits (`borrowing.py` has more that do). While tracing, everything made here is a graph
+node, so it is made anew on every call. Random ones: `random_creation.py`.
 """
 
 from __future__ import annotations
 
+from array import array as array_of_numbers
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import cell_of, cell_trace
+from compiler_core.tensor.lent import borrow
 from compiler_core.tensor.placement import creation_names, placed
 from compiler_core.tensor.tensor import Size, Tensor
 
@@ -87,7 +88,8 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
     if isinstance(data, np.ndarray):
         array = data
     else:
-        array = np.asarray(_plain(data) if _has_tensor(data) else data)
+        data = list(data) if isinstance(data, (memoryview, bytearray, array_of_numbers)) else data
+        array = np.array(_plain(data) if _has_tensor(data) else data)  # some objects would lend their memory
         if dtype is None and isinstance(data, (list, tuple)) and array.dtype.kind in "biufcV" and _holds_arrays(data):
             return array.astype((_dtype_of_lists(data) or dt.of(array.dtype)).numpy)
         if array.dtype == np.float64 and (array.size == 0 or not _holds_arrays(data)):
@@ -149,21 +151,21 @@ def tensor(
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """`data` as a Tensor: itself if it is one of that dtype, without a copy if it is an array (see the notes)."""
+    """`data` as a Tensor: itself if it is one of that dtype, on its memory if it is an array of that dtype."""
     data = getattr(data, "__tensor__", data)
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype is dtype else prims.cast(data, dtype)
     if cuda.is_array(data):
         return _of_device_array(data, dtype, device, False)
-    return leaf(to_array(data, dtype), device=device)
-
-
-asarray = as_tensor
+    array = to_array(data, dtype)
+    if array is data and current_trace() is None and (device is None or check_device(device) is cpu):
+        return Tensor._from_cell(borrow(array))
+    return leaf(array, device=device)
 
 
 def _of_device_array(array: Any, dtype: DType | None, device: DeviceLike, requires_grad: bool) -> Tensor:
     """A leaf on CuPy's array: where it is, unless a device is given."""
-    made: Tensor = Tensor(cell_of(array)) if dtype is None else Tensor(cell_of(array)).to(dtype)
+    made: Tensor = Tensor(borrow(array)) if dtype is None else Tensor(borrow(array)).to(dtype)
     made = made if device is None else made.to(device)
     return made.requires_grad_() if requires_grad else made
 
@@ -174,44 +176,13 @@ def is_size(n: Any) -> bool:
 
 
 def legacy_value(data: tuple[Any, ...]) -> Value:
-    """What torch.Tensor(*data) holds: data in the default dtype, a Tensor's own, or (here) zeros of the sizes given."""
+    """What torch.Tensor(*data) holds of what is no Tensor: data in the default dtype, zeros (here) of sizes."""
     dtype, first = dt.get_default_dtype(), data[0] if data else 0
-    if isinstance(first, Tensor) and first.ndim:
-        return first._read()
     if not data or isinstance(first, Size) or all(map(is_size, data)):
         return creation.zeros(sizes(data or (0,)), dtype=dtype)
     if not hasattr(first, "__len__") or len(data) > 1:
         raise DTypeError(f"new(): data must be a sequence (got {type(first).__name__})")
     return tensor(first, dtype=dtype, device="cpu")._read()
-
-
-def from_numpy(array: Array) -> Tensor:
-    """A Tensor on `array`, without a copy. The array must not be written to afterwards."""
-    held: Tensor | None = getattr(array, "__tensor__", None)
-    if held is not None:
-        return held
-    if not isinstance(array, np.ndarray):
-        raise DTypeError("from_numpy takes a NumPy array", expected="numpy.ndarray", got=type(array).__name__)
-    dt.of(array.dtype)
-    return leaf(array)
-
-
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A 1-d Tensor of what a buffer (bytes, bytearray, memoryview) holds now: a copy, where torch shares the memory.
-
-    count: how many elements, -1 for all that are left. offset: bytes to leave out at the start.
-    Raises: ShapeError if the buffer is empty, or holds no such elements.
-    """
-    size, each = memoryview(buffer).nbytes, dtype.itemsize
-    if offset < 0 or offset >= size:
-        raise ShapeError("offset lies outside of the buffer", expected=f"0 <= offset < {size}", got=str(offset))
-    if count == 0 or count < -1 or (count > 0 and offset + count * each > size):
-        raise ShapeError(f"the buffer has not that many elements after byte {offset}",
-                         expected=f"-1, or 1 <= count <= {(size - offset) // each}", got=str(count))  # fmt: skip
-    if count < 0 and (size - offset) % each:
-        raise ShapeError("the buffer is no whole number of elements", expected=f"a multiple of {each} bytes",
-                         got=f"{size - offset} bytes after byte {offset}")  # fmt: skip
-    return leaf(np.frombuffer(buffer, dtype.numpy, count, offset).copy(), requires_grad)
 
 
 # ---- filled

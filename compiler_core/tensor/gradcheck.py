@@ -20,7 +20,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array
 from compiler_core.tensor import autograd
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.grad_mode import enable_grad, no_grad
 from compiler_core.tensor.tensor import Tensor
 
@@ -75,7 +75,7 @@ def gradgradcheck(func: Function, inputs: Tensor | Sequence[Any], **tolerances: 
 
 
 def _leaf(x: Tensor) -> Tensor:
-    return from_numpy(x._array("gradcheck")).to(x.device).requires_grad_()
+    return leaf(x._array("gradcheck").copy()).to(x.device).requires_grad_()
 
 
 def _outputs(result: Any) -> list[Tensor]:
@@ -88,7 +88,7 @@ def _weights(func: Function, inputs: Sequence[Any]) -> list[Tensor]:
     """One random weight for each element of each output; the same at every call."""
     rng = np.random.default_rng(0)
     with no_grad():
-        return [from_numpy(_drawn(rng, y)).to(y.device) for y in _outputs(func(*inputs))]
+        return [leaf(_drawn(rng, y)).to(y.device) for y in _outputs(func(*inputs))]
 
 
 def _drawn(rng: np.random.Generator, output: Tensor) -> Array:
@@ -135,7 +135,7 @@ def _value_at(
 ) -> float:
     moved = inputs[k]._array("gradcheck").copy()
     moved[place] += step
-    changed = [*inputs[:k], from_numpy(moved).to(inputs[k].device), *inputs[k + 1 :]]
+    changed = [*inputs[:k], leaf(moved).to(inputs[k].device), *inputs[k + 1 :]]
     with no_grad():
         return float(_projected(func(*changed), weights))
 

@@ -1,20 +1,20 @@
 """Python and NumPy see a Tensor's data: item, tolist, bool, float, numpy, `__array__`.
 
-In: Tensors. Out: Python numbers and NumPy arrays. Arrays handed out are read-only views: values are immutable.
+In: Tensors. Out: Python numbers and NumPy arrays, which share the tensor's memory (`lent.py`).
 On a traced tensor each of these is a graph break that names the user's line; but tolist of a literal gives it.
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.errors import AutogradError, DeviceTypeError, DTypeError, ShapeError
+from compiler_core.errors import AutogradError, DeviceTypeError, DomainError, DTypeError, ShapeError
 from compiler_core.graph.ir import Constant
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.lent import borrow, memory
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -23,10 +23,16 @@ Number = bool | int | float | complex
 
 
 def _numpy(self: Tensor, *, force: bool = False) -> Array:
-    """A read-only array of the data, without a copy.
+    """An array on this tensor's memory: what is written to one is seen by the other.
 
-    A tensor that requires a gradient must be detached first (or forced).
+    A tensor that requires a gradient must be detached first, one of a CUDA device brought to the CPU (or forced).
     """
+    host = _host_array(self, force)
+    return host.copy() if self.is_conj() else host if self.device.type == "cuda" else memory(self._cell)
+
+
+def _host_array(self: Tensor, force: bool) -> Array:
+    """The data as an array that is not to be kept. Raises for what NumPy cannot share, unless forced."""
     if self.requires_grad and not force:
         raise AutogradError("numpy() on a tensor that requires a gradient", remedy="use tensor.detach().numpy()")
     if not force and self.device.type == "cuda":
@@ -34,37 +40,34 @@ def _numpy(self: Tensor, *, force: bool = False) -> Array:
             f"can't convert {self.device} device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
-    array = self._array("numpy()").view()
-    array.flags.writeable = False
-    return array
+    if not force and self.is_conj():
+        raise DomainError(
+            "Can't call numpy() on Tensor that has conjugate bit set. Use tensor.resolve_conj().numpy() instead."
+        )
+    return self._array("numpy()")
 
 
 def _array_protocol(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
-    array = _numpy(self)
-    if dtype is not None and array.dtype != dtype:
-        return array.astype(dtype)
-    return array.copy() if copy else array
+    if copy or (dtype is not None and self._cell.raw.dtype != dtype):
+        return _host_array(self, False).astype(dtype or self.dtype.numpy)
+    return _numpy(self)
 
 
 def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
-    """How CuPy, Numba and others find the memory of a tensor on a CUDA device, which they may only read."""
+    """How CuPy, Numba and others find the memory of a tensor on a CUDA device."""
     if self.device.type != "cuda":
         raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}")
     if self.requires_grad:
         raise AutogradError("__cuda_array_interface__ of a tensor that requires a gradient", remedy="use detach()")
-    array: Any = self._own_array("__cuda_array_interface__")
-    if id(self) not in _exported:  # who asks keeps the tensor, and a write would let its present array go
-        weakref.finalize(self, _exported.pop, id(self), None)
-    _exported.setdefault(id(self), []).append(array)
-    return dict(array.__cuda_array_interface__)
-
-
-_exported: dict[int, list[Array]] = {}  # by the id of a living tensor: the arrays that others were told the address of
+    self._own_array("__cuda_array_interface__")
+    shared: Any = memory(self._cell)
+    return dict(shared.__cuda_array_interface__)
 
 
 def _array_wrap(self: Tensor, array: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
     """What a NumPy function of this tensor gives: a Tensor, as in torch."""
-    return type(self)._wrap(np.asarray(array))
+    made = np.asarray(array)
+    return type(self)._wrap(made) if made.base is None else type(self)._from_cell(borrow(made))
 
 
 def _item(self: Tensor) -> Number:

@@ -1,7 +1,7 @@
 """DLPack of Tensors: `__dlpack__`, `__dlpack_device__`, `from_dlpack`, `to_dlpack`.
 
 In: Tensors without a gradient to record; capsules, and objects of other libraries. Out: capsules; Tensors on the other
-library's memory, which must not be written to there afterwards (as with `from_numpy`: a write here makes a copy).
+library's memory. What is written on one side is seen on the other (`lent.py`).
 From a Tensor, or a capsule made of one: a handle on the same memory, as `detach()` gives. Streams: the work that
 makes a lent tensor is waited for by the stream that the borrower names, not by the host; a borrowed one is asked for
 with our current stream, so that its library waits likewise.
@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from compiler_core import cuda, dlpack
-from compiler_core import dtype as dt
 from compiler_core.device import check_device, copy_of
-from compiler_core.tensor.cell import cell_of
+from compiler_core.tensor.lent import borrow, memory
 from compiler_core.tensor.tensor import Tensor
 
 _LEGACY, _PER_THREAD = 1, 2  # CUDA's default streams in the protocol; -1: do not wait
@@ -41,13 +40,14 @@ def lend(
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if tensor.is_conj():
         raise BufferError("Can't export tensors with the conjugate bit set")
-    array: Any = tensor._own_array("__dlpack__")
+    tensor._own_array("__dlpack__")
+    array: Any = memory(tensor._cell)
     if dl_device is not None and tuple(dl_device) != dlpack.place_of(array):
         raise BufferError(f"the tensor is on {tensor.device}: move it with .to() before it is handed on")
     versioned = max_version is not None and max_version[0] >= 1
-    is_copy = bool(copy) or not versioned
+    is_copy = bool(copy) or not (versioned or dlpack.is_writeable(array))
     if copy is False and is_copy:
-        raise BufferError("copy=False needs a borrower that knows read-only memory (DLPack 1.0)")
+        raise BufferError("copy=False: this memory may only be read, which the borrower does not know of (DLPack 1.0)")
     array = copy_of(array) if is_copy else array
     if cuda.is_array(array):
         _wait(array.data.device_id, stream)
@@ -70,8 +70,7 @@ def _wait(number: int, stream: Any) -> None:
 
 def to_dlpack(tensor: Tensor) -> Any:
     """A capsule of the tensor, for one library to take."""
-    array: Any = tensor._own_array("to_dlpack()")
-    return dlpack.lend(copy_of(array), tensor, versioned=False)
+    return lend(tensor)
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -92,9 +91,7 @@ def _taken(thing: Any) -> Tensor:
     if isinstance(owner, Tensor):
         dlpack.borrow(capsule)
         return owner.detach()
-    array = dlpack.borrow(capsule)
-    dt.of(array.dtype)
-    return Tensor._from_cell(cell_of(array))
+    return Tensor._from_cell(borrow(dlpack.borrow(capsule)))
 
 
 def _capsule(thing: Any) -> Any:

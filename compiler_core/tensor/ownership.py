@@ -11,6 +11,7 @@ views, NumPy aliases and other cells all count as references, and then the value
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from sys import getrefcount
 from typing import Any
@@ -39,6 +40,11 @@ def is_sole_owner(cell: Cell) -> bool:
     return bool(flags.writeable) if type(cell.value) is np.ndarray else _is_alone_on_device(cell.value)
 
 
+def is_writeable(array: Array) -> bool:
+    """Whether an array may be written to: one of a device may."""
+    return type(array) is not np.ndarray or bool(array.flags.writeable)
+
+
 def _is_alone_on_device(array: Array) -> bool:
     """Whether no other array has its memory: CuPy's strided views and windows refer to that, and not to the array."""
     return _memory_references(array) == _alone_on_device(array_module(array))
@@ -54,14 +60,24 @@ def _alone_on_device(module: Any) -> tuple[int, int]:
     return _memory_references(module.empty(1))
 
 
-def other_holders(cell: Cell) -> int:
-    """How many references there are to the array of `cell` beside its own. Hold none while asking."""
-    return _references(cell) - _ALONE
+# whether an array is one that a pool of compiled code hands out again when nobody else holds it; they say so themselves
+POOLS: list[Callable[[Array], bool]] = []
+_WORTH_ASKING_NBYTES = 65536  # below, a copy costs less than to ask all pools
+
+
+def is_pools_alone(cell: Cell) -> bool:
+    """Whether only `cell` and a pool hold its array: nobody else gets it for as long as the cell has it."""
+    if cell.raw.nbytes < _WORTH_ASKING_NBYTES or _references(cell) != _ALONE + 1:
+        return False
+    return type(cell.raw) is np.ndarray and cell.raw.flags.c_contiguous and any(knows(cell.raw) for knows in POOLS)
 
 
 def destination(cell: Cell) -> Array:
-    """Where a pointwise update may write the cell's next value: over the present one if nobody else sees it."""
-    if is_sole_owner(cell):
+    """Where a pointwise update may write the cell's next value.
+
+    Over the present one if nobody else sees it, or if whoever does is to see the next one too: lent memory.
+    """
+    if is_sole_owner(cell) or (cell.is_lent and is_writeable(cell.value)):
         array: Array = cell.value
         return array
     return device_of(cell.value).empty(cell.value.shape, cell.value.dtype)  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops import composite_logic, composite_statistics
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Array, current_trace
-from compiler_core.tensor.creation import arange, from_numpy
+from compiler_core.tensor.creation import arange, leaf
 from compiler_core.tensor.placement import beside, check_generator
 from compiler_core.tensor.random import Generator, place_of_draws
 from compiler_core.tensor.random_creation import rand
@@ -49,11 +49,11 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     array = input._array("nonzero")
     if array.ndim == 0:
         found = np.zeros((int(array != 0), 0 if not as_tuple else 1), np.int64)
-        return tuple(from_numpy(column) for column in found.T.copy()) if as_tuple else from_numpy(found)
+        return tuple(leaf(column) for column in found.T.copy()) if as_tuple else leaf(found)
     places = np.nonzero(array)
     if as_tuple:
-        return tuple(from_numpy(column) for column in places)
-    return from_numpy(np.stack(places, axis=1))
+        return tuple(leaf(column) for column in places)
+    return leaf(np.stack(places, axis=1))
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
@@ -81,7 +81,7 @@ def unique(
     values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
     inverse = inverse.reshape(array.shape if dim is None else -1)
     chosen = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
-    results = [from_numpy(a) for a in chosen]
+    results = [leaf(a) for a in chosen]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -113,7 +113,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise ShapeError("weights should be 1-d and have the same length as input", got=str(tuple(weights.shape)))
     counts = np.bincount(array, None if weights is None else weights._array("bincount"), minlength)
     wanted = np.float32 if weights is not None and weights.dtype is float32 else counts.dtype
-    return from_numpy(counts.astype(wanted, copy=False))
+    return leaf(counts.astype(wanted, copy=False))
 
 
 @beside
@@ -147,7 +147,7 @@ def multinomial(
         with np.errstate(divide="ignore", invalid="ignore"):
             keys = np.where(rows > 0, np.log(np.maximum(uniform, 1e-300)) / rows, -np.inf)
         picks = np.argsort(-keys, axis=1, kind="stable")[:, :num_samples]
-    return from_numpy(picks.astype(np.int64).reshape(*weights.shape[:-1], num_samples))
+    return leaf(picks.astype(np.int64).reshape(*weights.shape[:-1], num_samples))
 
 
 _WEIGHTS = "multinomial needs finite weights, at least 0, with a positive sum"

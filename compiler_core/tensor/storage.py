@@ -2,32 +2,26 @@
 
 In: a Tensor. Out: an address (`data_ptr`), an `UntypedStorage`.
 Values are shared until they are written to (`copy_` takes the source's array), and lie as the op that made them left
-them; an address promises more: memory of this storage alone, in row-major order. Whoever asks for it gets that: the
-storage's array is put in order, or copied if another storage that was asked holds it; the value is the same, so nobody
-else notices. Invariant: storages have one address if and only if they are one (until either is written to).
+them; an address promises more: memory of this storage alone, in row-major order, for as long as there is the storage.
+Whoever asks for one is lent the memory (`lent.py`). Invariant: storages have one address if and only if they are one.
 """
 
 from __future__ import annotations
 
 import os
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
-from compiler_core import cuda
-from compiler_core.device import copy_of, cpu
+from compiler_core.device import cpu
 from compiler_core.errors import DeviceError, ShapeError
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.registry import Array, bind, use_trace
-from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.lent import address, lend
 from compiler_core.tensor.tensor import Tensor
-
-_holders: WeakValueDictionary[int, Cell] = WeakValueDictionary()  # address -> the storage that was asked for it
 
 
 def data_ptr(input: Tensor) -> int:
-    """The address of the first element: equal for handles on one storage, until it is written to.
+    """The address of the first element: equal for handles on one storage.
 
     0 for a Tensor of device meta, as in torch, or without elements.
     """
@@ -36,29 +30,8 @@ def data_ptr(input: Tensor) -> int:
     array = input._own_array("data_ptr()")
     if not array.size:
         return 0
-    _own(input._cell.root)
-    with use_trace(None):
-        return _address(_taken_anew(input._cell))
-
-
-def _own(root: Cell) -> Array:
-    """The storage's array, which from now on is its own, and in order; views that were taken may show another."""
-    array: Array = root.current()
-    if not array.flags.c_contiguous or _holders.setdefault(_address(array), root) is not root:
-        root.raw = array = copy_of(array)
-        _holders[_address(array)] = root
-    return array
-
-
-def _taken_anew(cell: Cell) -> Array:
-    """The cell's array, on its storage's."""
-    if isinstance(cell, ViewCell):
-        cell.value = bind(cell.op, _taken_anew(cell.base), **cell.attrs)
-    return cell.value  # type: ignore[no-any-return]
-
-
-def _address(array: Any) -> int:
-    return int(array.data.ptr if cuda.is_array(array) else array.__array_interface__["data"][0])
+    root = lend(input._cell)
+    return address(root.raw) + input._cell.offset() * array.itemsize
 
 
 class UntypedStorage:
@@ -92,7 +65,7 @@ class UntypedStorage:
 
     def data_ptr(self) -> int:
         """Where the bytes are; 0 if there are none."""
-        return _address(self._array) if len(self._array) else 0
+        return address(self._array) if len(self._array) else 0
 
     def nbytes(self) -> int:
         """How many bytes."""
@@ -115,4 +88,4 @@ def untyped_storage(input: Tensor) -> UntypedStorage:
     if isinstance(root.raw, MetaValue):
         return UntypedStorage()
     input._own_array("untyped_storage()")
-    return UntypedStorage(cpu.put(_own(root)).reshape(-1).view(np.uint8))
+    return UntypedStorage(cpu.put(lend(root).raw).reshape(-1).view(np.uint8))

@@ -39,8 +39,8 @@ from compiler_core.overrides.state import disabled
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
-from compiler_core.tensor import copying, hooks, views, writing
-from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read
+from compiler_core.tensor import copying, hooks, lent, views, writing
+from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.hooks import LeafHooks
@@ -157,7 +157,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 where=user_location(),
                 remedy="keep data-dependent Python out of the compiled function, or compile with fullgraph=False",
             )
-        value = read(self._cell)
+        value = shown(self._cell)
         if type(value) is MetaValue:
             raise no_data(what)
         return value  # type: ignore[no-any-return]
@@ -333,7 +333,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             before._cell.value = add_gradients(before._cell.value, grad)
             before._cell.touch()
         else:
-            before._cell.write(add_gradients(before._read(), grad._read() if isinstance(grad, Tensor) else grad))
+            now = before._read() if current_trace() is not None else before._cell.current()
+            before._cell.write(add_gradients(now, grad._read() if isinstance(grad, Tensor) else grad))
 
     retain_grad, register_hook = hooks.retain_grad, hooks.register_hook
     register_post_accumulate_grad_hook = hooks.register_post_accumulate_grad_hook
@@ -375,8 +376,12 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         on_host = type(out) is np.ndarray
         if not on_host:
             check_together(values)
-        if op.alias is not None and isinstance(values[0], Tensor) and views.aliases(op, attrs, values[0]._cell):
-            return _view(op, values, attrs, out)
+        if op.shares and isinstance(values[0], Tensor):
+            base = values[0]._cell
+            if op.alias is not None and views.aliases(op, attrs, base):
+                return _view(op, values, attrs, out)
+            if lent.is_lent(base):
+                out = lent.apart(out, base)
         cell = Cell(out) if on_host else cell_of(out)
         result = Tensor._from_cell(cell)
         if thread_mode.enabled and out.dtype.kind not in "biu":
@@ -403,6 +408,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if made is None:
             return None
         out, kept = made
+        if lent.Lending.in_use:
+            out, kept = lent.all_apart(made, operands)
         cell = Cell(out) if definition is composite else cell_of(out)
         result = Tensor._from_cell(cell)
         if thread_mode.enabled:

@@ -29,7 +29,7 @@ class ScalerError(DistCompileError, RuntimeError, AssertionError):
 def _is_finite(gradient: Tensor) -> bool:
     if gradient.is_cuda:
         return bool(gradient.detach().isfinite().all())
-    return bool(np.isfinite(gradient.detach().float().numpy()).all())
+    return bool(np.isfinite(gradient.detach().float()._array("a GradScaler")).all())
 
 
 class GradScaler:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.borrowing import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import BatchTypeError, DataLoaderError
 
@@ -23,7 +24,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (Tensor, np.ndarray)):
         return _stack(batch)
     if isinstance(first, (bool, int, float, np.generic)):
-        return from_numpy(np.asarray(batch))
+        return leaf(np.asarray(batch))
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
@@ -41,7 +42,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def _stack(batch: Sequence[Any]) -> Tensor:
-    arrays = [sample.detach().cpu().numpy() if isinstance(sample, Tensor) else sample for sample in batch]
+    arrays = [sample.cpu()._array("a batch") if isinstance(sample, Tensor) else sample for sample in batch]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
         raise DataLoaderError(
@@ -49,7 +50,7 @@ def _stack(batch: Sequence[Any]) -> Tensor:
             got=", ".join(map(str, sorted(shapes))),
             remedy="pad them in the data set, or give the loader a collate_fn",
         )
-    stacked = from_numpy(np.stack(arrays))
+    stacked = leaf(np.stack(arrays))
     return stacked.to(batch[0].device) if isinstance(batch[0], Tensor) else stacked
 
 

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING
 
 from collectives import Gate, Stamp
 from compiler_core.device import device_of
+from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, queue_callback
+from compiler_core.tensor.lent import Lending, is_lent
 from compiler_core.tensor.tape import FunctionNode
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
@@ -207,10 +209,13 @@ class Pass:
         books.ledger.local.clear()
         for name in self.unshown:
             show_gradient(books.parameters[name], self.view(name))
-        is_later = users is None and self.run is not None and can_put_off(books, flight)
+        lent = [name for name in self.layout.places if _is_lent(books.parameters[name])] if Lending.in_use else []
+        is_later = users is None and self.run is not None and can_put_off(books, flight) and not _told_of(lent)
         if is_later and put_off(books, flight, self.flown, self.layout):
             return
         books.recorder.flight(flight.wait(self.flown))
+        for name in lent if self.run is not None else ():
+            show_gradient(books.parameters[name], self.view(name))
         if users is not None and self.run is not None:
             used = users.wait()
             for name in unused:
@@ -267,8 +272,25 @@ def held_gradient(parameter: Tensor) -> Array | None:
     return array
 
 
+def _is_lent(parameter: Tensor) -> bool:
+    """Whether others see the memory of its `.grad`, which then is no slot."""
+    return parameter._grad is not None and is_lent(parameter._grad._cell)
+
+
+def _told_of(lent: Sequence[str]) -> bool:
+    """Whether there are any; said once, as buckets cannot be waited for later then."""
+    if lent:
+        warn_once(
+            "ddp.lent",
+            f"the gradient of {lent[0]} was lent (numpy(), data_ptr(), ...), so each backward waits for all buckets; "
+            "read gradients with tolist() or clone().numpy()",
+        )
+    return bool(lent)
+
+
 def show_gradient(parameter: Tensor, view: Array) -> None:
-    """Make `.grad` show `view`. A `.grad` that is there stays the same Tensor."""
+    """Make `.grad` show `view`. A `.grad` that is there stays the same Tensor; one that was lent gets the numbers, so
+    it is to be shown again when they have been reduced."""
     grad = parameter._grad
     if grad is None:
         parameter._grad = Tensor._wrap(view)  # the setter would compare shape and dtype, which are the plan's

@@ -201,7 +201,7 @@ def _generators() -> dict[str, Any]:
     version, numbers, spare = random.getstate()
     name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
     return {
-        "distcompile": get_rng_state().numpy().tolist(),
+        "distcompile": get_rng_state().tolist(),
         "python": [version, list(numbers), spare],
         "numpy": [str(name), np.asarray(keys).tolist(), int(place), int(has_gauss), float(gauss)],
     }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import bfloat16
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -26,10 +26,10 @@ def as_tensor_like(thing: Any) -> Tensor:
         return thing
     if str(getattr(thing, "dtype", "")) == "torch.bfloat16":
         bits = thing.detach().view(_torch_int16(thing)).numpy()
-        return from_numpy(bits.view(bfloat16.numpy).copy())
+        return leaf(bits.view(bfloat16.numpy).copy())
     if hasattr(thing, "detach"):
         thing = thing.detach().cpu().numpy()
-    return from_numpy(np.array(thing))
+    return leaf(np.array(thing))
 
 
 def _torch_int16(thing: Any) -> Any:

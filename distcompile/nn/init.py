@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core.log import warn_once
 from compiler_core.overrides.functions import make_functions_overridable
 from compiler_core.tensor.creation import eye as identity
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import filled, rand, randn
@@ -82,7 +82,7 @@ def trunc_normal_(
     uniform = rand(*tensor.shape, generator=generator, device="cpu").numpy().astype(np.float64) * (high - low) + low
     values = np.clip(mean + std * _normal_quantile(uniform), a, b)
     with no_grad():
-        return tensor.copy_(from_numpy(values.astype(tensor.dtype.numpy)))
+        return tensor.copy_(leaf(values.astype(tensor.dtype.numpy)))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
@@ -183,7 +183,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     q = q * np.sign(np.diag(r))  # makes the distribution uniform over the orthogonal matrices
     q = q.T if rows < columns else q
     with no_grad():
-        return tensor.copy_(from_numpy((gain * q).astype(tensor.dtype.numpy).reshape(tensor.shape)))
+        return tensor.copy_(leaf((gain * q).astype(tensor.dtype.numpy).reshape(tensor.shape)))
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
@@ -197,7 +197,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     normal_(tensor, 0, std, generator)
     keep = order >= math.ceil(sparsity * rows)
     with no_grad():
-        return tensor.mul_(from_numpy(keep.astype(tensor.dtype.numpy)).to(tensor.device))
+        return tensor.mul_(leaf(keep.astype(tensor.dtype.numpy)).to(tensor.device))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
@@ -215,7 +215,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         for channel in range(min(outputs // groups, inputs)):
             values[(first + channel, channel, *centre)] = 1
     with no_grad():
-        return tensor.copy_(from_numpy(values.astype(tensor.dtype.numpy)))
+        return tensor.copy_(leaf(values.astype(tensor.dtype.numpy)))
 
 
 Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"

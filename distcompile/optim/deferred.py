@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler_core.device import device_of
+from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.fence import Fence, can_guard, fence_of, promise
+from compiler_core.tensor.lent import is_lent
 from compiler_core.tensor.ownership import destination
 from distcompile.optim.update import Update, apply_update, inputs_of
 
@@ -34,6 +36,14 @@ def deferrable(gradient: Cell, cells: Sequence[Cell]) -> Fence | None:
     """
     fence = fence_of(gradient)
     if fence is None:
+        return None
+    if any(is_lent(cell) for cell in cells):
+        warn_once(
+            "deferred.lent",
+            "the memory of a parameter, or of an optimizer's state, was lent (numpy(), data_ptr(), ...): its update "
+            "cannot be put off until its gradient arrives, so each step waits for that; read with tolist() or "
+            "clone().numpy()",
+        )
         return None
     like = gradient.raw
     fits = all(can_guard(c) and c.raw.dtype == like.dtype and c.raw.shape == like.shape for c in cells)

@@ -87,7 +87,7 @@ def of_rank_0(module: Module, communicator: Communicator) -> Module:
     """A copy with the parameters and buffers of rank 0's, as DistributedDataParallel gives them to all ranks."""
     copied = copy_of(module)
     tensors = [*copied.parameters(), *copied.buffers()]
-    arrays = communicator.broadcast_object([tensor.detach().cpu().numpy() for tensor in tensors])
+    arrays = communicator.broadcast_object([tensor._array("parity") for tensor in tensors])
     shapes, theirs = [tuple(t.shape) for t in tensors], [array.shape for array in arrays]
     if shapes != theirs:
         raise ParityTargetError(
@@ -107,10 +107,10 @@ def gradients(case: Case, wrap: Wrap) -> dict[str, Array | None]:
         module.zero_grad()
         loss = case.run(run)
         loss.backward()
-        value = loss.detach().cpu().numpy()
+        value = loss._array("parity")
     found: dict[str, Array | None] = {LOSS: value.copy()}
     for name, parameter in module.named_parameters():
-        found[name] = None if parameter.grad is None else parameter.grad.detach().cpu().numpy().copy()
+        found[name] = None if parameter.grad is None else parameter.grad._array("parity").copy()
     return found
 
 

@@ -107,8 +107,8 @@ class _Slope:
 
     def __init__(self, case: Case, module: Module, parameter: Tensor, gradient: Array) -> None:
         self.case, self.module, self.parameter = case, module, parameter
-        self.start: Array = parameter.detach().cpu().numpy().copy()
-        self.buffers = [(buffer, buffer.detach().cpu().numpy().copy()) for buffer in module.buffers()]
+        self.start: Array = parameter._array("parity").copy()
+        self.buffers = [(buffer, buffer._array("parity").copy()) for buffer in module.buffers()]
         self.size = size_of(self.start)
         self.greatest = float(np.abs(np.nan_to_num(gradient)).max(initial=0.0))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from collectives import Communicator
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.random import set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile.parity.case import LOSS, Case, gradients, widened
@@ -51,7 +51,7 @@ class JoinedBatch:
 
 def join(inputs: Sequence[Any], communicator: Communicator) -> tuple[tuple[Any, ...] | None, str]:
     """All ranks' inputs one after the other; or None, and why they cannot be joined."""
-    mine = [x.detach().cpu().numpy() if isinstance(x, Tensor) else x for x in inputs]
+    mine = [x._array("parity") if isinstance(x, Tensor) else x for x in inputs]
     joined: list[Any] = []
     for place, parts in enumerate(zip(*communicator.all_gather_object(mine), strict=True)):
         if not isinstance(parts[0], np.ndarray):
@@ -61,7 +61,7 @@ def join(inputs: Sequence[Any], communicator: Communicator) -> tuple[tuple[Any, 
         elif parts[0].ndim == 0 or any(part.shape[1:] != parts[0].shape[1:] for part in parts):
             return None, f"input {place} has shapes {[list(part.shape) for part in parts]}"
         else:
-            joined.append(from_numpy(np.concatenate(parts)).to(inputs[place].device))
+            joined.append(leaf(np.concatenate(parts)).to(inputs[place].device))
     return tuple(joined), ""
 
 
@@ -101,7 +101,7 @@ def _foreign_parts(given: Sequence[Any], joined: Sequence[Any] | None) -> str:
         return "the ranks' inputs cannot be joined, but a joined batch was given"
     for place, (mine, theirs) in enumerate(zip(given, joined, strict=True)):
         if isinstance(theirs, Tensor):
-            a, b = widened(mine).numpy(), theirs.numpy()
+            a, b = widened(mine)._array("parity"), theirs._array("parity")
             if a.shape != b.shape:
                 return f"input {place} of the joined batch is {list(a.shape)}, the ranks' parts make {list(b.shape)}"
             rows = np.flatnonzero((a != b).reshape(len(a), -1).any(axis=1))

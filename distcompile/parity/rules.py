@@ -17,7 +17,7 @@ from compiler_core.capture import compile
 from compiler_core.errors import DistCompileError
 from compiler_core.graph.ir import Call, Graph
 from compiler_core.ops.registry import Array, NotDifferentiable, bind
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.function import Application, observe_functions
 from compiler_core.tensor.tensor import Tensor
 from distcompile.parity.case import Case, Whole, copy_of
@@ -92,9 +92,9 @@ def _function_finding(call: Application, rng: np.random.Generator) -> Finding | 
         return [out for out in outputs if isinstance(out, Tensor)]
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:
-        return [out.detach().cpu().numpy() for out in apply([from_numpy(np.array(array)) for array in arrays])]
+        return [out._array("parity") for out in apply([leaf(np.array(array)) for array in arrays])]
 
-    operands = [call.arguments[place].detach().cpu().numpy() for place in places]
+    operands = [call.arguments[place]._array("parity") for place in places]
     what = _wrong(run, apply, operands, rng)
     name = call.function.__name__
     return Finding("backward rule", f"the backward of {name}", name, call.location, what) if what else None
@@ -109,20 +109,20 @@ def _wrong(
     """What is wrong with the gradient of the first operand whose gradient is wrong; empty if nothing."""
     outputs = run(operands)
     weights = [np.asarray(rng.uniform(0.5, 1.5, out.shape)) if out.dtype.kind == "f" else None for out in outputs]
-    leaves = [from_numpy(np.array(a)).requires_grad_(a.dtype.kind == "f") for a in operands]
+    leaves = [leaf(np.array(a)).requires_grad_(a.dtype.kind == "f") for a in operands]
     results = differentiate(leaves)
-    terms: list[Tensor] = [(r * from_numpy(w)).sum() for r, w in zip(results, weights) if w is not None]
+    terms: list[Tensor] = [(r * leaf(w)).sum() for r, w in zip(results, weights) if w is not None]
     if not any(term.requires_grad for term in terms):
         return ""
     total = terms[0]
     for term in terms[1:]:
         total = total + term
     total.backward()
-    for place, (leaf, operand) in enumerate(zip(leaves, operands)):
+    for place, (one, operand) in enumerate(zip(leaves, operands)):
         if operand.dtype != np.float64 or not operand.size:
             continue
         direction = np.where(rng.random(operand.shape) < 0.5, -1.0, 1.0)
-        claimed = 0.0 if leaf.grad is None else float((leaf.grad.cpu().numpy() * direction).sum())
+        claimed = 0.0 if one.grad is None else float((one.grad._array("parity") * direction).sum())
         what = _compare(claimed, _along(run, operands, place, direction, weights), size_of(operand))
         if what:
             return f"operand {place}: {what}"

@@ -18,7 +18,7 @@ from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler
 from compiler_core.capture import compile
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
 from distcompile.optim import SGD
@@ -113,22 +113,22 @@ def _reference(case: Case, communicator: Communicator, make: MakeOptimizer, broa
 
 
 def _take_buffers(module: Module, communicator: Communicator) -> None:
-    arrays = communicator.broadcast_object([buffer.detach().cpu().numpy() for buffer in module.buffers()])
+    arrays = communicator.broadcast_object([buffer._array("parity") for buffer in module.buffers()])
     for buffer, array in zip(module.buffers(), arrays, strict=True):
         buffer._cell.write(buffer.device.put(np.array(array)))
 
 
 def _average_gradients(module: Module, communicator: Communicator) -> None:
-    mine = [None if p.grad is None else p.grad.detach().cpu().numpy() for p in module.parameters()]
+    mine = [None if p.grad is None else p.grad._array("parity") for p in module.parameters()]
     everyones = communicator.all_gather_object(mine)
     for place, parameter in enumerate(module.parameters()):
         arrays = [array for one in everyones if (array := one[place]) is not None]
         if arrays:
             total: Array = sum(arrays[1:], arrays[0])
-            parameter.grad = from_numpy(np.asarray(total / communicator.world_size)).to(parameter.device)
+            parameter.grad = leaf(np.asarray(total / communicator.world_size)).to(parameter.device)
 
 
 def state_of(module: Module) -> State:
     """Copies of parameters and floating buffers."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {name: t.detach().cpu().numpy().copy() for name, t in tensors.items() if t.dtype.is_floating_point}
+    return {name: t._array("parity").copy() for name, t in tensors.items() if t.dtype.is_floating_point}

@@ -33,7 +33,7 @@ def array(value: Any) -> Array:
     """A tensor, array or number as an array (bfloat16 as float32). Raises ArgumentError for others."""
     if isinstance(value, dc.Tensor):
         value = value.detach()
-        return np.asarray((value.float() if value.dtype == dc.bfloat16 else value).cpu().numpy())
+        return np.asarray((value.float() if value.dtype == dc.bfloat16 else value)._array("a summary"))
     if isinstance(value, np.ndarray) or np.isscalar(value):
         return np.asarray(value)
     raise ArgumentError("no value that TensorBoard shows", expected="a tensor, an array or a number",

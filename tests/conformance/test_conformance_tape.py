@@ -16,7 +16,7 @@ from compiler_core.dtype import complex128, float64
 from compiler_core.errors import AutogradError
 from compiler_core.ops.registry import bind
 from compiler_core.tensor import Tensor
-from compiler_core.tensor.creation import from_numpy
+from compiler_core.tensor.borrowing import from_numpy
 from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
 from tests.conformance.cases import Case, all_cases
 

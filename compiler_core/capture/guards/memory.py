@@ -2,16 +2,19 @@
 
 In: a trace that is over, the tensors known to it. Out: conditions. Tensors that were one must be one again; where
 something is written, memory that is not shared must not be shared later; where several cells of one root were used
-beside a write, each must lie in it where it lay. Conditions are as many as tensors, not as pairs of them.
+beside a write, each must lie in it where it lay. Lent memory of one root may overlap that of another (two arrays of
+NumPy's), and must not do so beside a write. Conditions are as many as tensors, not as pairs of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from functools import partial
 
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.capture.memory import Known, OutsideMemory, memory_place
 from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.lent import Lending, any_overlap
 
 
 def guard_memory(guards: Guards, trace: OutsideMemory, known: Sequence[Known]) -> None:
@@ -26,6 +29,7 @@ def guard_memory(guards: Guards, trace: OutsideMemory, known: Sequence[Known]) -
     if trace.written:
         alone = [entry for cell, entry in arguments.items() if cell not in bound]
         _guard_apart(guards, {cell.root for cell in trace.written}, {cells[id(e)]: e for e in alone}, bound)
+        _guard_lent(guards, [entry for entry in alone if cells[id(entry)].root in used], bound)
     for entry, place in trace.places():
         if entry.code:
             where, wanted = guards.bind(memory_place, "place"), guards.bind(place, "place")
@@ -77,6 +81,16 @@ def _guard_disjoint(guards: Guards, entries: Sequence[Known], fixed: Set[Cell]) 
         taken = guards.bind(frozenset(map(id, fixed)), "taken")
         text = f"{', '.join(entry.source for entry in entries)}: no memory of what the function itself has"
         guards.require(f"{taken}.isdisjoint(({', '.join(map(_root, entries))},))", text)
+
+
+def _guard_lent(guards: Guards, entries: Sequence[Known], bound: Mapping[Cell, Known]) -> None:
+    """No memory of these that was lent overlaps that of others."""
+    if len(entries) + len(bound) < 2 or not entries:
+        return
+    state, meet = guards.bind(Lending, "lending"), guards.bind(partial(any_overlap, tuple(bound)), "overlap")
+    cells = ", ".join(f"{entry.code}._cell" for entry in entries)
+    text = f"{', '.join(entry.source for entry in entries)}: no lent memory that overlaps others'"
+    guards.require(f"not {state}.in_use or not {meet}({cells})", text)
 
 
 def _root(entry: Known) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from compiler_core.ops import functional as C
 from compiler_core.ops.composite_matrix import householder_product
 from compiler_core.ops.composite_solving import matrix_exp, solve
-from compiler_core.tensor.creation import eye, from_numpy
+from compiler_core.tensor.creation import eye, leaf
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
@@ -157,15 +157,15 @@ class _Orthogonal(Module):
             raise ArgumentError(f"Expected a matrix or batch of matrices of shape {self.shape}",
                                 got=f"a tensor of shape {value.shape}")  # fmt: skip
         wide = value.shape[-2] < value.shape[-1]
-        tall = (value.mT if wide else value).detach().cpu().numpy()
+        tall = (value.mT if wide else value)._array("orthogonal()")
         if self.use_trivialization:
-            self.base = from_numpy(_completed(tall)).to(value.device)
+            self.base = leaf(_completed(tall)).to(value.device)
             n, k = value.shape[-2:]
             return (-eye(n, k, dtype=value.dtype, device=value.device)).expand(value.shape).clone()
         if self.orthogonal_map != "householder":
             raise NotSupportedError("It is not possible to assign to the matrix exponential or the Cayley "
                                     "parametrizations when use_trivialization=False.")  # fmt: skip
-        packed = from_numpy(_packed_reflections(tall)).to(value.device)
+        packed = leaf(_packed_reflections(tall)).to(value.device)
         return packed.mT if wide else packed
 
 

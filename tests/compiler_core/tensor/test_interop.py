@@ -11,15 +11,18 @@ from compiler_core.ops import functional as F
 from compiler_core.tensor import Tensor, creation
 
 
-def test_numpy_is_a_read_only_view() -> None:
+def test_numpy_shares_the_memory() -> None:
     x = creation.tensor([1.0, 2.0])
+    copy = x.clone()
     array = x.numpy()
-    assert np.shares_memory(array, x._read())
-    with pytest.raises(ValueError, match="read-only"):
-        array[0] = 5.0
+    array[0] = 5.0
     x.add_(1.0)
-    assert array.tolist() == [1.0, 2.0]  # values do not change, handles do
-    assert x._read().flags.writeable
+    assert x.tolist() == array.tolist() == [6.0, 3.0]
+    assert copy.tolist() == [1.0, 2.0]
+    assert x.numpy() is not array
+    kept = x._read()  # a value: it does not change
+    x.add_(1.0)
+    assert kept.tolist() == [6.0, 3.0]
 
 
 def test_a_tensor_with_a_history_is_detached_first() -> None:

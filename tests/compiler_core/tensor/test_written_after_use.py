@@ -103,7 +103,7 @@ def test_strides_through_a_leaf_that_is_a_view_have_gradients(library: Any) -> N
 
 
 def test_strides_through_a_part_that_alone_requires_a_gradient_are_refused() -> None:
-    x = distcompile.arange(6.0)[1:4].requires_grad_()
+    x = distcompile.arange(6.0)[::2].requires_grad_()
     with pytest.raises(AutogradError, match="as_strided"):
         x.as_strided((2,), (1,))
 

@@ -9,11 +9,11 @@ they are held to the loss and to the direction of the whole gradient.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-from libraries import vision
 from scripts import run
 
 SMOOTH = ("einops", "small_vit", "test_efficientnet", "test_convnext")
@@ -21,7 +21,7 @@ RELU = ("small_mobilenet", "test_resnet", "resnet18")
 LARGE_SMOOTH = ("vit_base", "convnext_tiny")
 LARGE_RELU = ("mobilenet_v3_large", "resnet50")  # in float64 alone
 GROUPED = ("resnext50_32x4d",)  # in float32 alone: in float64 its grouped convolutions are outside of oneDNN, minutes
-SCRIPT = str(Path(__file__).with_name("vision_models.py"))
+SCRIPT = str(Path(__file__).parent / "library_programs" / "vision_models.py")
 RUNNER = ("-m", "distcompile.as_torch")
 
 pytestmark = pytest.mark.torch
@@ -35,12 +35,13 @@ def kinds(smooth: tuple[str, ...], relu: tuple[str, ...]) -> list[str]:
 
 def results(folder: Path, models: list[str], modes: tuple[str, ...]) -> dict[str, Found]:
     """What a process with torch and one with distcompile find: `NAME:DTYPE:MODE`, mode: torch, or one of `modes`."""
-    pytest.importorskip("torch")
-    site = vision()
+    missing = [name for name in ("torch", "torchvision", "timm", "einops") if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
     (folder / "torch").mkdir()
-    run(SCRIPT, str(folder / "torch"), *[f"{model}:eager" for model in models], folders=(site,))
+    run(SCRIPT, str(folder / "torch"), *[f"{model}:eager" for model in models])
     words = [f"{model}:{mode}" for model in models for mode in modes]
-    run(*RUNNER, SCRIPT, str(folder), *words, folders=(site,))
+    run(*RUNNER, SCRIPT, str(folder), *words)
     found = {word: dict(np.load(folder / f"{word}.npz")) for word in words}
     return found | {f"{model}:torch": dict(np.load(folder / "torch" / f"{model}:eager.npz")) for model in models}
 
@@ -78,7 +79,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
-@pytest.mark.long  # the libraries are fetched, a minute
+@pytest.mark.long
 @pytest.mark.parametrize("model", kinds((*SMOOTH, *RELU), RELU))
 def test_small_models_equal_torch(model: str, mode: str, small: dict[str, Found]) -> None:
     equal(model, small[f"{model}:{mode}"], small[f"{model}:torch"])

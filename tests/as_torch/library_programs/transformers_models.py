@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from library_common import provide_torchvisions_operators
 
 SMALL: dict[str, Any] = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -94,6 +95,7 @@ def trained(folder: Path, side: str, name: str) -> dict[str, Any]:
 
 
 def main(folder: str, sides: str, *names: str) -> None:
+    provide_torchvisions_operators()
     for side, name in itertools.product(sides.split(","), names):
         np.savez(Path(folder) / f"{name}:{side}.npz", **trained(Path(folder), side, name))
 

@@ -16,24 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from library_common import provide_torchvisions_operators
 from torch import nn
 
 CLASSES, BATCH = 10, 4
-KEPT: list[Any] = []  # a torch.library.Library registers for as long as it lives
-
-
-def provide_torchvisions_operators() -> None:
-    """Where torch is real and cannot load torchvision's operators: their schemas, which torchvision's import needs."""
-    if "distcompile" in torch.__version__:
-        return
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        for name in [name for name in sys.modules if name.startswith("torchvision")]:
-            del sys.modules[name]
-        KEPT.append(torch.library.Library("torchvision", "DEF"))
-        for name in ("nms", "qnms"):
-            KEPT[0].define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 def from_torchvision(name: str, **options: Any) -> nn.Module:

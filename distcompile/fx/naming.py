@@ -73,7 +73,7 @@ def _names_in_torch() -> dict[int, str]:
         module: Any = distcompile
         for part in space.split(".") if space else ():
             module = getattr(module, part)
-        for name in dir(module):
+        for name in module.__all__:
             value = getattr(module, name, None)
             if isinstance(value, FunctionType):
                 found.setdefault(id(value), f"torch.{space}.{name}" if space else f"torch.{name}")

@@ -16,13 +16,13 @@ def features(mode: str) -> Found:
     net = with_weights(resnet18(weights=None, num_classes=5).double())
     names, _ = get_graph_node_names(net)
     parts = create_feature_extractor(net, {"layer1.0.relu_1": "early", "layer3": "late", "fc": "out"})
-    x = draw(2, 3, 32, 32)
+    x = draw(4, 3, 48, 48)
 
     def loss(m: nn.Module) -> torch.Tensor:
         found = m(x)
         return found["early"].square().mean() + found["late"].square().mean() + found["out"].square().mean()
 
-    return steps(parts, loss, mode) | {"names": np.array(names)}
+    return steps(parts, loss, mode, lr=1e-4) | {"names": np.array(names)}
 
 
 def transforms(mode: str) -> Found:

@@ -10,12 +10,16 @@ from typing import Any
 
 from compiler_core.dtype import bool_
 from compiler_core.tensor.tensor import Tensor
+from distcompile.overrides import handle_torch_function, has_torch_function
 
 
-def _assert(condition: Any, message: str) -> None:
-    """`assert condition, message`."""
+def _assert(condition: Any, message: str) -> Any:
+    """`assert condition, message`; of a condition whose class takes calls over, what that gives."""
+    if not isinstance(condition, (bool, Tensor)) and has_torch_function((condition,)):
+        return handle_torch_function(_assert, (condition,), condition, message)
     if not condition:
         raise AssertionError(message)
+    return None
 
 
 def _check(cond: Any, message: Callable[[], str] | str | None = None) -> None:

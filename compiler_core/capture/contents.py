@@ -205,9 +205,10 @@ class Contents:
         if isinstance(held, (set, frozenset)):
             self._members(known, held)
             return
-        if not covered:
+        if not covered and not isinstance(held, tuple):  # a tuple's number of items is told by its kind
             self._keys(known, held)
-        for key in list(held) if isinstance(held, dict) else range(len(held)):
+        count_of = tuple.__len__ if isinstance(held, tuple) else len  # its class may not count
+        for key in list(held) if isinstance(held, dict) else range(count_of(held)):
             if (id(container), _key(key)) not in self.written or id(container) not in self.originals:
                 self.specialised(self.load(Item(contents_of(known), key), held[key], fixed=covered))
 
@@ -250,7 +251,7 @@ class Contents:
             seen[id(value)] = value
             if self.is_outside(value):
                 self.read_whole(value)
-            todo += reversed(list(value.values() if isinstance(value, dict) else value))
+            todo += reversed(list(value.values() if isinstance(value, dict) else iter(value)))
 
     def _read_module(self, module: ModuleProtocol) -> None:
         """All of a module from outside, and of those below it, counts."""

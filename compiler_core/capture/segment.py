@@ -222,8 +222,10 @@ class Segment(Contents):
             kind = self.guards.bind(type(value), "type")
             local = self.local(source)
             self.require(f"type({local}) is {kind}", f"{source.text} is a {type(value).__name__}")
-            if type(value) is tuple or isinstance(value, tuple):
-                self.require(f"len({local}) == {len(value)}", f"{source.text} has {len(value)} items")
+            if isinstance(value, tuple):  # whose class may count otherwise, or not at all
+                own = type(value).__len__ is not tuple.__len__
+                length, count = self.guards.bind(tuple.__len__, "length") if own else "len", tuple.__len__(value)
+                self.require(f"{length}({local}) == {count}", f"{source.text} has {count} items")
 
     def guard_code(self, source: Source, function: FunctionType, fixed: bool = False) -> None:
         """A function has the code that it has now."""

@@ -231,7 +231,8 @@ def _in_one_form(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     for name, value in bound.arguments.items():
         kind, default = parameters[name].kind, parameters[name].default
         if kind is Parameter.VAR_POSITIONAL:
-            by_place += value
+            in_list = entry.name == "torch.einsum" and len(value) == 1 and isinstance(value[0], list | tuple)
+            by_place += value[0] if in_list else value
         elif kind is Parameter.VAR_KEYWORD:
             by_name |= value
         elif default is Parameter.empty and kind is not Parameter.KEYWORD_ONLY and not entry.all_by_name:

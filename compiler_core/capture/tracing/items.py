@@ -181,7 +181,7 @@ class Items(Keys):
 
     def _from_the_start(self, owner: Any, key: Any) -> Any:
         """A negative index into what captured code changed, counted from the start: a place is told by one number."""
-        if type(key) is int and -len(owner) <= key < 0 and id(owner) in self.segment.originals:
+        if type(key) is int and key < 0 and id(owner) in self.segment.originals and key >= -len(owner):
             self.segment.read_length(owner)
             return key + len(owner)
         return key

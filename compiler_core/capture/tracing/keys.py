@@ -101,7 +101,7 @@ class Keys(Base):
 
     def check_members(self, members: Iterable[Any]) -> bool:
         """`check_key` of each. Whether any needed it."""
-        given = list(members)
+        given = list(iter(members))  # a class may refuse to be counted
         kinds = {kind for kind in set(map(type, given)) if kind in (tuple, frozenset) or methods_of(kind)}
         for member in given if kinds else ():
             if type(member) in kinds:

@@ -59,7 +59,7 @@ def _may_hold(value: Any, wanted: Any, depth: int = 0) -> bool:
     if isinstance(value, dict):
         held += dict.values(value)
     elif isinstance(value, CONTAINERS):
-        held += list(value)
+        held += list(iter(value))
     return bool(held) and (depth > DEEP or any(part is wanted or _may_hold(part, wanted, depth + 1) for part in held))
 
 

@@ -316,7 +316,7 @@ class OperatorSemantics(Iteration):
         if depth > 8:
             raise Break("a deeply nested container is formatted")
         if isinstance(value, (*CONTAINERS, dict)):
-            for item in [*value, *value.values()] if isinstance(value, dict) else list(value):
+            for item in [*value, *value.values()] if isinstance(value, dict) else iter(value):
                 self.check_printable(item, depth + 1)
         elif is_module(value) or any(self.program_method(value, name) for name in ("__repr__", "__str__")):
             if not isinstance(value, type) and (depth or is_module(value)):

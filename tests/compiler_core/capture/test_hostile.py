@@ -392,3 +392,28 @@ def test_special_methods_change_what_their_closures_hold() -> None:
         return [*(compiled(torch.ones(2)) for _ in range(3)), log]
 
     check(run)
+
+
+class Uncounted(tuple):  # type: ignore[type-arg]
+    """As e3nn's irreps: items, of which nobody may ask the number."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def test_tuples_that_refuse_to_be_counted_are_unpacked_compared_and_held() -> None:
+    def run(compile_: Compile) -> list[Any]:
+        pairs = [Uncounted((1, 2)), Uncounted((3, 4))]
+
+        def f(x: Any, held: Any) -> Any:
+            made = [Uncounted((k, k + 1)) for k in range(2)]
+            for first, second in (*held, *made):
+                x = x * first + second
+            return x.tolist(), made[0] == held[0], made[1] in held, [part[1] for part in made]
+
+        compiled = compile_(f)
+        told = [compiled(torch.ones(2), pairs)]
+        pairs[0] = Uncounted((5, 6))
+        return [*told, compiled(torch.ones(2), pairs), compiled(torch.ones(2), [Uncounted((5, 6))])]
+
+    check(run)

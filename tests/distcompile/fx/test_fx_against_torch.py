@@ -206,3 +206,48 @@ def test_an_error_inside_shows_the_line_of_the_code() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         dc.fx.GraphModule({}, graph)(1)
     assert "truediv = x / 0" in str(caught.getrepr())
+
+
+def test_modules_that_are_called_are_nodes_or_traced_through() -> None:
+    for lib in LIBS:
+
+        class Deep(lib.fx.Tracer):  # type: ignore[name-defined, misc]
+            def is_leaf_module(self, m: Any, qualified_name: str) -> bool:
+                return qualified_name == "seq"
+
+        net = network(lib, operators)
+        tracer = Deep()
+        graph = tracer.trace(net)
+        assert [n.target for n in graph.nodes if n.op == "call_module"] == ["seq"]
+        assert [n.target for n in graph.nodes if n.op == "get_attr"][:2] == ["lin.weight", "lin.bias"]
+        assert tracer.root is net
+
+
+def functions(self, x):  # type: ignore[no-untyped-def]
+    lib = PLAIN[0]
+    h = lib.relu(self.lin(x)) + lib.sum(x, dim=1, keepdim=True)
+    h = lib.cat([h, h], 1).flatten(1)
+    y = lib.softmax(lib.matmul(h, h.t()), -1).to(lib.float64)
+    lib._assert(y.shape[0] == 2, "two rows")
+    return lib.nn.functional.dropout(y, 0.1, self.training), lib.arange(2) + y, lib.zeros(2, 2).add_(y.mean())
+
+
+PLAIN: list[Any] = []
+
+
+def test_functions_of_torchs_are_nodes() -> None:
+    told = []
+    for lib in LIBS:
+        PLAIN[:] = [lib]
+        traced = lib.fx.symbolic_trace(network(lib, functions).eval())
+        told.append((traced.code, str(traced.graph).replace("distcompile.", "torch.")))
+        assert [tuple(y.shape) for y in traced(lib.tensor(X.tolist()))] == [(2, 2)] * 3
+    assert told[0] == told[1]
+
+
+def test_operands_in_a_list_are_einsums_operands() -> None:
+    for lib in LIBS:
+        traced = lib.fx.symbolic_trace(lambda x: lib.einsum("ij,jk->ik", [x, x]))  # noqa: B023
+        (node,) = (node for node in traced.graph.nodes if node.op == "call_function")
+        assert [str(arg) for arg in node.args] == ["ij,jk->ik", "x", "x"]
+        assert node.target is lib.einsum

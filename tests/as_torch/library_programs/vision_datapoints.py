@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from vision_models import provide_torchvisions_operators
+from library_common import provide_torchvisions_operators
 
 warnings.simplefilter("ignore")
 provide_torchvisions_operators()

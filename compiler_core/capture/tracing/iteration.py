@@ -80,8 +80,8 @@ class Iteration(Items):
         if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
             if isinstance(value, (list, tuple)):
                 self.segment.read_length(value)
-                count_of = tuple.__len__ if isinstance(value, tuple) else list.__len__  # its class may not count
-                value = [self.segment.read_item(value, place) for place in range(count_of(value))]
+                count = tuple.__len__(value) if isinstance(value, tuple) else len(value)  # its class may not count
+                value = [self.segment.read_item(value, place) for place in range(count)]
             else:
                 self.segment.read_whole(value)
         elif isinstance(value, Tensor):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,14 @@ Wrap = Callable[[Module], Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is checked. loss(output, *inputs) -> scalar."""
+    """What is checked. loss(output, *inputs) -> scalar; loss_holds_tensors: beside the inputs it knows others."""
 
     module: Module
     inputs: tuple[Any, ...]
     loss: Loss
     seed: int = 0
     repeats: int = 2
+    loss_holds_tensors: bool = False
 
     def run(self, callee: Any, seed: int | None = None) -> Tensor:
         """The loss of one forward of `callee`, which is the module or made of it."""
@@ -123,7 +124,7 @@ def widened(value: Any) -> Any:
 def in_float64(case: Case) -> Case:
     """The case with every floating parameter, buffer and input in float64."""
     module = copy_of(case.module).to(dtypes.float64)
-    return Case(module, tuple(map(widened, case.inputs)), case.loss, case.seed, case.repeats)
+    return replace(case, module=module, inputs=tuple(map(widened, case.inputs)))
 
 
 def average(local: Gradients, communicator: Communicator) -> dict[str, Array | None]:

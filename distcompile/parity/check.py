@@ -33,6 +33,7 @@ from distcompile.parity.case import (
     is_equal_on_all_ranks,
     of_rank_0,
 )
+from distcompile.parity.closing import closes_over_tensors
 from distcompile.parity.differences import check_differences
 from distcompile.parity.errors import ParityError
 from distcompile.parity.joined import JoinedBatch, check_joined
@@ -84,14 +85,16 @@ def check(
     """Compare gradients of `module(*inputs)`; collective over `group` (default: the process group, or one rank alone).
 
     module: wrapped in DistributedDataParallel or not. inputs: this rank's part of the batch. loss: (output, *inputs) ->
-    scalar. ddp_options: for DistributedDataParallel; as there, all ranks start from rank 0's parameters. Raises
-    ParityError on failure if `raise_on_failure`. The module itself is left as it is.
+    scalar; it may close over tensors, as this rank's targets are, but not over the module. ddp_options: for
+    DistributedDataParallel; as there, all ranks start from rank 0's parameters. Raises ParityError on failure if
+    `raise_on_failure`, ParityTargetError. The module itself is left as it is.
     """
     if isinstance(module, DistributedDataParallel):
         module = module.module
     communicator = group or (distributed.group_or_default(None) if distributed.is_initialized() else alone())
+    holds = closes_over_tensors(loss or default_loss, module)
     module = of_rank_0(module, communicator)
-    case = Case(module, inputs, loss or default_loss, seed)
+    case = Case(module, inputs, loss or default_loss, seed, loss_holds_tensors=holds)
     with fork_rng(), set_shard(communicator.rank):
         run = _Check(case, communicator, backend, tolerance or Tolerance(), judges or Judges(), ddp_options)
         report = run.report()

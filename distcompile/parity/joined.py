@@ -2,7 +2,8 @@
 
 In: the float64 case of each rank, and the reduced gradients. Out: `JoinedBatch`. Inputs are joined along dimension 0 in
 rank order, unless the caller says what the joined batch is: then each rank's part must be what this rank was given, and
-any difference is a failure. Otherwise a difference that the model itself makes (the float64 average differs from the
+any difference is a failure. A loss that closes over its targets is computed of each rank's rows, by that rank
+(closing.py). Otherwise a difference that the model itself makes (the float64 average differs from the
 float64 joined batch: BatchNorm's statistics, a loss that is a sum, parts of unequal size) is marked, not failed.
 """
 
@@ -19,7 +20,8 @@ from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.random import set_shard
 from compiler_core.tensor.tensor import Tensor
-from distcompile.parity.case import LOSS, Case, gradients, widened
+from distcompile.parity.case import LOSS, Case, average, gradients, widened
+from distcompile.parity.closing import REMEDY, CannotCutError, of_own_rows
 from distcompile.parity.judge import Tolerance, error_of
 from distcompile.parity.report import Gradients
 
@@ -82,8 +84,11 @@ def check_joined(
         joined = tuple(map(widened, given))
     if joined is None:
         return JoinedBatch(0.0, 0.0, "", why)
-    with set_shard(0):
-        whole = gradients(replace(case, inputs=joined), lambda module: module)
+    holds = communicator.all_gather_object(case.loss_holds_tensors)
+    try:
+        whole = _of_parts(case, joined, communicator) if any(holds) else _of_whole(replace(case, inputs=joined))
+    except CannotCutError:
+        return JoinedBatch(0.0, 0.0, "", f"the loss closes over tensors, and the output has no rows to cut: {REMEDY}")
     model_error = _largest(averaged, whole)
     error = _largest(reduced, whole)
     if given is None and model_error > EXACT:
@@ -93,6 +98,25 @@ def check_joined(
     failed = error > limit
     text = f"{_worst(reduced, whole)} is {error:.2e} from that of one rank on the joined batch (> {limit:.2e})"
     return JoinedBatch(error, model_error, text if failed else "", "")
+
+
+def _of_whole(case: Case) -> Gradients:
+    """Of one rank alone."""
+    with set_shard(0):
+        return gradients(case, lambda module: module)
+
+
+def _of_parts(case: Case, joined: tuple[Any, ...], communicator: Communicator) -> Gradients:
+    """The same where the loss holds what only its rank has: the average over the ranks' rows of one output."""
+    sizes = communicator.all_gather_object(_rows(case.inputs))
+    start = sum(sizes[: communicator.rank])
+    rows = start, start + sizes[communicator.rank]
+    loss = of_own_rows(case.loss, case.inputs, rows, sum(sizes))
+    return average(_of_whole(replace(case, inputs=joined, loss=loss)), communicator)
+
+
+def _rows(inputs: Sequence[Any]) -> int:
+    return next((int(x.shape[0]) for x in inputs if isinstance(x, Tensor) and x.ndim), 0)
 
 
 def _foreign_parts(given: Sequence[Any], joined: Sequence[Any] | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -126,3 +128,94 @@ def test_a_module_without_tensor_output_needs_a_loss() -> None:
 
     with pytest.raises(ParityTargetError, match="no Tensor"):
         parity.check(Silent(6, 2), inputs())
+
+
+class Holder:
+    """A loss that is an object, or a method of one."""
+
+    def __init__(self, targets: dc.Tensor) -> None:
+        self.targets = targets
+
+    def __call__(self, output: dc.Tensor, *inputs: dc.Tensor) -> dc.Tensor:
+        return dc.nn.functional.cross_entropy(output, self.targets)
+
+    def loss(self, output: dc.Tensor, *inputs: dc.Tensor) -> dc.Tensor:
+        return self(output)
+
+
+def of_targets(targets: dc.Tensor, output: dc.Tensor, *inputs: dc.Tensor) -> dc.Tensor:
+    return dc.nn.functional.cross_entropy(output, targets)
+
+
+def closing(y: dc.Tensor) -> dict[str, parity.case.Loss]:
+    """Losses that hold their targets, in all the ways there are."""
+    inner = functools.partial(of_targets, y)
+    names = {"cross_entropy": dc.nn.functional.cross_entropy, "y": y}
+    weighted = nn.CrossEntropyLoss(weight=dc.tensor([0.5, 1.0, 2.0]))
+    return {
+        "closure": lambda output, x: dc.nn.functional.cross_entropy(output, y),
+        "default": lambda output, x, y=y: dc.nn.functional.cross_entropy(output, y),
+        "partial": inner,
+        "nested": lambda output, x: inner(output, x),
+        "object": Holder(y),
+        "method": Holder(y).loss,
+        "global": eval("lambda output, x: cross_entropy(output, y)", names),
+        "weights": lambda output, x: weighted(output, y),
+    }
+
+
+@pytest.mark.parametrize("name", list(closing(dc.zeros(1))))
+def test_a_loss_that_holds_its_targets_is_judged_on_the_joined_batch(name: str) -> None:
+    def check(communicator: Communicator) -> parity.ParityReport:
+        rng = np.random.default_rng(communicator.rank)
+        x = dc.from_numpy(rng.standard_normal((8, 6)).astype(np.float32))
+        y = dc.from_numpy(rng.integers(0, 3, 8))
+        with use_communicator(communicator):
+            return parity.check(nn.Linear(6, 3), x, loss=closing(y)[name], judges=parity.Judges(samples=None))
+
+    for report in run_ranks(2, check, timeout_s=60):
+        assert report.ok, str(report)
+        assert report.joined is not None
+        assert (report.joined.word, report.joined.error < 1e-6) == ("holds", True)
+
+
+def test_and_what_cannot_be_separated_is_still_told() -> None:
+    """BatchNorm's statistics of the joined batch are others, whatever the loss holds."""
+
+    def check(communicator: Communicator) -> parity.ParityReport:
+        rng = np.random.default_rng(communicator.rank)
+        x = dc.from_numpy(rng.standard_normal((8, 6)).astype(np.float32))
+        y = dc.from_numpy(rng.integers(0, 6, 8))
+        with use_communicator(communicator):
+            model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))
+            return parity.check(model, x, loss=closing(y)["closure"], judges=parity.Judges(samples=None))
+
+    for report in run_ranks(2, check, timeout_s=60):
+        assert report.ok, str(report)
+        assert report.joined is not None
+        assert "not separable over the batch" in report.joined.note
+
+
+def test_an_output_without_rows_says_what_to_write() -> None:
+    def check(communicator: Communicator) -> parity.ParityReport:
+        y = dc.ones(6) * communicator.rank
+
+        class Mean(nn.Linear):
+            def forward(self, x: dc.Tensor) -> dc.Tensor:
+                return super().forward(x).mean(0)
+
+        with use_communicator(communicator):
+            return parity.check(Mean(6, 6), dc.ones(8, 6), loss=lambda o, x: ((o - y) ** 2).mean())
+
+    for report in run_ranks(2, check, timeout_s=60):
+        assert report.joined is not None
+        assert "loss(output, x, targets)" in report.joined.note
+
+
+@pytest.mark.parametrize("part", ["module", "parameter"])
+def test_a_loss_that_closes_over_the_module_is_a_named_error(part: str) -> None:
+    model = nn.Linear(6, 3)
+    held = model if part == "module" else model.weight
+    with pytest.raises(ParityTargetError, match=r"closes over the module that is checked"):
+        parity.check(model, inputs(), loss=lambda o, x: o.sum() + getattr(held, "weight", held).sum())
+    assert model.weight.grad is None

@@ -8,7 +8,6 @@ Invariant: nothing moves between host and device but by `put` and `fetch`.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from compiler_core import alive
 from compiler_core.config import config
 from compiler_core.errors import CudaMemoryError, DeviceError
 
@@ -415,10 +415,11 @@ def raise_out_of_memory(error: MemoryError, number: int) -> NoReturn:
 
 def largest_tensors(number: int, count: int = 8) -> list[str]:
     """Lines on the largest tensors on device `number`: bytes, shape, dtype, and where they are referred to."""
+    from compiler_core.tensor.tensor import Tensor
+
     found: dict[int, Any] = {}
-    for thing in gc.get_objects():
-        cell = getattr(thing, "_cell", None) if hasattr(type(thing), "_cell") else None
-        raw: Any = getattr(cell, "raw", None)
+    for thing in alive.objects(Tensor):
+        raw: Any = thing._cell.raw
         if is_array(raw) and raw.data.device_id == number:
             found.setdefault(raw.data.ptr, thing)
     ranked = sorted(found.values(), key=lambda tensor: -tensor._cell.raw.nbytes)[:count]
@@ -428,8 +429,7 @@ def largest_tensors(number: int, count: int = 8) -> list[str]:
 def _holder(tensor: Any) -> str:
     """The name under which something refers to a tensor, as far as gc and the frames that are running tell."""
     kind = type(tensor).__name__
-    referrers = (referrer for referrer in gc.get_referrers(tensor) if isinstance(referrer, dict))
-    for names in (*referrers, *_locals()):
+    for names in (*alive.referrers([tensor], dict), *_locals()):
         name = next((key for key, value in names.items() if value is tensor), None)
         if isinstance(name, str) and not name.startswith("__"):
             return f"{kind} {name!r}"

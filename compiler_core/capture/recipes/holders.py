@@ -1,8 +1,8 @@
 """Who holds what a segment made, where no table says: its tensors may lie in anything of the program's.
 
 In: objects made since a moment (`now()`). Out: objects of a type that refer to them. Method: the garbage collector
-knows who refers to what. A search through everything takes as long as the process is large, so it is left out while
-all that was made since then is young: as long as only the youngest generation was collected.
+knows who refers to what (`alive.py`). A search through everything takes as long as the process is large, so it is left
+out while all that was made since then is young: as long as only the youngest generation was collected.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
+
+from compiler_core.alive import referrers, young_referrers
 
 T = TypeVar("T")
 Moment = tuple[int, ...]
@@ -26,10 +28,5 @@ def holders(things: Sequence[Any], kind: type[T], since: Moment, older: Iterable
     """
     if not things:
         return []
-    young = [*gc.get_objects(0), *gc.get_objects(1), *older]
-    if now() != since:
-        return [thing for thing in gc.get_referrers(*things) if issubclass(type(thing), kind)]
-    made = {id(thing) for thing in things}
-    kinds = {found for found in set(map(type, young)) if issubclass(found, kind)}
-    candidates = {id(thing): thing for thing in young if type(thing) in kinds}
-    return [thing for thing in candidates.values() if any(id(part) in made for part in gc.get_referents(thing))]
+    young = young_referrers(things, kind, older)
+    return young if now() == since else referrers(things, kind)

@@ -23,7 +23,7 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 import numpy as np
 
 from compiler_core.device import check_device, is_array
-from compiler_core.errors import BackendError
+from compiler_core.errors import BackendError, CompilationError, DistCompileError
 from compiler_core.events import Events
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
@@ -104,7 +104,13 @@ class CallableBackend:
     def _compile(self, graph: Graph) -> Executable:
         place = check_device(graph.device)
         examples = [place.put(np.zeros(node.shape, node.dtype.numpy)) for node in graph.inputs]
-        run = self.function(graph, examples)
+        try:
+            run = self.function(graph, examples)
+        except DistCompileError:
+            raise
+        except Exception as error:
+            text = f"backend {self.name!r} raised {type(error).__name__}: {error}"
+            raise CompilationError(text, step="backend", graph=graph.name) from error
         if not callable(run):
             raise BackendError(f"backend {self.name} returned a {type(run).__name__}", expected="a callable(*arrays)")
         return partial(_run_checked, self.name, graph, run)

@@ -144,6 +144,17 @@ class BackendError(DistCompileError):
     """A backend that does not exist, or that failed on a graph."""
 
 
+class CompilationError(BackendError, RuntimeError):
+    """A step of the compiler failed by an error that is not in this catalogue: `__cause__`. A RuntimeError, as torch's.
+
+    step, graph: in which; node: what was being compiled, if that is known.
+    """
+
+    def __init__(self, what: str, *, step: str, graph: str, node: str = "", where: str = "", remedy: str = "") -> None:
+        self.step, self.graph, self.node = step, graph, node
+        super().__init__(what, where=where, got=node, remedy=remedy)
+
+
 class LoweringError(BackendError):
     """A graph node that the lowering or the code generator cannot express."""
 

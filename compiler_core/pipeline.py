@@ -40,7 +40,7 @@ from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
-from compiler_core.steps import collector_paused, record, record_graph, timed
+from compiler_core.steps import collector_paused, compiling, record, record_graph, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def compile_graphs(
 
 def simplify(graph: Graph) -> Graph:
     """Graph -> Graph: dead code, constants, identities, duplicates."""
-    with timed(graph.name, "simplify"):
+    with compiling(graph.name, "simplify"):
         graph = run_passes(graph, SIMPLIFY)
     record_graph(graph.name, "simplify", graph)
     return graph
@@ -162,7 +162,7 @@ def simplify(graph: Graph) -> Graph:
 
 def differentiate(graph: Graph, request: Request) -> tuple[Joint, Needs]:
     """Forward graph -> simplified joint graph, and what the backward of each output needs."""
-    with timed(graph.name, "joint"):
+    with compiling(graph.name, "joint"):
         joint = make_joint(graph, request.wanted, results=request.results)
         needs = needs_of(joint, graph, request.results)
     record_graph(graph.name, "joint", joint.graph, artefact="aot")
@@ -171,7 +171,7 @@ def differentiate(graph: Graph, request: Request) -> tuple[Joint, Needs]:
 
 def simplify_joint(graph: Graph) -> Graph:
     """Graph -> Graph, once nothing will be differentiated any more."""
-    with timed(graph.name, "simplify_joint"):
+    with compiling(graph.name, "simplify_joint"):
         graph = run_passes(graph, SIMPLIFY_JOINT)
     record_graph(graph.name, "simplify_joint", graph, artefact="aot")
     return graph
@@ -179,7 +179,7 @@ def simplify_joint(graph: Graph) -> Graph:
 
 def lay_out(backend: Backend, graph: Graph) -> Graph:
     """Graph -> Graph, its arrays in the layouts that the backend's routines want."""
-    with timed(graph.name, "layout"):
+    with compiling(graph.name, "layout"):
         made = backend.lay_out(graph)
     if made is not graph:
         record_graph(graph.name, "layout", made, artefact="aot")
@@ -195,7 +195,7 @@ def exact_needs(request: Request, tangents: Sequence[int]) -> Needs:
 def split(joint: Joint) -> Partition:
     """Joint graph -> forward and backward graphs."""
     name = joint.graph.name
-    with timed(name, "partition"):
+    with compiling(name, "partition"):
         parts = partition(joint)
     record_graph(name, "partition", parts.forward, part="forward", artefact="aot")
     record_graph(name, "partition", parts.backward, part="backward", artefact="aot")
@@ -236,5 +236,5 @@ def cut_at_stops(joint: Joint, parts: Partition, plan: GradientPlan) -> Sequence
 
 def run_backend(backend: Backend, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
     """Graphs -> executables, compiled together."""
-    with timed(name, "backend"):
+    with compiling(name, "backend"):
         return backend.compile(graphs, name)

@@ -1,6 +1,7 @@
 """The names of the pipeline's steps, and what happens around every step: it is timed, logged and dumped.
 
-In: a graph's name, a step's name, and a text on demand. Out: log lines, dump files, `compile_times()`.
+In: a graph's name, a step's name, and a text on demand. Out: log lines, dump files, `compile_times()`; where a step
+raises what no catalogue knows, a CompilationError that names step, graph, node and the user's line.
 `STEPS` is the order of `pipeline.py`; `CODEGEN_STEPS` is what the backend "codegen" does inside its step "backend" on
 a cache miss (`lowering/lower.py`, `codegen/native_backend.py`). A dump's files are numbered in this order.
 """
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 
 from compiler_core import log, observe
 from compiler_core.config import config
-from compiler_core.graph.ir import Graph
-from compiler_core.graph.print import print_graph
+from compiler_core.errors import CompilationError, DistCompileError
+from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.print import print_call, print_graph, print_node
 from compiler_core.graph.verify import verify
 
 LONGEST = 4096  # steps that are remembered
@@ -65,6 +67,41 @@ def timed(graph: str, step: str) -> Iterator[None]:
     finally:
         _times.append(StepTime(graph, step, time.perf_counter() - start))
         log.emit("steps", f"{graph}: {step} {1e3 * _times[-1].seconds:.1f} ms")
+
+
+@contextmanager
+def compiling(graph: str, step: str) -> Iterator[None]:
+    """A step that runs none of the user's code: timed, and its errors named.
+
+    Raises CompilationError from whatever is not of the catalogue; errors of files and memory stay what they are.
+    """
+    try:
+        with timed(graph, step):
+            yield
+    except (DistCompileError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        node = _node_under_way(error)
+        simpler = "eager" if step in STEPS[:-1] else "aot_eager"
+        raise CompilationError(
+            f"{type(error).__name__} in step {step!r} of graph {graph}: {error}",
+            step=step,
+            graph=graph,
+            node="" if node is None else print_call(node) if isinstance(node, Call) else print_node(node),
+            where=node.location if isinstance(node, Call) else "",
+            remedy=f"report this, with what DISTCOMPILE_DUMP=folder writes; backend={simpler!r} runs without this step",
+        ) from error
+
+
+def _node_under_way(error: Exception) -> Node | None:
+    """The node that the innermost function spoke of which speaks of one, as far as its variables tell."""
+    found: Node | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        nodes = [value for value in trace.tb_frame.f_locals.values() if isinstance(value, Node)]
+        found = next((node for node in nodes if isinstance(node, Call)), nodes[0] if nodes else found)
+        trace = trace.tb_next
+    return found
 
 
 def record(name: str, step: str, text: Callable[[], str], *, part: str = "", artefact: str = "graph") -> None:

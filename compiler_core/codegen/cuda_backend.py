@@ -46,7 +46,7 @@ from compiler_core.runtime.cuda.graphs import Replaying
 from compiler_core.runtime.executor import load_library
 from compiler_core.runtime.profiler import StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
-from compiler_core.steps import record, timed
+from compiler_core.steps import compiling, record
 
 if TYPE_CHECKING:
     from compiler_core.codegen.cuda.cubins import Cubin
@@ -221,17 +221,17 @@ def _build(
     with Workers(folder) as workers:
         programs = with_symbols(lower_and_schedule(graphs, name, GPU))
         if library_for(graphs, capability):
-            with timed(name, "cudnn"):
+            with compiling(name, "cudnn"):
                 programs = [by_cudnn(program) for program in programs]
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
         calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
         tiles: dict[str, Tile] = {}
         said: list[str] = []
         if tuned:
-            with timed(name, "tune"), TemporaryDirectory(dir=folder) as apart:
+            with compiling(name, "tune"), TemporaryDirectory(dir=folder) as apart:
                 where = (capability, Path(apart), workers, _number(graphs), _triton_version(), said.append)
                 tiles = _measured_tiles(programs, list(kernels), where)
-        with timed(name, "emit"):
+        with compiling(name, "emit"):
             module = with_routines(print_module(list(kernels), tiles), calls)
         record(name, "emit", lambda: module.source, part="triton", artefact="code")
         aligned = aligned_parameters(programs, module)
@@ -245,11 +245,11 @@ def _build(
         with ThreadPoolExecutor(2) as beside:
             built = beside.submit(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
             measured = beside.submit(choose_on, products if config.measure else [], _number(graphs))
-            with timed(name, "cubins"):
+            with compiling(name, "cubins"):
                 compiled = compile_cubins(module, wanted, capability, folder, workers)
-            with timed(name, "build"):
+            with compiling(name, "build"):
                 built.result()
-            with timed(name, "measure"):
+            with compiling(name, "measure"):
                 chosen = measured.result()
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
     offsets = write_constants(folder / CONSTANTS, programs)

@@ -37,7 +37,7 @@ from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_li
 from compiler_core.runtime.memory import is_pooled
 from compiler_core.runtime.profiler import ProfileSource, StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
-from compiler_core.steps import record, timed
+from compiler_core.steps import compiling, record
 from compiler_core.tensor.ownership import POOLS
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _generate(graphs: Sequence[Graph], name: str) -> tuple[list[Program], Source
     from compiler_core.lowering.lower import lower_and_schedule
 
     programs = with_symbols(lower_and_schedule(graphs, name))
-    with timed(name, "emit"):
+    with compiling(name, "emit"):
         source = print_source(programs)
     for stem, text in source.units.items():
         record(name, "emit", partial(str, text), part=stem, artefact="code")
@@ -151,7 +151,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     programs, source = _generate(graphs, name)
     for stem, text in source.units.items():
         (folder / f"{stem}.cpp").write_text(text)
-    with timed(name, "build"):
+    with compiling(name, "build"):
         build_library(source.units, folder / LIBRARY, toolchain)
     offsets = write_constants(folder / CONSTANTS, programs)
     rows = [

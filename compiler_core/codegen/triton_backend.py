@@ -27,7 +27,7 @@ from compiler_core.loop_ir.ir import Kernel, Program
 from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.ops.registry import Array
 from compiler_core.schedule.target import GPU
-from compiler_core.steps import record, timed
+from compiler_core.steps import compiling, record
 
 
 class TritonBackend:
@@ -48,7 +48,7 @@ class TritonBackend:
         log.warn_once("triton interpreter", "backend 'triton' runs in Triton's interpreter here: right, but very slow")
         programs = lower_and_schedule(graphs, name, GPU)
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
-        with timed(name, "emit"):
+        with compiling(name, "emit"):
             module = print_module(list(kernels))
         record(name, "emit", lambda: module.source, part="triton", artefact="code")
         kernel_runner = KernelRunner(module, load(module, interpret=True))

@@ -30,7 +30,7 @@ from compiler_core.lowering.triangle import skip_masked_blocks
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.schedule.program import schedule
 from compiler_core.schedule.target import CPU, Target
-from compiler_core.steps import record, timed
+from compiler_core.steps import compiling, record
 
 
 def lower_and_schedule(graphs: Sequence[Graph], name: str = "", target: Target = CPU) -> list[ir.Program]:
@@ -40,17 +40,17 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "", target: Target =
     """
     table = KernelTable(target)
     name = name or graphs[0].name
-    with timed(name, "expand"):
+    with compiling(name, "expand"):
         graphs = [run_passes(graph, EXPAND) for graph in graphs]
-    with timed(name, "define"):
+    with compiling(name, "define"):
         defined = [define(graph, half_products=graph.device != "cpu") for graph in graphs]
-    with timed(name, "inline"):
+    with compiling(name, "inline"):
         inlined = [inline_reordered(definitions, target) for definitions in defined]
         if target.is_gpu:
             inlined = [add_biases(round_results(definitions)) for definitions in inlined]
-    with timed(name, "place"):
+    with compiling(name, "place"):
         placed = [skip_masked_blocks(place_products(definitions)) for definitions in inlined]
-    with timed(name, "schedule"):
+    with compiling(name, "schedule"):
         programs = [schedule(graph, definitions, table) for graph, definitions in zip(graphs, placed, strict=True)]
     for program in programs:
         if config.verify:

@@ -33,9 +33,10 @@ from compiler_core.errors import CacheError
 from compiler_core.runtime import places
 
 FORMAT = "v1"
+_CORE = Path(__file__).resolve().parent.parent
 _MANIFEST = "manifest.json"
-# what an artefact depends on, below compiler_core/; the text of these files is part of every key
-_GENERATOR_FOLDERS = ("ops", "symbolic", "loop_ir", "lowering", "schedule", "codegen", "runtime")
+# rooms below compiler_core/ that no code generator imports, as a test finds: what they make comes as a graph's text
+_APART = ("bytecode", "capture", "eager", "numpy_trace")
 
 Manifest = dict[str, Any]
 
@@ -77,14 +78,18 @@ def make_key(parts: Mapping[str, str]) -> str:
 
 @cache
 def generator_fingerprint() -> str:
-    """Digest of the compiler's own source: a changed lowering or code generator makes new keys."""
-    root = Path(__file__).resolve().parent.parent
-    files = sorted(path for folder in _GENERATOR_FOLDERS for path in (root / folder).rglob("*.py"))
+    """Digest of the compiler's own source: a changed pass, lowering or code generator makes new keys."""
     digest = sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root)}\n".encode())
+    for path in generator_sources():
+        digest.update(f"{path.relative_to(_CORE)}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def generator_sources() -> list[Path]:
+    """The files that may decide what code is made of a graph: all of compiler_core/ but the rooms in _APART."""
+    paths = ((path, path.relative_to(_CORE).parts[0]) for path in _CORE.rglob("*.py"))
+    return sorted(path for path, room in paths if room not in _APART)
 
 
 def load_or_build(key: str, build: Builder) -> Entry:

@@ -12,7 +12,9 @@ import pytest
 
 from compiler_core import log
 from compiler_core.config import config
-from compiler_core.runtime.cache import Entry, generator_fingerprint, load_or_build, make_key
+from compiler_core.runtime import cache
+from compiler_core.runtime.cache import Entry, generator_fingerprint, generator_sources, load_or_build, make_key
+from tests.test_layers import ROOT, imports
 
 KEY = make_key({"test": "one"})
 
@@ -155,3 +157,44 @@ def test_the_manifest_is_readable_json(cache_dir) -> None:
     entry = load_or_build(KEY, Builder())
     _, body = entry.file("manifest.json").read_text().split("\n", 1)
     assert json.loads(body)["manifest"] == {"build": 1}
+
+
+def reached(roots: list[Path]) -> set[Path]:
+    """The files of compiler_core that `roots` import, or import what imports them; imports inside functions too."""
+    found: set[Path] = set()
+    left = list(roots)
+    while left:
+        path = left.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for module, _ in imports(path):
+            parts = module.split(".")
+            for end in range(1, len(parts) + 1):
+                base = ROOT.joinpath(*parts[:end])
+                left += [p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()]
+    return {path for path in found if path.is_relative_to(ROOT / "compiler_core")}
+
+
+def test_whatever_can_change_generated_code_is_in_every_key() -> None:
+    """graph/passes and dtype.py once were not: code of an earlier version was run."""
+    rooms = ("codegen", "lowering", "schedule", "loop_ir", "symbolic")
+    roots = [path for room in rooms for path in (ROOT / "compiler_core" / room).rglob("*.py")]
+    needed = reached([*roots, ROOT / "compiler_core" / "runtime" / "build.py"])
+    assert {"dtype.py", "rewrite.py", "expand.py", "ir.py"} <= {path.name for path in needed}
+    assert sorted(needed - set(generator_sources())) == []
+
+
+def test_a_changed_pass_makes_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("graph/passes/fold.py", "dtype.py", "capture/points.py", "new_room/new.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    monkeypatch.setattr(cache, "_CORE", tmp_path)
+    before = generator_fingerprint.__wrapped__()
+    for name, changes in (
+        ("graph/passes/fold.py", True), ("dtype.py", True), ("new_room/new.py", True), ("capture/points.py", False)
+    ):  # fmt: skip
+        (tmp_path / name).write_text("2")
+        after = generator_fingerprint.__wrapped__()
+        assert (after != before) is changes, name
+        before = after

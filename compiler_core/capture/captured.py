@@ -116,6 +116,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     guard_modules(segment)
+    segment.settle_classes()
     _guard_distinct(segment)
     segment.ambient.guard_shard(guards, trace.rng is not None)
     segment.ambient.guard_device(guards)

@@ -20,6 +20,7 @@ from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.arrays import Arrays, is_numpy_number
 from compiler_core.capture.contents import Contents
 from compiler_core.capture.guards.arguments import module_tensors, require_gradient, require_layout, require_meta
+from compiler_core.capture.guards.classes import ClassNames
 from compiler_core.capture.guards.guards import Check, Guards
 from compiler_core.capture.guards.kinds import (
     _key,
@@ -92,6 +93,7 @@ class Segment(Contents):
         self._places: dict[str, int] = {}
         self.tables: dict[int, Source] = {}  # id of an object's attributes -> where they were met first
         self.named_classes: set[type] = set()  # whose attributes' names are guarded
+        self.class_names: ClassNames | None = None  # of those among them that are ours
 
     # -- code for sources
 
@@ -133,6 +135,7 @@ class Segment(Contents):
 
     def check_alone(self) -> Check:
         """A check of the guards alone."""
+        self.settle_classes()
         guards = copy.copy(self.guards)
         guards.lines, guards.inputs, guards.outside = list(guards.lines), [], []
         return guards.build(f"{self.name} skipped")
@@ -245,6 +248,9 @@ class Segment(Contents):
                     f"{self.local(source)} is {self.guards.bind(tensor, 'object')}", f"{source.text} is the same"
                 )
             return
+        if Tensor not in self.named_classes:  # what runs natively may call its methods, too
+            self.named_classes.add(Tensor)
+            self.names_of_ours().add(Tensor)
         guards = self.guards
         named = self.names.get(id(tensor)) or Known(tensor, "input", source.text)
         if fixed and tensor not in self.memory.unstable:
@@ -305,6 +311,17 @@ class Segment(Contents):
             if isinstance(type(thing).__getattribute__, FunctionType):
                 own = self.local(Raw(source.base, own_attributes))
             self.require(f"{source.name!r} not in {own}", f"{source.text} is its class's")
+
+    def names_of_ours(self) -> ClassNames:
+        """What must still hold of the attributes of classes of ours."""
+        if self.class_names is None:
+            self.class_names = ClassNames(self.guards)
+        return self.class_names
+
+    def settle_classes(self) -> None:
+        """Nothing more will be read."""
+        if self.class_names is not None:
+            self.class_names.settle()
 
     def require_present(self, source: Source, thing: Any, name: str) -> None:
         """`thing` must have an attribute of its own at `source`, whatever it is."""

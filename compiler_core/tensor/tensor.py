@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core import births
 from compiler_core.device import Device, cpu
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
@@ -480,3 +481,6 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
     result = Tensor._from_cell(cell, history)
     result._view = ViewLink(values[0], values[0]._edge(), cell.seen, detached=not thread_mode.enabled)
     return result
+
+
+births.note([Tensor])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.births import note as note_births
 from distcompile.nn import functional, init, utils
 from distcompile.nn.activation import (
     CELU,
@@ -170,6 +171,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("distcompile.nn.parallel.data_parallel").DataParallel
     raise AttributeError(f"module 'distcompile.nn' has no attribute {name!r}")
 
+
+note_births(list(vars().values()))
 
 __all__ = [
     "CELU",

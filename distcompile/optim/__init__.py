@@ -5,6 +5,7 @@ In: parameters with gradients. Out: updated parameters.
 
 from __future__ import annotations
 
+from compiler_core.births import note as note_births
 from distcompile.optim import lr_scheduler, swa_utils
 from distcompile.optim.adadelta import Adadelta
 from distcompile.optim.adafactor import Adafactor
@@ -21,6 +22,8 @@ from distcompile.optim.rmsprop import RMSprop
 from distcompile.optim.rprop import Rprop
 from distcompile.optim.sgd import SGD
 from distcompile.optim.sparse_adam import SparseAdam
+
+note_births(list(vars().values()))
 
 __all__ = [
     "ASGD",

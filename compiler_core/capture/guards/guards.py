@@ -16,7 +16,7 @@ import linecache
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,14 @@ class TensorCode:
     text: str
 
 
+class Explains(Protocol):
+    """Knows which of many things that are compared at once is not as it was."""
+
+    @property
+    def difference(self) -> str: ...
+    def culprits(self) -> list[Any]: ...
+
+
 class Guards:
     """Collects conditions and input expressions, in order."""
 
@@ -57,7 +65,7 @@ class Guards:
         self._locals: dict[Hashable, str] = {}
         self._failures: dict[int, int] = {}  # line -> what the check gives if it raises there
         self._absent: list[str] = []  # what the locals hold
-        self._watches: dict[int, Watch] = {}  # number of a guard -> who knows what exactly fails
+        self._explained: dict[int, Explains] = {}  # number of a guard -> who knows what exactly fails
         self._codes: list[CodeType] = []  # of functions that are the same at every call
         self._coded: dict[str, str] = {}  # code for each of them -> what the user calls the function
         self._line_of_codes = 0
@@ -113,10 +121,8 @@ class Guards:
             self.require("", "")
         self._codes.append(function.__code__)
         self._coded[current] = text
-        number = self._failures[self._line_of_codes]
         condition = f"[{', '.join(self._coded)}] == {self.bind(self._codes, 'codes')}"
-        self.lines[self._line_of_codes] = f"if not ({condition}): return {number}"
-        self.texts[number] = f"{', '.join(self._coded.values())}: the same code"
+        self.replace(self._line_of_codes, condition, f"{', '.join(self._coded.values())}: the same code")
 
     def require_same(self, code: str, thing: Any, text: str) -> None:
         """`code` must be the very object `thing`."""
@@ -149,8 +155,19 @@ class Guards:
 
     def _require_unchanged(self, watch: Watch, stem: str, text: str) -> None:
         name = self.bind(watch, stem)
-        self._watches[len(self.texts)] = watch
-        self.require(f"{name}.told is {name}.seen or {name}.still_same()", text)
+        self.require_explained(f"{name}.told is {name}.seen or {name}.still_same()", text, watch)
+
+    def require_explained(self, code: str, text: str, why: Explains) -> int:
+        """`require`, of much at once: `why` knows what exactly does not hold. The line, for `replace`."""
+        self._explained[len(self.texts)] = why
+        self.require(code, text)
+        return len(self.lines) - 1
+
+    def replace(self, line: int, code: str, text: str) -> None:
+        """Another condition in place of the one that stands at that line."""
+        number = self._failures[line]
+        self.lines[line] = f"if not ({code}): return {number}"
+        self.texts[number] = text
 
     def build(self, name: str) -> Check:
         """The check function. Its source is kept for tracebacks and for `explain`."""
@@ -193,15 +210,15 @@ class Guards:
 
         Captured again, they are better guarded one by one.
         """
-        watch = self._watches.get(index)
-        return [] if watch is None else watch.culprits()
+        why = self._explained.get(index)
+        return [] if why is None else why.culprits()
 
     def describe(self, index: int) -> str:
         """The condition that failed in the last check. Of what is watched, the very one."""
         if index < 0:
             return self._absent[-index - 1]
-        watch = self._watches.get(index)
-        return (watch.difference if watch is not None else "") or self.texts[index]
+        why = self._explained.get(index)
+        return (why.difference if why is not None else "") or self.texts[index]
 
 
 def is_plain(value: Any) -> bool:

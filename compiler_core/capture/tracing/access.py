@@ -26,18 +26,25 @@ from typing import Any
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills, taking_back
-from compiler_core.capture.guards.kinds import key_of, own_attributes
+from compiler_core.capture.guards.kinds import is_constant, key_of, own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, InDict, Item, Variable
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import Lazy, Outside, own_source
 from compiler_core.capture.tracing.base import Base
+from compiler_core.capture.tracing.lookup import (
+    ABSENT,
+    is_data_descriptor,
+    is_fixed_class,
+    is_frozen,
+    is_unset,
+    lookup,
+)
 from compiler_core.capture.tracing.overriding import asks
-from compiler_core.capture.tracing.pure import has_known_zone, is_known_slot
+from compiler_core.capture.tracing.pure import has_known_zone, is_known_slot, is_ours_class
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
-_ABSENT = object()
 TENSOR_FACTS = frozenset({"is_leaf", "grad_fn", "_base", "_version", "__dict__"})
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 
@@ -177,7 +184,7 @@ class Access(Base):
         self.guard_names(cls)
         known = self.segment.find(owner)
         found, base = lookup(cls, name)
-        if found is not _ABSENT and is_data_descriptor(found):
+        if found is not ABSENT and is_data_descriptor(found):
             return self._described(owner, known, name, found, base)
         own = own_attributes(owner)
         if own is not None and known is not None:
@@ -185,13 +192,13 @@ class Access(Base):
         if own is not None and name in own:
             if known is None:
                 return own[name]
-            if found is not _ABSENT and not is_fixed_class(base):  # it may become a property
+            if found is not ABSENT and not is_fixed_class(base):  # it may become a property
                 local = self.segment.local(Item(Attribute(Bound(base, base.__name__), "__dict__"), name))
                 self.guard_names(type(found))
                 kind = self.segment.guards.bind(type(found), "type")
                 self.segment.require_once(f"type({local}) is {kind}", f"{base.__name__}.{name} is of the same kind")
             return self.segment.read_attribute(owner, known, own_source(known, name), name, own[name])
-        if found is not _ABSENT:
+        if found is not ABSENT:
             if known is not None:
                 self.segment.absent(known, name)
             return self._described(owner, known, name, found, base)
@@ -209,7 +216,7 @@ class Access(Base):
         fallback, base = lookup(type(owner), "__getattr__")
         if isinstance(fallback, FunctionType):
             return self.call(self.of_class(base, "__getattr__", fallback), (owner, name), {})
-        if fallback is not _ABSENT:  # `__getattr__ = dict.__getitem__`
+        if fallback is not ABSENT:  # `__getattr__ = dict.__getitem__`
             return self.call(self._described(owner, known, "__getattr__", fallback, base), (name,), {})
         return getattr(owner, name)  # raises what Python says
 
@@ -246,7 +253,7 @@ class Access(Base):
         getter = self.looked_up(type(found), "__get__")
         if isinstance(getter, FunctionType):
             return self.call(getter, (self.of_class(base, name, found), owner, type(owner)), {})
-        if getter is _ABSENT:
+        if getter is ABSENT:
             return self.of_class(base, name, found)
         value = getattr(owner, name)
         if known is None or isinstance(found, C_METHODS):
@@ -280,13 +287,13 @@ class Access(Base):
         """`lookup`, of what is about to be called: a function has a source, so that what its closure holds has one."""
         self.guard_names(cls)
         found, base = lookup(cls, name)
-        if isinstance(found, FunctionType) and not is_ours(found.__code__.co_filename):
+        if isinstance(found, FunctionType) and not is_fixed_class(base):
             return self.of_class(base, name, found)
         return found
 
     def guard_names(self, cls: type) -> None:
         """No attribute is added to a class or its bases, where it would hide what was found, or be found itself; none
-        goes. Of the program's classes all names are compared; those of ours are counted, which is quicker."""
+        goes. Of the program's classes all names are compared, of ours what tells them (`guards/classes.py`)."""
         if cls in self.segment.named_classes:
             return
         for base in cls.__mro__:
@@ -295,13 +302,13 @@ class Access(Base):
             self.segment.named_classes.add(base)
 
     def _guard_names_of(self, cls: type) -> None:
+        if is_ours_class(cls):
+            self.segment.names_of_ours().add(cls)
+            return
         bind, table = self.segment.guards.bind, vars(cls)
-        if cls.__module__.split(".")[0] == "distcompile":
-            code = f"len({bind(table, 'attributes')}) == {len(table)}"
-        else:
-            code = f"{bind(table.keys(), 'names')} == {bind(frozenset(table), 'known')}"
-            if cls.__bases__ != (object,):
-                code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
+        code = f"{bind(table.keys(), 'names')} == {bind(frozenset(table), 'known')}"
+        if cls.__bases__ != (object,):
+            code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
         self.segment.require(code, f"{cls.__name__} has the same attributes and bases")
 
     def vouch(self, value: Any, *names: str) -> None:
@@ -310,7 +317,7 @@ class Access(Base):
         cls = type(value)
         for name in names:
             found, base = lookup(cls, name)
-            if found is _ABSENT or found is None or isinstance(found, FunctionType):
+            if found is ABSENT or found is None or isinstance(found, FunctionType):
                 continue
             if not is_known_slot(cls, base, name) or not has_known_zone(value):
                 raise Break(f"{name} of a {cls.__name__}, which is written in C")
@@ -322,18 +329,22 @@ class Access(Base):
         return value if known is None else self.segment.load(Attribute(known.source, name), value, fixed=known.fixed)
 
     def of_class(self, base: type, name: str, found: Any) -> Any:
-        """An attribute of a class: guarded, unless the class is ours or written in C."""
+        """An attribute of a class: guarded, unless it stays what it is."""
         key = (id(base), name)
         if key not in self.class_seen:
             source = Item(Attribute(Bound(base, base.__name__), "__dict__"), name)
-            written = self.segment.written.get((id(base), name), _ABSENT)
-            if written is not _ABSENT:
+            written = self.segment.written.get((id(base), name), ABSENT)
+            if written is not ABSENT:
                 return written
+            fixed = is_fixed_class(base)
+            if not fixed and is_ours_class(base) and not is_constant(found):
+                self.segment.names_of_ours().keep(base, name)
+                fixed = True
             if isinstance(found, (property, staticmethod, classmethod, functools.cached_property)):
-                self.segment.identify(source, found, fixed=is_fixed_class(base))
+                self.segment.identify(source, found, fixed=fixed)
                 self.class_seen[key] = found
             else:
-                self.class_seen[key] = self.segment.load(source, found, fixed=is_fixed_class(base))
+                self.class_seen[key] = self.segment.load(source, found, fixed=fixed)
         return self.class_seen[key]
 
     def _tensor_attr(self, owner: Tensor, name: str) -> Any:
@@ -347,15 +358,20 @@ class Access(Base):
                 return self.segment.load(InDict(known.source, name), vars(owner)[name])
             if name in TENSOR_FACTS:
                 return self._tensor_fact(owner, known, name)
+        self.guard_names(type(owner))
         found, base = lookup(type(owner), name)
         if isinstance(found, FunctionType):
             return MethodType(self.looked_up(type(owner), name), owner)
         if isinstance(found, (classmethod, staticmethod)) and not is_fixed_class(base):
             return self._described(owner, known, name, found, base)
         getter = found.fget if isinstance(found, property) else None
+        if found is not ABSENT and not is_fixed_class(base):  # to Tensor a program may give what it likes
+            found = self.of_class(base, name, found)
+            if lookup(type(found), "__get__")[0] is ABSENT:
+                return found
         if isinstance(getter, FunctionType) and (asks(owner) or not is_ours(getter.__code__.co_filename)):
-            return self.call(self.part(self.of_class(base, name, found), "fget"), (owner,), {})
-        if found is _ABSENT and known is not None:
+            return self.call(self.part(found, "fget"), (owner,), {})
+        if found is ABSENT and known is not None:
             self.segment.require(
                 f"{name!r} not in {self.segment.local(known.source)}.__dict__", f"{known.source.text}.{name} is not set"
             )
@@ -395,7 +411,7 @@ class Access(Base):
         self.guard_names(cls)
         self.guard_names(type(cls))
         meta, _ = lookup(type(cls), name)
-        if meta is not _ABSENT and is_data_descriptor(meta):
+        if meta is not ABSENT and is_data_descriptor(meta):
             if isinstance(meta, property):
                 return self._described(cls, None, name, meta, type(cls))
             value = getattr(cls, name)
@@ -403,7 +419,7 @@ class Access(Base):
                 return self.segment.load(Attribute(Bound(cls, cls.__name__), name), value)
             return value
         found, base = lookup(cls, name)
-        if found is _ABSENT:
+        if found is ABSENT:
             if isinstance(meta, FunctionType):
                 return MethodType(meta, cls)
             fallback = self.looked_up(type(cls), "__getattr__")
@@ -418,7 +434,7 @@ class Access(Base):
         getter = self.looked_up(type(found), "__get__")
         if isinstance(getter, FunctionType) and not isinstance(found, functools.cached_property):
             return self.call(getter, (value, None, cls), {})
-        return value if isinstance(found, FunctionType) or getter is _ABSENT else getattr(cls, name)
+        return value if isinstance(found, FunctionType) or getter is ABSENT else getattr(cls, name)
 
     def load_super_attr(self, cls: type, self_: Any, name: str) -> Any:
         start = self_ if isinstance(self_, type) and cls in self_.__mro__ else type(self_)
@@ -443,45 +459,6 @@ class Access(Base):
         if isinstance(found, staticmethod):
             return self.part(value, "__func__")
         return value if isinstance(found, FunctionType) else getattr(base, name)
-
-
-def lookup(cls: type, name: str) -> tuple[Any, type]:
-    """What the class or a base defines under `name`, and which of them; (_ABSENT, cls) if none does."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name], base
-    return _ABSENT, cls
-
-
-def is_unset(slot: Any, owner: Any) -> bool:
-    """Whether an object has nothing in a slot."""
-    try:
-        slot.__get__(owner, type(owner))
-    except AttributeError:
-        return True
-    return False
-
-
-def is_data_descriptor(found: Any) -> bool:
-    kind = type(found)
-    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-
-
-def is_frozen(owner: Any) -> bool:
-    """Whether an object's slots are never set again: a frozen dataclass of ours."""
-    facts = getattr(type(owner), "__dataclass_params__", None)
-    ours = type(owner).__module__.split(".")[0] in ("compiler_core", "distcompile")
-    return ours and facts is not None and facts.frozen
-
-
-def is_fixed_class(cls: type) -> bool:
-    """Whether a class's attributes stay what they are: it is written in C, or ours."""
-    if not cls.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE
-        return True
-    return cls.__module__.split(".")[0] in ("compiler_core", "enum", "collections", "functools")
-
-
-ABSENT = _ABSENT
 
 
 def _name_of_slot(code: CodeType, slot: int) -> str:

@@ -77,6 +77,7 @@ def _getattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 def _hasattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     owner, name = args
     if isinstance(owner, Tensor) and not semantics.segment.is_outside(owner):
+        semantics.guard_names(type(owner))
         return hasattr(owner, name)
     return semantics.call(polyfills.hasattr_, args, {})
 

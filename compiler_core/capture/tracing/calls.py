@@ -45,12 +45,12 @@ from compiler_core.capture.numbers.operands import filling, made_of, operands
 from compiler_core.capture.numbers.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.tracing import overriding
-from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached
 from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import BY_CODE
+from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
 from compiler_core.capture.tracing.pure import (

@@ -15,7 +15,8 @@ from compiler_core.capture.guards.kinds import own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Bound
 from compiler_core.capture.outside import own_source
-from compiler_core.capture.tracing.access import ABSENT, C_METHODS, REGISTRIES, Access, lookup
+from compiler_core.capture.tracing.access import C_METHODS, REGISTRIES, Access
+from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor

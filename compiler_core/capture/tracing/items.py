@@ -20,12 +20,11 @@ from compiler_core.capture.guards.sources import Attribute, Raw
 from compiler_core.capture.numbers.places import read_place, written_place
 from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.capture.numbers.symbols import beside_tensor, is_symbol
-from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.base import OPAQUE
 from compiler_core.capture.tracing.keys import Keys
+from compiler_core.capture.tracing.lookup import is_fixed_class, lookup
 from compiler_core.capture.tracing.numpy_rules import is_indexed, item_of
 from compiler_core.capture.tracing.overriding import asks
-from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
@@ -64,7 +63,7 @@ class Items(Keys):
         found, base = lookup(type(owner), name)
         if not isinstance(found, FunctionType):
             return None
-        return found if is_ours(found.__code__.co_filename) else self.of_class(base, name, found)
+        return found if is_fixed_class(base) else self.of_class(base, name, found)
 
     # -- items
 

@@ -20,8 +20,8 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS
 from compiler_core.capture.guards.sources import Raw
 from compiler_core.capture.numbers.symbols import arithmetic, is_symbol
-from compiler_core.capture.tracing.access import ABSENT, lookup
 from compiler_core.capture.tracing.items import Items, Step, is_interpreted
+from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.tensor.tensor import Tensor
 
 

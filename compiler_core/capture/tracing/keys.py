@@ -14,8 +14,8 @@ from typing import Any
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import own_attributes
-from compiler_core.capture.tracing.access import is_fixed_class, lookup
 from compiler_core.capture.tracing.base import Base
+from compiler_core.capture.tracing.lookup import is_fixed_class, lookup
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 

@@ -21,9 +21,9 @@ from compiler_core.capture.numbers import symbols
 from compiler_core.capture.numbers.selections import elements
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import contents_of
-from compiler_core.capture.tracing.access import lookup
 from compiler_core.capture.tracing.items import kind_of
 from compiler_core.capture.tracing.iteration import Iteration
+from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.overriding import asks
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray

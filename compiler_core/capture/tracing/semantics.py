@@ -13,10 +13,10 @@ from typing import Any
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.tracing.access import ABSENT, lookup
 from compiler_core.capture.tracing.builtin_rules import RULES
 from compiler_core.capture.tracing.calls import Calls
 from compiler_core.capture.tracing.changing import Changing
+from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import use_trace
 

@@ -69,6 +69,10 @@ class GradcheckError(DistCompileError, RuntimeError):
     """A gradient that finite differences contradict, or that is not one."""
 
 
+class MutationContextError(DistCompileError, AssertionError):
+    """A backward outside of the `allow_mutation_on_saved_tensors` block in which it was recorded."""
+
+
 class GradientNormError(DistCompileError, RuntimeError):
     """The total gradient norm is not finite, under `error_if_nonfinite=True`."""
 

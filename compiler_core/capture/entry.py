@@ -28,6 +28,7 @@ from compiler_core.capture.recipes.outputs import Fresh
 from compiler_core.capture.trace import Known, Lifted
 from compiler_core.device import Device, array_module, check_device, cpu
 from compiler_core.graph.ir import Call, Graph, Placeholder
+from compiler_core.nodes.saving import pack_call
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
@@ -38,7 +39,7 @@ from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.lent import Lending, apart, is_lent
 from compiler_core.tensor.placement import moved, place_of
 from compiler_core.tensor.random import default_generator, set_shard
-from compiler_core.tensor.tape import OutputNode
+from compiler_core.tensor.tape import GradNode, OutputNode, watch
 from compiler_core.tensor.tensor import Tensor
 
 T = TypeVar("T")
@@ -208,6 +209,8 @@ class CompiledEntry:
         call = BackwardCall(self.name, self.backward, values, cells, self.read_at, ticket, hooks)
         if self.is_local:
             call.replay, call.inputs = self.replay, inputs
+        if watch.active:
+            pack_call(call)
         outputs_of = [fresh[i] for i in self.tangents]
         record_function(self.name, self.differentiated.now(arguments), outputs_of, call, self.order)
         if self.own_hooks:
@@ -261,8 +264,8 @@ class TapeEntry:
             results = _placed(self.captured, self.place, results)
         mark_own_hooks(self.own_hooks, results, hooks)
         for result in results if self.keeps_ticket else ():
-            if (node := result.grad_fn) is not None:
-                node.keeps = ticket
+            if isinstance(edge := result._edge(), GradNode):
+                edge.keeps = ticket
         forwards_ran(self.captured.forwards_ended)
         n_results = len(self.captured.outputs.nodes)
         with no_grad():

@@ -10,16 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace, meta_of
-
-if TYPE_CHECKING:
-    from compiler_core.tensor.tape import GradNode
+from compiler_core.tensor.tape import GradNode, watch
 
 
 class _State:
@@ -48,13 +46,21 @@ class set_detect_anomaly:
         if current_trace() is not None:
             raise GraphBreak("anomaly mode is changed: it is for the backwards that follow")
         self.before = state.enabled, state.check_nan
-        state.enabled, state.check_nan = mode, check_nan
+        _set(mode, check_nan)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        state.enabled, state.check_nan = self.before
+        _set(*self.before)
+
+
+def _set(mode: bool, check_nan: bool) -> None:
+    if mode and not state.enabled:
+        watch.enter(note)
+    elif state.enabled and not mode:
+        watch.leave(note)
+    state.enabled, state.check_nan = mode, check_nan
 
 
 class detect_anomaly:

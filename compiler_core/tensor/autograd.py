@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core import observe
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
+from compiler_core.nodes.edges import GradientEdge, meta_at, tape_edge
 from compiler_core.ops import prims
 from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
@@ -28,7 +29,8 @@ __all__ = ["HANDLED", "Gradient", "attach_node", "backward", "grad", "queue_call
 
 def _sequence(tensors: Any) -> list[Any]:
     """One tensor, or any iterable of them: torch takes `model.parameters()` too."""
-    return list(tensors) if isinstance(tensors, Iterable) and not hasattr(tensors, "_cell") else [tensors]
+    is_one = hasattr(tensors, "_cell") or isinstance(tensors, GradientEdge)
+    return [tensors] if is_one or not isinstance(tensors, Iterable) else list(tensors)
 
 
 def _roots(tensors: Sequence[Tensor], grads: Sequence[Tensor | None], create_graph: bool) -> list[tuple[Edge, Value]]:
@@ -42,8 +44,8 @@ def _roots(tensors: Sequence[Tensor], grads: Sequence[Tensor | None], create_gra
     return [(_root_edge(t), _root_grad(t, g, create_graph)) for t, g in zip(tensors, grads)]
 
 
-def _root_edge(tensor: Tensor) -> Edge:
-    edge = tensor._edge()
+def _root_edge(tensor: Any) -> Edge:
+    edge: Edge = tape_edge(tensor) if isinstance(tensor, GradientEdge) else tensor._edge()
     if edge is None:
         raise AutogradError(
             "backward from a tensor that does not require a gradient and has no history",
@@ -52,8 +54,14 @@ def _root_edge(tensor: Tensor) -> Edge:
     return edge
 
 
+def _wrapped(value: Value) -> Tensor:
+    from compiler_core.tensor.tensor import Tensor
+
+    return Tensor._wrap(value)
+
+
 def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value:
-    meta = meta_of(tensor._cell.raw)
+    meta = meta_at(tensor)
     if grad is None:
         if meta.numel != 1:
             raise AutogradError(
@@ -66,8 +74,9 @@ def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value
             raise AutogradError(
                 "a gradient can be implied only for real outputs", got=str(meta), remedy="pass gradient="
             )
-        ones = grad_beside(tensor, prims.full_like(tensor._read(), 1))
-        return type(tensor)._wrap(ones) if create_graph else ones
+        ones = prims.full(meta.shape, 1, meta.dtype)
+        ones = ones if isinstance(tensor, GradientEdge) else grad_beside(tensor, ones)
+        return _wrapped(ones) if create_graph else ones
     given = meta_of(grad._cell.raw)
     if given.shape != meta.shape:
         raise AutogradError("the gradient's shape is not the tensor's", expected=str(meta), got=str(given))
@@ -173,7 +182,8 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
     if grad is not None:
         return grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
     if materialize:
-        return Tensor._wrap(grad_beside(tensor, prims.full(meta_of(tensor).shape, 0, meta_of(tensor).dtype)))
+        zeros = prims.full(meta_at(tensor).shape, 0, meta_at(tensor).dtype)
+        return Tensor._wrap(zeros if isinstance(tensor, GradientEdge) else grad_beside(tensor, zeros))
     if allow_unused:
         return None
     raise AutogradError(

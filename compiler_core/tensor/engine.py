@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
+from compiler_core.nodes.hooks import run_after, run_before
 from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, meta_of
@@ -161,6 +162,9 @@ class Backward:
             if grad is not None:
                 self.grads.setdefault(parent, [None] * parent.n_outputs)[node.index] = grad
             return
+        hooks = node.hooks
+        if hooks is not None and hooks.before and grad is not None:
+            grad = self._run_before(node, hooks.before, grad)
         if grad is None and isinstance(node, FunctionNode) and node.runs_anyway:
             grad = [None] * node.n_outputs
         if grad is not None and isinstance(node, FunctionNode) and node.is_compiled:
@@ -169,13 +173,15 @@ class Backward:
             grads: Sequence[Any] = (None,) * len(node.edges)
         elif isinstance(node, FunctionNode) and self._is_run_again(node):
             outputs = [output for output, call in self.deferred.items() if call is node]
-            grads = run_again(self, node, grad, outputs, [self._is_expected(edge) for edge in node.edges])  # type: ignore[arg-type]
+            grads = run_again(self, node, grad, outputs, [self.computes(edge) for edge in node.edges])  # type: ignore[arg-type]
         elif isinstance(node, FunctionNode) and node.has_hooks:
             grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
         else:
             grads = node.apply(grad, self.create_graph)
             if type(grad) is not np.ndarray and isinstance(node, OpNode):
                 grads = grads_beside(node.saved, grads)
+        if hooks is not None and hooks.after and grad is not None:
+            grads = run_after(hooks.after, grads, grad if isinstance(node, FunctionNode) else (grad,))
         if anomaly.enabled and anomaly.check_nan and grad is not None:
             check(node, grads)
         turns = node.turns if isinstance(node, FunctionNode) else None
@@ -186,14 +192,21 @@ class Backward:
             if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
 
+    @staticmethod
+    def _run_before(node: GradNode, hooks: dict[int, Any], grad: Any) -> Any:
+        """The gradient (of a call: the gradients) with which `node` computes."""
+        if isinstance(node, FunctionNode):
+            return list(run_before(hooks, grad))
+        return run_before(hooks, (grad,))[0]
+
     def _is_run_again(self, node: FunctionNode) -> bool:
         """Whether the call is to be computed on the tape."""
         if node in self.deferred.values():
             return True
         return self.create_graph and node.raw and getattr(node.backward, "replay", None) is not None
 
-    def _is_expected(self, edge: Edge) -> bool:
-        """Whether somebody waits for the gradient of `edge`."""
+    def computes(self, edge: Edge) -> bool:
+        """Whether somebody waits for the gradient of `edge`: whether the pass computes it."""
         return self._is_awaited(edge) if isinstance(edge, GradNode) else edge in self.pending
 
     def _arrived(self, node: GradNode, grad: Value) -> Value:
@@ -227,11 +240,15 @@ class Backward:
             if self.capture:
                 self.captured[leaf] = grad
                 return
+            if hooks is not None and hooks.node is not None:
+                grad = run_before(hooks.node.before, (grad,))[0]
             if leaf._requires_grad:  # not frozen since it was used
                 leaf._accumulate_grad(grad, self.create_graph)
         if hooks is not None:
             for hook in list(hooks.accumulated.values()):
                 hook(leaf)
+            if hooks.node is not None and grad is not HANDLED:
+                run_after(hooks.node.after, (), (grad,))
             if hooks.owner is not None and grad is not HANDLED:
                 hooks.owner(leaf)
 
@@ -258,7 +275,7 @@ class _PassOfCall:
 
     def __init__(self, run: Backward, node: FunctionNode) -> None:
         self.run, self.edges = run, node.edges
-        needed = [k for k, edge in enumerate(node.edges) if run._is_expected(edge)]
+        needed = [k for k, edge in enumerate(node.edges) if run.computes(edge)]
         self.needed = None if run.wanted is None else needed
 
     def deliver(self, place: int, gradient: Any) -> bool:

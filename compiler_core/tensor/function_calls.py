@@ -19,13 +19,14 @@ from compiler_core.device import cpu
 from compiler_core.errors import AutogradError
 from compiler_core.location import user_location
 from compiler_core.meta import Shape, TensorMeta
+from compiler_core.nodes.saving import Packed, pack_context
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd import attach_node
 from compiler_core.tensor.grad_mode import thread_mode
 from compiler_core.tensor.placement import moved
 from compiler_core.tensor.rebinding import rebound
-from compiler_core.tensor.tape import FunctionNode
+from compiler_core.tensor.tape import FunctionNode, watch
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -57,7 +58,7 @@ class FunctionContext:
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._saved: list[tuple[Tensor | None, int]] = []
+        self._saved: list[tuple[Any, int]] = []  # tensors or None, or what a hook packed of them; versions
         self._no_grad: set[int] = set()
         self._dirty: tuple[Tensor, ...] = ()
         self._materialize = True
@@ -70,6 +71,8 @@ class FunctionContext:
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """What was saved. Raises AutogradError if one was changed in place."""
         for number, (tensor, version) in enumerate(self._saved):
+            if isinstance(tensor, Packed):
+                return tuple(one.with_history() if isinstance(one, Packed) else one for one, _ in self._saved)
             if tensor is not None and tensor._version != version:
                 raise AutogradError(
                     f"saved tensor {number} was changed in place: version {tensor._version}, saved at {version}",
@@ -138,6 +141,9 @@ class Call:
         edges = tuple(a._edge() if isinstance(a, Tensor) else None for a in self.args)
         node = FunctionNode(self.name, edges, len(results), self._pull, raw=False)
         attach_node(node, [r if k in self.differentiable else None for k, r in enumerate(results)])
+        if watch.active:
+            handles = {id(made): given for made, given in zip(self.outputs, results)}
+            self.ctx._saved = pack_context(self.ctx._saved, handles)
         for result in results:
             if id(result) in self.dirty:
                 rebound(result)

@@ -15,6 +15,7 @@ from compiler_core.aot.strategy import LeafOwner
 from compiler_core.aot.tensor_hooks import TensorHooks
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
+from compiler_core.nodes.hooks import NodeHooks
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tape import Edge, GradNode, HookHandle, OutputNode
 
@@ -25,15 +26,24 @@ if TYPE_CHECKING:
 class LeafHooks:
     """The hooks of a leaf: on its gradient before accumulation, and on itself after it.
 
-    owner: called after all of them, unless the gradient was handled: who reduces it over ranks.
+    owner: called after all of them, unless the gradient was handled: who reduces it over ranks. node: hooks of its
+    AccumulateGrad, on the gradient that comes and on that which went in. metadata: what programs keep with that.
     """
 
-    __slots__ = ("accumulated", "grad", "owner")
+    __slots__ = ("accumulated", "grad", "metadata", "node", "owner")
 
     def __init__(self) -> None:
+        self.node: NodeHooks | None = None
+        self.metadata: dict[str, Any] | None = None
         self.grad: dict[int, Callable[[Tensor], Tensor | None]] = {}
         self.accumulated: dict[int, Callable[[Tensor], None]] = {}
         self.owner: LeafOwner | None = None
+
+    def nodes(self) -> NodeHooks:
+        """The table of the AccumulateGrad's hooks, made if there was none."""
+        if self.node is None:
+            self.node = NodeHooks()
+        return self.node
 
 
 def retain_grad(self: Tensor) -> None:

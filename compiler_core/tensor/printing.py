@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.breaking import breaks_graph
+from compiler_core.nodes.names import name_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tape import GradNode
 
@@ -116,7 +117,7 @@ def _suffixes(tensor: Tensor, array: Array) -> list[str]:
 def _history(tensor: Tensor) -> list[str]:
     edge = tensor._edge()
     if isinstance(edge, GradNode):
-        return [f"grad_fn={edge!r}"]
+        return [f"grad_fn=<{name_of(edge)}>"]
     return [] if edge is None else ["requires_grad=True"]
 
 

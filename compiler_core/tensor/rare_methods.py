@@ -163,5 +163,4 @@ class RareMethods:
     dense_dim, sparse_dim = (lambda self: self.ndim), (lambda self: 0)
     is_quantized, is_nested, is_mkldnn, is_sparse_csr = property(_no), property(_no), property(_no), property(_no)
     is_mps, is_xpu, is_xla, is_ipu, is_vulkan, is_mtia, is_maia = (property(_no) for _ in range(7))
-    name, output_nr = property(lambda self: None), property(lambda self: 0)
-    retains_grad = property(lambda self: self._node is not None and self._node.retained is not None)
+    name = property(lambda self: None)

@@ -19,10 +19,9 @@ from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
+from compiler_core.nodes.hooks import NodeHooks
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
-from compiler_core.tensor.anomaly import note
-from compiler_core.tensor.anomaly import state as anomaly
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.journal import note_entry
 
@@ -133,6 +132,32 @@ def _freed(value: Value) -> Poison:
     return poison
 
 
+class Watch:
+    """Who is told of every node that is recorded, in any thread: functions, each as often as it was entered."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.told: list[Callable[[GradNode], None]] = []
+
+    def enter(self, tell: Callable[[GradNode], None]) -> None:
+        """From now on `tell` is called with each node."""
+        self.told.append(tell)
+        self.active = True
+
+    def leave(self, tell: Callable[[GradNode], None]) -> None:
+        """It is no more, once it was left as often."""
+        self.told.remove(tell)
+        self.active = bool(self.told)
+
+    def tell(self, node: GradNode) -> None:
+        """Tell each of a node that has just been made."""
+        for tell in dict.fromkeys(self.told):
+            tell(node)
+
+
+watch = Watch()
+
+
 class GradNode:
     """What produced a Tensor, as far as backward is concerned.
 
@@ -146,10 +171,10 @@ class GradNode:
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.edges = edges
         self.seq = next(_sequence)
-        self.hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
+        self.hooks: NodeHooks | None = None
         self.retained: weakref.ref[Tensor] | None = None
-        if anomaly.enabled:
-            note(self)
+        if watch.active:
+            watch.tell(self)
 
     @property
     def next_functions(self) -> tuple[tuple[Edge, int], ...]:
@@ -161,10 +186,10 @@ class GradNode:
         """Whether there is a hook on its gradient, or a tensor that retains it."""
         return bool(self.hooks) or (self.retained is not None and self.retained() is not None)
 
-    def add_hooks(self) -> dict[int, Callable[[Tensor], Tensor | None]]:
+    def add_hooks(self) -> NodeHooks:
         """The table of its hooks, made if there was none."""
         if self.hooks is None:
-            self.hooks = {}
+            self.hooks = NodeHooks()
         return self.hooks
 
     def name(self) -> str:
@@ -203,8 +228,8 @@ class OpNode(GradNode):
         self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
         self.versions = [s.version if isinstance(s, Cell) else 0 for s in saved]
         self.out_version = out.version
-        if anomaly.enabled:
-            note(self)
+        if watch.active:
+            watch.tell(self)
 
     def name(self) -> str:
         return self.op.name.title().replace("_", "") + "Backward0"
@@ -235,6 +260,12 @@ class OpNode(GradNode):
             meta = meta_of(saved.value)
             return Poison(meta, f"{meta} of {self.op.name} is at version {saved.version}, was saved at {version}")
         return saved.current()
+
+    def saved_handle(self, place: int) -> Value:
+        """Operand `place` (-1: the result) as a Tensor with its history; what is no Tensor as it is."""
+        if place < 0:
+            return self._restore_tensor(self.out, self.out_version, self)
+        return self._restore_tensor(self.saved[place], self.versions[place], self.edges[place])
 
     @staticmethod
     def _zeros(saved: Saved) -> Value:

@@ -56,7 +56,8 @@ from compiler_core.tensor.placement import check_together, place_of
 from compiler_core.tensor.rare_methods import RareMethods
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.size import Size
-from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, WholeNode, is_traced
+from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
+from compiler_core.tensor.torch_names import load
 
 __all__ = ["Size", "Tensor", "ViewLink"]
 
@@ -250,15 +251,27 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         return self
 
     @property
-    def grad_fn(self) -> GradNode | None:
-        """The node that made this tensor, None for a leaf."""
+    def grad_fn(self) -> Any:
+        """The `nodes.node.Node` that made this tensor, None for a leaf."""
         edge = self._edge()
-        return edge if isinstance(edge, GradNode) else None
+        return load(("compiler_core.nodes.node", "node_and_number"))(edge)[0] if isinstance(edge, GradNode) else None
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of its `grad_fn` it is."""
+        edge = self._edge()
+        return edge.index if isinstance(edge, OutputNode) else 0
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether it is no leaf, and keeps its gradient."""
+        edge = self._edge()
+        return isinstance(edge, GradNode) and edge.retained is not None and edge.retained() is self
 
     @property
     def is_leaf(self) -> bool:
         """Whether no recorded operation made it."""
-        return self.grad_fn is None
+        return not isinstance(self._edge(), GradNode)
 
     @property
     def _base(self) -> Tensor | None:
@@ -419,6 +432,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
                 node = WholeNode(definition, attrs, edges, saved, cell)  # type: ignore[arg-type]
                 node.kept = kept
+                if watch.active:
+                    load(("compiler_core.nodes.saving", "pack_kept"))(node)
                 result._node = node
         return result
 

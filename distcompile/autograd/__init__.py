@@ -38,6 +38,6 @@ make_functions_overridable(globals(), ["backward", "grad"], "autograd")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "profiler":
-        return importlib.import_module("distcompile.autograd.profiler")
+    if name in ("forward_ad", "graph", "profiler"):
+        return importlib.import_module(f"distcompile.autograd.{name}")
     raise AttributeError(f"module 'distcompile.autograd' has no attribute {name!r}")

@@ -17,6 +17,7 @@ from typing import Any
 
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.tensor.engine import running_backwards
+from compiler_core.tensor.tape import GradNode
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
 from distcompile.utils._pytree import tree_iter
@@ -79,8 +80,8 @@ def keep_for_backward(instance: object, output: Any, levels: int = 3) -> None:
     """
     for value in tree_iter(output):
         if isinstance(value, Tensor):
-            if value.grad_fn is not None:
-                value.grad_fn.keeps = instance
+            if isinstance(edge := value._edge(), GradNode):
+                edge.keeps = instance
         elif levels and hasattr(value, "__dict__"):
             keep_for_backward(instance, dict(vars(value)), levels - 1)
 

@@ -76,14 +76,6 @@ def _progress(tqdm: Any) -> bool:
     return list(tqdm([1, 2], disable=True)) == [1, 2]
 
 
-def _saves_on_the_cpu(region: Any) -> bool:
-    x = dc.ones(2, requires_grad=True)
-    with region(pin_memory=True):
-        y = (x * x).sum()
-    y.backward()
-    return bool(x.grad is not None and x.grad.tolist() == [2.0, 2.0])
-
-
 PLACEMENTS: dict[str, Callable[[Any], bool]] = {
     "Placement": lambda kind: not (kind().is_shard() or kind().is_replicate() or kind().is_partial()),
     "Shard": lambda kind: (
@@ -139,7 +131,6 @@ TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch._dynamo.utils.is_compile_supported": lambda asked: asked("cpu") and not asked("cuda"),
     "torch.onnx.symbolic_helper.parse_args": lambda decorator: decorator("v", "i")(len) is len,
     "torch.utils.model_zoo.tqdm": _progress,
-    "torch.autograd.graph.save_on_cpu": _saves_on_the_cpu,
     "torch.nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE": lambda size: size == 128,
     **{f"torch.distributed.tensor{path}.{name}": true for path in ("", ".placement_types")
        for name, true in PLACEMENTS.items() if (path, name) != ("", "_StridedShard")},

@@ -5,16 +5,9 @@ In: nothing. Out: `NAMES`. There is no GPU under this name (`torch.cuda.is_avail
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, nothing_is_one, true
 
 _FLEX = "flex_attention is not here; scaled_dot_product_attention takes a mask"
-
-
-def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> AbstractContextManager[None]:
-    """torch.autograd.graph.save_on_cpu: what a backward needs is on the CPU already."""
-    return nullcontext()
 
 
 NAMES: dict[str, StandIn] = {
@@ -26,7 +19,6 @@ NAMES: dict[str, StandIn] = {
         error(_FLEX),
     ),
     "torch.nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE": true("what create_block_mask would take", 128),
-    "torch.autograd.graph.save_on_cpu": true("what a backward needs is on the CPU already", save_on_cpu),
     "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex": nothing_is_one(
         "vmap here takes tensors as indices without it"
     ),

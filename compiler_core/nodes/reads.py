@@ -1,0 +1,62 @@
+"""Which of its operands, and whether its result, a node's rule reads: what it has to save.
+
+In: a tape node. Out: numbers of operands, -1 for the result. Method: the rule runs once on values that have a shape and
+a dtype alone, and know which of the operands they were made of: what a wanted gradient was made of is read. Rules read
+no data (`ops/registry.py`), so this holds for all values of these shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, meta_of
+
+_CACHE_LIMIT = 1 << 12
+_found: dict[tuple[Any, ...], frozenset[int]] = {}
+
+
+class Probe:
+    """A value of which only shape and dtype are known, and what it was made of."""
+
+    __slots__ = ("dtype", "made_of", "shape")
+    __bind_priority__ = 4
+
+    def __init__(self, meta: TensorMeta, made_of: frozenset[int]) -> None:
+        self.shape, self.dtype, self.made_of = meta.shape, meta.dtype, made_of
+
+    @staticmethod
+    def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Probe:
+        made_of = [value.made_of for value in values if isinstance(value, Probe)]
+        return Probe(op.infer(*map(meta_of, values), **attrs), frozenset().union(*made_of))
+
+
+def read_by(node: Any) -> frozenset[int]:
+    """What the rule of an OpNode reads, for those of its edges through which gradients go."""
+    if not isinstance(
+        node.op, Op
+    ):  # computed whole: where its own backward declines, the composition reads all operands
+        present = frozenset(k for k, saved in enumerate(node.saved) if saved is not None)
+        return present | {-1} if node.op.reads_out else present
+    metas = tuple(meta_of(getattr(saved, "raw", saved)) for saved in node.saved)
+    out = meta_of(getattr(node.out, "raw", node.out))
+    needs = tuple(edge is not None for edge in node.edges)
+    key = (node.op, tuple(node.attrs.items()), metas, needs)
+    found = _found.get(key)
+    if found is None:
+        if len(_found) >= _CACHE_LIMIT:
+            _found.clear()
+        found = _found[key] = _probed(node.op.vjp, node.attrs, metas, out, needs)
+    return found
+
+
+def _probed(
+    rule: Any, attrs: Attrs, metas: Sequence[TensorMeta], out: TensorMeta, needs: Sequence[bool]
+) -> frozenset[int]:
+    if isinstance(rule, NotDifferentiable):
+        return frozenset()
+    probes = [Probe(meta, frozenset((k,))) for k, meta in enumerate(metas)]
+    grads = rule(Probe(out, frozenset()), Probe(out, frozenset((-1,))), *probes, **attrs)
+    wanted = [grad for grad, need in zip(grads, needs) if need and isinstance(grad, Probe)]
+    return frozenset().union(*[grad.made_of for grad in wanted])

@@ -85,6 +85,14 @@ class WeightsOnlyError(CheckpointError, pickle.UnpicklingError):
     """A file that asks for more than tensors and containers: it names classes or functions that are not allowed."""
 
 
+class NoCheckpointError(CheckpointError, pickle.UnpicklingError):
+    """A file in which there is no pickle of torch.save's, nor tensors in safetensors' format."""
+
+
+class EmptyFileError(NoCheckpointError, EOFError):
+    """A file without a byte. An EOFError, as torch's."""
+
+
 class DataLoaderError(DistCompileError, RuntimeError):
     """A data set, sampler or loader used against its contract."""
 

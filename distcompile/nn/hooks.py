@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from distcompile.nn.module import Module
 
 Grads = tuple[Tensor | None, ...]
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _next_id = itertools.count()
 
 
@@ -143,8 +144,28 @@ class Hooked(Registration):
     forward: Callable[..., Any]
 
     def _init_hooks(self) -> None:
-        for name in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"):
+        for name in _HOOKS:
             self.__dict__[name] = Registry(self._stamp)
+
+    def _take_hooks(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Register the hooks of a state that torch pickled, which keeps their options in dicts beside them.
+
+        What is left of it. Raises NotSupportedError for hooks that torch wraps, or calls deprecated.
+        """
+        left = {name: value for name, value in state.items() if not name.startswith(_HOOKS)}
+        for name in _HOOKS:
+            with_kwargs, always = state.get(f"{name}_with_kwargs", ()), state.get(f"{name}_always_called", ())
+            for number, hook in state.get(name, {}).items():
+                RemovableHandle(self.__dict__[name], Hook(hook, number in with_kwargs, number in always))
+        is_old = left.pop("_is_full_backward_hook", None) is False and bool(self._backward_hooks)
+        others = [name for name in list(left) if name.endswith("_hooks") and name in self.__dict__ and left.pop(name)]
+        if is_old or others:
+            raise NotSupportedError(
+                f"the pickled {type(self).__name__} has hooks that are not read",
+                got=", ".join(others) or "register_backward_hook's",
+                remedy="in torch, remove them before saving, or save the state_dict()",
+            )
+        return left
 
     @staticmethod
     def __watch__(modules: Iterable[WatchedModule]) -> ModuleWatch:

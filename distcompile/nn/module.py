@@ -166,6 +166,11 @@ class Module(Stateful):
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         if "_stamp" in self.__dict__:
             self._stamp.bump()  # which may be replaced
+        if "_stamp" not in state:  # of a module that torch pickled
+            self._init_registries()
+            self._init_hooks()
+            self._init_state_hooks()
+            state = self._take_hooks(self._take_registries(state))
         self.__dict__.update(state)
         self.__dict__["_tree_version"] = TreeVersion()
         self._stamp.bump()  # a copy, or a module from another process, is a new thing to any guard

@@ -9,7 +9,7 @@ Names, messages and the order of iteration are torch's: state dict keys and para
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from compiler_core.breaking import breaks_graph
@@ -70,6 +70,12 @@ class Registration:
         state["_non_persistent_buffers_set"] = set()
         if current_trace() is not None:
             state["_made_in"] = current_trace()
+
+    def _take_registries(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill new registries from the plain dicts of such a state; what is left of it."""
+        for name in _REGISTRIES:
+            self.__dict__[name].update(state[name])
+        return {name: value for name, value in state.items() if name not in _REGISTRIES}
 
     @breaks_graph("a parameter is made while a forward is captured", "make the module in __init__")
     def _refuse_values_while_traced(self) -> None:

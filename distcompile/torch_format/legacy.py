@@ -7,6 +7,7 @@ memory first, and filled.
 
 from __future__ import annotations
 
+import io
 import pickle
 import struct
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from distcompile.errors import CheckpointError
+from distcompile.errors import CheckpointError, EmptyFileError, NoCheckpointError
 from distcompile.torch_format.storages import Storage, StorageType
 from distcompile.torch_format.unpickling import FullUnpickler, WeightsUnpickler
 
@@ -38,12 +39,15 @@ def load_legacy(file: IO[bytes], located: Located, full: bool, encoding: str) ->
     def read() -> Any:
         return unpickler(file, storage_of, encoding).load()
 
+    if not file.read(1):
+        raise EmptyFileError("the file is empty")
+    file.seek(-1, io.SEEK_CUR)
     try:
         magic = read()
     except (pickle.UnpicklingError, CheckpointError, EOFError, KeyError, IndexError, ValueError) as error:
-        raise CheckpointError("neither a file of torch.save nor a safetensors file") from error
+        raise NoCheckpointError("neither a file of torch.save nor a safetensors file") from error
     if magic != MAGIC:
-        raise CheckpointError("a pickle that torch.save did not write", remedy="read it with pickle, if you trust it")
+        raise NoCheckpointError("a pickle that torch.save did not write", remedy="read it with pickle, if you trust it")
     read(), read()  # version, system
     found = read()
     for key in read():

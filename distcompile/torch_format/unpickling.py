@@ -64,6 +64,9 @@ class WeightsUnpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{'builtins' if module == '__builtin__' else module}.{name}"
+        found = _found(module, name)  # what the user added, under torch's name of it
+        if found is not None and any(found is thing for thing in names.added().values()):
+            return found
         if full not in self.known:
             raise WeightsOnlyError(
                 f"Weights only load failed: Unsupported global: GLOBAL {full} was not an allowed global by default",
@@ -135,22 +138,42 @@ class FullUnpickler(pickle.Unpickler):
         known = names.allowed() | names.added()
         if f"{module}.{name}" in known:
             return known[f"{module}.{name}"]
-        if module == "torch" or module.startswith("torch."):
+        if f"{module}.".startswith("torch."):
             return _ours(module, name)
         return super().find_class(module, name)
 
 
+_ELSEWHERE = {  # module of torch -> where its names are
+    "torch.nn.modules": "torch.nn",
+    "torch._C._nn": "torch.nn.functional",
+    "torch._C": "torch",
+}
+_RENAMED = {"NonDynamicallyQuantizableLinear": "Linear"}  # of torch's own, within a layer
+
+
 def _ours(module: str, name: str) -> Any:
-    """What distcompile has under a name of torch. Raises CheckpointError for a layer: its insides are torch's."""
-    try:
-        found: Any = importlib.import_module("distcompile" + module.removeprefix("torch"))
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        found = None
-    if found is None or module.startswith(("torch.nn.modules.", "torch.optim.")):
+    """What distcompile has under a name of torch: a layer's attributes are torch's, too (`Module.__setstate__`).
+
+    Raises CheckpointError where it has none, and for an optimizer, whose insides are torch's.
+    """
+    found = _found(module, name)
+    if found is None or module.startswith("torch.optim."):
         raise CheckpointError(
             f"the file holds a {module}.{name} of torch itself, whole, not its tensors",
             remedy="in torch, save its state_dict()",
         )
+    return found
+
+
+def _found(module: str, name: str) -> Any:
+    """The same; None where there is none."""
+    if not f"{module}.".startswith("torch."):
+        return None
+    place = next((ours for theirs, ours in _ELSEWHERE.items() if f"{module}.".startswith(f"{theirs}.")), module)
+    try:
+        found: Any = importlib.import_module("distcompile" + place.removeprefix("torch"))
+        for part in _RENAMED.get(name, name).split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return None
     return found

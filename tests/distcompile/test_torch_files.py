@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import io
 import os
 import pickle
 import random
+import subprocess
+import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +27,7 @@ from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
 from distcompile.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 
 torch = pytest.importorskip("torch")
+ROOT = Path(__file__).resolve().parents[2]
 DTYPES = [
     "float64",
     "float32",
@@ -256,12 +260,110 @@ def test_other_files_are_refused_by_name(data: bytes, tmp_path: Path) -> None:
         dc.load(tmp_path / "x")
 
 
-def test_torchscript_and_whole_modules_of_torch_are_named(tmp_path: Path) -> None:
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "m.pt")
-    with pytest.raises(WeightsOnlyError, match=r"torch\.nn\.modules\.linear\.Linear"):
+@pytest.mark.parametrize("data", [b"", b"text, and no checkpoint", bytes(range(256)), pickle.dumps([1, 2], 4)])
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_they_are_caught_as_torchs_errors_are(data: bytes, weights_only: bool, tmp_path: Path) -> None:
+    """`except pickle.UnpicklingError:`, `except EOFError:`, `except RuntimeError:`."""
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises((RuntimeError, EOFError, pickle.UnpicklingError, LookupError)) as theirs:
+        torch.load(tmp_path / "x", weights_only=weights_only)
+    kind = next(c for c in type(theirs.value).__mro__ if c.__module__ in ("builtins", "_pickle"))
+    with pytest.raises(pickle.UnpicklingError if issubclass(kind, LookupError) else kind):  # those are slips of its own
+        dc.load(tmp_path / "x", weights_only=weights_only)
+    with pytest.raises(pickle.UnpicklingError):
+        dc.load(tmp_path / "x", weights_only=weights_only)
+
+
+def test_whole_modules_of_torch_load_where_the_user_allows_them(tmp_path: Path) -> None:
+    """Every layer's do, in tests/oracles/test_moduleinfo.py."""
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.GELU())
+    torch.save(theirs, tmp_path / "m.pt")
+    with pytest.raises(WeightsOnlyError, match=r"torch\.nn\.modules\.container\.Sequential"):
         dc.load(tmp_path / "m.pt")
-    with pytest.raises(CheckpointError, match=r"Linear(.|\n)*state_dict"):
+    x = np.ones((1, 3), np.float32)
+    want = theirs(torch.from_numpy(x)).detach().numpy()
+    with dc.serialization.safe_globals([dc.nn.Sequential, dc.nn.Linear, dc.nn.GELU]):
+        allowed = dc.load(tmp_path / "m.pt")
+    for ours in (allowed, dc.load(tmp_path / "m.pt", weights_only=False)):
+        np.testing.assert_allclose(ours(dc.from_numpy(x)).detach().numpy(), want, rtol=1e-5, atol=1e-6)
+        ours.eval().train()(dc.from_numpy(x)).sum().backward()
+        ours.register_forward_hook(lambda module, inputs, output: output + 1)
+        np.testing.assert_allclose(dc.compile(ours)(dc.from_numpy(x)).detach().numpy(), want + 1, rtol=1e-5, atol=1e-6)
+
+
+def doubles(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+    return output * 2
+
+
+def test_hooks_of_a_whole_module_keep_their_options(tmp_path: Path) -> None:
+    theirs = torch.nn.Linear(3, 2)
+    theirs.register_forward_hook(doubles, with_kwargs=True)
+    torch.save(theirs, tmp_path / "m.pt")
+    ours = dc.load(tmp_path / "m.pt", weights_only=False)
+    x = np.ones((1, 3), np.float32)
+    want = theirs(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(ours(dc.from_numpy(x)).detach().numpy(), want, rtol=1e-6)
+    theirs.register_state_dict_post_hook(doubles)
+    torch.save(theirs, tmp_path / "m.pt")
+    with pytest.raises(NotSupportedError, match="_state_dict_hooks"):
         dc.load(tmp_path / "m.pt", weights_only=False)
+
+
+def test_optimizers_of_torch_are_named(tmp_path: Path) -> None:
+    torch.save(torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1), tmp_path / "o.pt")
+    with pytest.raises(CheckpointError, match=r"SGD(.|\n)*state_dict"):
+        dc.load(tmp_path / "o.pt", weights_only=False)
+
+
+SAVES = """
+import torch
+from layers import Net
+torch.manual_seed(0)
+net = Net()
+torch.save(net, "net.pt")
+print(net(torch.ones(2, 3)).tolist())
+"""
+LOADS = """
+import torch
+net = torch.load("net.pt", weights_only=False)
+assert "distcompile" in torch.__version__ + torch.nn.Linear.__module__
+print(net(torch.ones(2, 3)).tolist(), type(net).__name__)
+"""
+LAYERS = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, activation=torch.nn.functional.gelu)
+        self.up = torch.nn.Linear(3, 4)
+        self.register_buffer("scale", torch.tensor(2.0))
+    def forward(self, x):
+        return self.body(self.up(x)) * self.scale
+"""
+
+
+def test_a_users_module_that_torch_saved_loads_under_torchs_name(tmp_path: Path) -> None:
+    for name, text in (("saves.py", SAVES), ("loads.py", LOADS), ("layers.py", LAYERS)):
+        (tmp_path / name).write_text(text)
+
+    def run(*command: str) -> str:
+        variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    want = ast.literal_eval(run("saves.py"))
+    got, _, name = run("-m", "distcompile.as_torch", "loads.py").strip().rpartition(" ")
+    np.testing.assert_allclose(np.array(ast.literal_eval(got)), np.array(want), rtol=1e-5, atol=1e-6)
+    assert name == "Net"
 
 
 # ---- where it goes

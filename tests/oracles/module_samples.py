@@ -7,6 +7,7 @@ Exceptions are the caller's. Tolerances are those of float32 computed in another
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -97,22 +98,43 @@ def difference(got: Any, want: torch.Tensor) -> str | None:
 def run_module(info: Any, sample: Any, training: bool, wrap: Callable[[Any], Any]) -> str | None:
     """What differs from torch in one sample of a module; None: nothing. wrap: makes our module a callable."""
     made, given = sample.constructor_input, sample.forward_input
-    theirs = info.module_cls(*made.args, **made.kwargs)
+    theirs = _theirs(info, sample, training)
     keywords = {k: v for k, v in made.kwargs.items() if k != "device"}
     ours = find(info.name if info.name.startswith("nn.") else f"nn.{info.name}")(
         *convert(made.args), **convert(keywords)
-    )
-    theirs.train(training), ours.train(training)
-    if "Lazy" in info.name:
-        theirs(*given.args, **given.kwargs)  # has sizes then, and ours from its state dict
+    ).train(training)
     state = theirs.state_dict()
     if list(ours.state_dict()) != list(state):
         return f"state dict keys {list(ours.state_dict())} for {list(state)}"
     ours.load_state_dict({name: value.numpy().copy() for name, value in state.items()})
-    if given is None:
-        return None
+    return None if given is None else _compare(theirs, wrap(ours), ours, given)
+
+
+def run_pickled(info: Any, sample: Any, training: bool) -> str | None:
+    """What differs from torch's module in the one that is read from the file that torch.save made of it."""
+    theirs = _theirs(info, sample, training)
+    file = io.BytesIO()
+    torch.save(theirs, file)
+    ours = dc.load(io.BytesIO(file.getvalue()), weights_only=False)
+    if list(ours.state_dict()) != list(theirs.state_dict()) or ours.training is not training:
+        return f"state dict keys {list(ours.state_dict())} for {list(theirs.state_dict())}, or the mode"
+    given = sample.forward_input
+    return None if given is None else _compare(theirs, ours, ours, given)
+
+
+def _theirs(info: Any, sample: Any, training: bool) -> Any:
+    """torch's module; a lazy one has its sizes."""
+    made, given = sample.constructor_input, sample.forward_input
+    theirs = info.module_cls(*made.args, **made.kwargs).train(training)
+    if "Lazy" in info.name:
+        theirs(*given.args, **given.kwargs)
+    return theirs
+
+
+def _compare(theirs: Any, run: Callable[..., Any], ours: Any, given: Any) -> str | None:
+    """What differs in outputs and gradients. run: `ours`, or made of it."""
     args, keywords = convert(given.args), convert(given.kwargs)
-    want, got = flat(theirs(*given.args, **given.kwargs)), flat(wrap(ours)(*args, **keywords))
+    want, got = flat(theirs(*given.args, **given.kwargs)), flat(run(*args, **keywords))
     if len(got) != len(want):
         return f"{len(got)} results for {len(want)}"
     for g, w in zip(got, want, strict=True):

@@ -54,6 +54,12 @@ def test_a_module_is_torchs(name: str, pytestconfig: pytest.Config) -> None:
     assert verdict(name, None if pytestconfig.getoption("--long") else FEW) == []
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_a_whole_module_that_torch_saved_loads_and_computes(name: str) -> None:
+    found = [db.run_pickled(MODULES[name], sample, training) for sample, training in db.samples(MODULES[name], 2)]
+    assert found == [None] * len(found)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_a_compiled_module_is_torchs(name: str) -> None:

@@ -1,8 +1,8 @@
 """torch.multiprocessing's names: Python's multiprocessing, and `spawn`, which runs a function in several processes.
 
 In: a function of (number of the process, *args). Out: its processes, ended; or, if one fails, the others ended and an
-error with the failed one's traceback. Tensors go to other processes as copies: nothing is shared, so
-`Tensor.share_memory_` is refused, and the sharing strategies are names.
+error with the failed one's traceback. Tensors that are sent to other processes share their memory with them
+(`sending.py`), by file descriptors whatever the sharing strategy is called.
 
 Ranks come from MPI. A script that spawns its ranks (`spawn(run, args=(world_size,), nprocs=world_size)`) gets them from
 `distcompile-run -n N`: where as many processes are asked for as there are ranks, and no group is there yet, each rank
@@ -30,6 +30,7 @@ from multiprocessing import *  # noqa: F403  # all of Python's names are torch's
 from pathlib import Path
 from typing import Any
 
+from distcompile import sending  # noqa: F401  # from here on, tensors are sent that way
 from distcompile.distributed.environment import MPI_PREFIXES, place
 from distcompile.errors import ArgumentError
 
@@ -256,7 +257,7 @@ def spawn(
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """torch's names of ways to share memory. Tensors are copied here, in any."""
+    """torch's names of ways to share memory. Here it is the first, in any."""
     return set(_STRATEGIES)
 
 

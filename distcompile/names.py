@@ -106,7 +106,11 @@ _OTHERS = {
         "use_deterministic_algorithms are_deterministic_algorithms_enabled "
         "is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode set_deterministic_debug_mode"
     ),
-    "distcompile.storage": "UntypedStorage",
+    "compiler_core.tensor.storage": "UntypedStorage",
+    "compiler_core.tensor.typed_storage": (
+        "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage "
+        "FloatStorage HalfStorage IntStorage LongStorage ShortStorage TypedStorage is_storage"
+    ),
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
     "distcompile.streams": "Stream Event",
     "compiler_core.tensor.lending": "from_dlpack to_dlpack",

@@ -1,10 +1,11 @@
-"""torch.storage's name that libraries read checkpoints through.
+"""torch.storage's names.
 
-In: nothing. Out: `UntypedStorage`.
+In: nothing. Out: `UntypedStorage`, `TypedStorage`.
 """
 
 from __future__ import annotations
 
 from compiler_core.tensor.storage import UntypedStorage
+from compiler_core.tensor.typed_storage import TypedStorage
 
-__all__ = ["UntypedStorage"]
+__all__ = ["TypedStorage", "UntypedStorage"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.device import Device, check_device, copy_of, cpu
+from compiler_core.device import Device, check_device, cpu
 from compiler_core.errors import AutogradError
-from compiler_core.ops.registry import Array
+from compiler_core.ops.registry import Array, bind
 from compiler_core.overrides.state import is_tensor
-from compiler_core.tensor.cell import cell_of
+from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def shallow_copy(self: Tensor) -> Tensor:
     """A leaf on the same memory, as torch's `copy.copy`."""
-    new: Tensor = _new(type(self), self._cell, self._requires_grad)
+    new: Tensor = remade(type(self), self._cell, self._requires_grad)
     new.__dict__.update(self.__dict__)
     return new
 
@@ -39,21 +39,34 @@ def deep_copy(self: Tensor, memo: dict[int, object]) -> Tensor:
             "You should either properly implement new_empty() for your subclass or override __deepcopy__() if it "
             "is intended behavior for new_empty() to return an instance of a different type."
         )
-    value = self._read() if self.is_meta else copy_of(self._own_array("deepcopy()"))
-    new = rebuild_as(type(self), value, self._requires_grad)
+    if not self.is_meta:
+        self._own_array("deepcopy()")
+    new = remade(type(self), _copied(self._cell, memo), self._requires_grad)
     memo[id(self)] = new
     new.__dict__.update(copy.deepcopy(self.__dict__, memo))
     new._grad = copy.deepcopy(self._grad, memo)
     return new
 
 
+def _copied(cell: Cell, memo: dict[int, Any]) -> Cell:
+    """`cell` on a copy of its root: one for all tensors of a `copy.deepcopy` that share it."""
+    if isinstance(cell, DataCell):
+        return _copied(cell.base, memo)
+    if not isinstance(cell, ViewCell):
+        from compiler_core.tensor.storage import copied_root
+
+        return copied_root(cell, memo)
+    base = _copied(cell.base, memo)
+    return ViewCell(base, cell.op, cell.attrs, bind(cell.op, base.current(), **cell.attrs))
+
+
 def rebuild_as(kind: type[Tensor], array: Array, requires_grad: bool, place: Device = cpu) -> Tensor:
     """A leaf of class `kind` that holds `array`, on `place`."""
-    return _new(kind, cell_of(array if place is cpu else check_device(place).put(array)), requires_grad)
+    return remade(kind, cell_of(array if place is cpu else check_device(place).put(array)), requires_grad)
 
 
-def _new(kind: Any, *given: Any) -> Tensor:
-    """An instance of `kind`, without running code of its own."""
+def remade(kind: Any, *given: Any) -> Tensor:
+    """An instance of `kind` (cell, requires_grad), without running code of its own."""
     base: Any = next(base for base in kind.__mro__ if is_tensor(base))
     return base.__new__(kind, *given)  # type: ignore[no-any-return]
 

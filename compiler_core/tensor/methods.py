@@ -261,6 +261,8 @@ def _new(self: Tensor, *given: Any) -> Tensor:
         return _new_zeros(self, *(given or (0,)))
     if len(given) > 1:
         raise DTypeError("new(): data must be a sequence", got=f"{len(given)} arguments")
+    if hasattr(given[0], "_cdata"):  # a storage, whose memory it shares
+        return _new_zeros(self, 0).set_(given[0])  # type: ignore[no-any-return]
     return _new_tensor(self, given[0])
 
 
@@ -329,14 +331,6 @@ def _is_pinned(self: Tensor, device: object = None) -> bool:
     return current_trace() is None and self.device is cpu and cuda.is_pinned(self._cell.value)
 
 
-def _share_memory(self: Tensor) -> Tensor:
-    """Not offered: what another process writes would not be seen here. Raises DeviceError."""
-    raise DeviceError(
-        "share_memory_() is not offered: other processes get copies of tensors",
-        remedy="send results back (a Queue, a Pipe), or train with DistributedDataParallel",
-    )
-
-
 class Methods:
     """The table."""
 
@@ -385,13 +379,16 @@ class Methods:
     size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
     element_size, stride, is_contiguous = _element_size, _stride, _is_contiguous
     data_ptr, untyped_storage = _late("storage", "data_ptr"), _late("storage", "untyped_storage")
+    set_, is_shared = _late("storage", "set_"), _late("shared_memory", "is_shared_tensor")
+    storage, _typed_storage = _late("typed_storage", "storage"), _late("typed_storage", "typed_storage")
+    storage_type, share_memory_ = _late("typed_storage", "storage_type"), _late("shared_memory", "share_memory_")
     itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
     is_cuda, is_sparse = property(lambda self: self.device.type == "cuda"), property(_never)
     is_cpu, get_device = property(lambda self: self.device.type == "cpu"), _get_device
     layout = property(lambda self: strided)
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
-    cpu, cuda, pin_memory, share_memory_ = _cpu, _cuda, _pin_memory, _share_memory
+    cpu, cuda, pin_memory = _cpu, _cuda, _pin_memory
     record_stream = _record_stream
     __dlpack__, __dlpack_device__ = _late("lending", "lend"), _late("lending", "to_device_number")
     is_pinned = _is_pinned

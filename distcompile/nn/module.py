@@ -20,7 +20,7 @@ from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile import empty_like
-from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError
+from distcompile.errors import ArgumentError, RegistrationTypeError
 from distcompile.nn.registration import type_name
 from distcompile.nn.state import Stateful
 from distcompile.nn.versions import Registry, TreeVersion
@@ -143,8 +143,8 @@ class Module(Stateful):
         return self._apply(lambda t: t.cuda(device))
 
     def share_memory(self) -> Self:
-        """Raises NotSupportedError: ranks are processes of their own here, and share nothing."""
-        raise NotSupportedError("nn.Module.share_memory() is not offered", remedy="use DistributedDataParallel")
+        """Move parameters and buffers to memory that other processes see: children, and those that they are sent to."""
+        return self._apply(lambda t: t.share_memory_())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile this module's forward in place, with `distcompile.compile`'s arguments. Copies are not compiled."""

@@ -5,6 +5,7 @@ In: two Tensors. Out: each has the other's memory, history, class and attributes
 
 from __future__ import annotations
 
+from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
@@ -22,3 +23,5 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
         setattr(t2, part, mine)
     t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
+    rebound(t1)
+    rebound(t2)

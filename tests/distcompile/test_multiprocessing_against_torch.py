@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import signal
@@ -16,7 +17,9 @@ import distcompile as dc
 from distcompile import multiprocessing as ours
 from distcompile.errors import ArgumentError
 
+torch = pytest.importorskip("torch")
 theirs = pytest.importorskip("torch.multiprocessing")
+WAIT_S = 120.0  # a process that is spawned imports torch
 
 
 def write(number: int, folder: str, text: str) -> None:
@@ -72,14 +75,46 @@ def test_failures_are_torchs(function: Any) -> None:
     assert found[0] == found[1]
 
 
-def double(number: int, given: Any, results: Any) -> None:
-    results.put((given * 2).tolist())
+def step_and_send(number: int, name: str, model: Any, given: Any, sent: Any, seen: Any) -> None:
+    library = importlib.import_module(name)
+    given.add_(5)
+    optimizer = library.optim.SGD(model.parameters(), lr=0.5)
+    model(library.ones(1, 2)).sum().backward()
+    optimizer.step()
+    made = library.ones(3)
+    sent.put(made)
+    seen.get(timeout=WAIT_S)
+    made.add_(1)
+    sent.put(None)
+    seen.get(timeout=WAIT_S)
 
 
-def test_tensors_go_to_other_processes_as_copies() -> None:
-    results: Any = ours.get_context("spawn").SimpleQueue()
-    ours.spawn(double, (dc.ones(3), results), nprocs=1)
-    assert results.get() == [2.0, 2.0, 2.0]
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_tensors_in_other_processes_are_on_the_same_memory(method: str) -> None:
+    """Sent either way, and written on either side."""
+    for library, names in ((dc, ours), (torch, theirs)):
+        context = names.get_context(method)
+        sent, seen = context.Queue(), context.Queue()
+        model, given = library.nn.Linear(2, 2), library.zeros(3).share_memory_()
+        library.nn.init.ones_(model.weight)
+        library.nn.init.zeros_(model.bias)
+        model.share_memory()
+        started = names.start_processes(
+            step_and_send,
+            (library.__name__, model, given, sent, seen),
+            nprocs=1,
+            join=False,
+            start_method=method,
+        )
+        made = sent.get(timeout=WAIT_S)
+        assert made.tolist() == [1, 1, 1]
+        seen.put(None)
+        sent.get(timeout=WAIT_S)
+        assert made.tolist() == [2, 2, 2]
+        seen.put(None)
+        assert started.join(WAIT_S)
+        assert (given.tolist(), given.is_shared(), model.weight.requires_grad) == ([5, 5, 5], True, True)
+        assert (model.weight.tolist(), model.bias.tolist()) == ([[0.5, 0.5], [0.5, 0.5]], [-0.5, -0.5])
 
 
 def test_names_of_sharing_and_of_start_methods() -> None:

@@ -69,8 +69,8 @@ from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
 from compiler_core.overrides.switch import ENTRIES
-from compiler_core.tensor.storage import UntypedStorage, untyped_storage
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.typed_storage import looks_at_storage
 
 BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
 REFER = vars(weakref.ref)["__call__"]
@@ -212,7 +212,7 @@ class Calls(OperatorSemantics):
                 self.same_function(function)
                 if function.__name__ == "__exit__":
                     self._read_state(args[0])
-                if function is untyped_storage or (args and type(args[0]) is UntypedStorage):
+                if looks_at_storage(function, args):
                     raise Break("the storage of a tensor is looked at")
                 if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
                     return self._storage_offset(*args)

@@ -1,4 +1,4 @@
-"""Programs about memory: versions, `.data`, sharing; each is run with torch and with distcompile.
+"""Programs about memory: versions, `.data`, sharing with NumPy; each is run with torch and with distcompile.
 
 In: a library, under torch's names. Out: what a program saw: numbers, lists, tensors, arrays; an error by its kind.
 """
@@ -51,7 +51,7 @@ def seen(value: Any) -> Any:
     if hasattr(value, "stride") and hasattr(value, "requires_grad"):
         dtype = str(value.dtype).split(".")[-1]
         return dtype, tuple(value.shape), tuple(value.stride()), value.requires_grad, value.detach().tolist()
-    if hasattr(value, "strides") and hasattr(value, "dtype"):
+    if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.strides, value.tolist()
     return value
 

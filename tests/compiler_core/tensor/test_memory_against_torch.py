@@ -1,8 +1,9 @@
-"""What programs see of memory is what they see with torch: `memory_programs.py`."""
+"""What programs see of memory is what they see with torch: `memory_programs.py`, `storage_programs.py`."""
 
 from __future__ import annotations
 
 import pytest
+import storage_programs  # noqa: F401  # enters its programs
 from memory_programs import PROGRAMS, seen
 
 import distcompile

@@ -58,28 +58,9 @@ from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.size import Size
 from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
 from compiler_core.tensor.torch_names import load
+from compiler_core.tensor.view_link import ViewLink
 
 __all__ = ["Size", "Tensor", "ViewLink"]
-
-
-class ViewLink:
-    """Where a view's history comes from. edge: the base's, when it was last taken, which was at this stamp of the root.
-
-    detached: the view has none.
-    """
-
-    __slots__ = ("base", "detached", "edge", "stamp")
-
-    def __init__(self, base: Tensor, edge: Edge, stamp: int, detached: bool) -> None:
-        self.base, self.edge, self.stamp, self.detached = base, edge, stamp, detached
-
-    def holder(self, cell: Cell) -> Tensor:
-        """The handle that shows what a view with `cell` was taken from: the base, or, if that one has got another shape
-        in place since, what it was before."""
-        handle = self.base
-        while isinstance(cell, ViewCell) and handle._cell is not cell.base and handle._view is not None:
-            handle = handle._view.base
-        return handle
 
 
 class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, Interop, LateMethods):

@@ -78,6 +78,9 @@ class DType:
         return by_name, (self.name,)
 
 
+del DType.__dataclass_fields__  # libraries take dataclasses apart, and torch's dtypes are none
+
+
 class Format(DType):
     """A dtype with a name and a size, of which there are no tensors: asked for its NumPy dtype, as whatever makes a
     tensor does, it raises DTypeError. limits: for finfo, of floats."""

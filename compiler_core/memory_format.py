@@ -6,8 +6,6 @@ so a format is taken and changes nothing but what `is_contiguous(memory_format=.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.spelling import spelled
 
 __all__ = [
@@ -28,24 +26,36 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class memory_format:
+class _Constant:
+    """A name that is one object: compared, copied and pickled as itself."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return spelled(self.name)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return _named, (self.name,)
+
+
+class memory_format(_Constant):
     """The order of a tensor's dims in memory."""
 
-    name: str
-
-    def __repr__(self) -> str:
-        return spelled(self.name)
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class layout:
+class layout(_Constant):
     """How a tensor is stored: every one here is `strided`; the others are names to compare with."""
 
-    name: str
+    __slots__ = ()
 
-    def __repr__(self) -> str:
-        return spelled(self.name)
+
+def _named(name: str) -> _Constant:
+    found: _Constant = globals()[name]
+    return found
 
 
 contiguous_format = memory_format("contiguous_format")

@@ -9,6 +9,7 @@ error. Inside another capture (or a backward that is being traced) the original 
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import threading
 from collections.abc import Callable, Hashable
@@ -62,6 +63,11 @@ class CompiledFunction:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the original: having `__get__`, this would be taken for a built-in by who asks without unwrapping."""
+        return inspect.signature(self._function)
 
     def explain(self) -> Explanation:
         """What was compiled so far: graphs, guards, breaks, recompiles, times. Print it."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+_SUBMODULES = "_pytree checkpoint collect_env data dlpack flop_counter hooks model_zoo tensorboard"
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("_pytree", "checkpoint", "collect_env", "data", "dlpack", "hooks", "model_zoo", "tensorboard"):
+    if name in _SUBMODULES.split():
         return importlib.import_module(f"distcompile.utils.{name}")
     if name == "swap_tensors":
         return importlib.import_module("distcompile.utils.swapping").swap_tensors

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 
 import distcompile as dc
 import distcompile.types
+import distcompile.utils.flop_counter
 
 REFUSED = [{"count": 0}, {"count": 4}, {"offset": 12}, {"offset": -1}, {"offset": 3}]
 
@@ -145,3 +149,18 @@ def test_arguments_that_make_no_sense_are_torchs_kind_of_error(call: Any, error:
     for lib in (dc, torch):
         with pytest.raises(error):
             call(lib)
+
+
+def test_a_counter_of_operations_that_is_never_entered_has_counted_none() -> None:
+    counter = distcompile.utils.flop_counter.FlopCounterMode(display=False)
+    assert (counter.get_total_flops(), counter.get_flop_counts()) == (0, {})
+    with pytest.raises(NotImplementedError, match="operations are not counted"), counter:
+        pass
+
+
+def test_what_names_a_dtype_or_a_layout_is_no_dataclass() -> None:
+    """Libraries take dataclasses apart, or refuse frozen ones."""
+    for thing in (dc.float32, dc.uint4, dc.strided, dc.channels_last, dc.device("cpu")):
+        assert not dataclasses.is_dataclass(thing)
+        assert copy.deepcopy(thing) is thing
+        assert pickle.loads(pickle.dumps(thing)) is thing

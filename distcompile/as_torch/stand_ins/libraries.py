@@ -109,7 +109,6 @@ class OpName:
 
 NAMES: dict[str, StandIn] = {
     "torch.ops.aten": true("names of operators; calling one is an error", OpName("aten")),
-    "torch.utils.flop_counter.FlopCounterMode": nothing_is_one("use the profiler"),
     "torch.PyTorchFileReader": nothing_is_one("torch.load reads torch's files"),
     **listed("torch._utils", "_rebuild_parameter _rebuild_tensor_v2", error("torch.load reads torch's files")),
     "torch._tensor._rebuild_from_type_v2": error("torch.load reads torch's files"),

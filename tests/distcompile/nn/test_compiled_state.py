@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import numpy as np
@@ -68,3 +69,4 @@ def test_functions_are_compiled_as_the_module_is() -> None:
     with pytest.raises(GraphBreak):
         compiled.dynamo_ctx(lambda x: print(x))(torch.ones(2))
     assert type(compiled) is torch._dynamo.OptimizedModule
+    assert inspect.getfullargspec(torch.compile(doubled)).args == ["x"]

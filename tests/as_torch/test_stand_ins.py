@@ -109,6 +109,7 @@ TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch.classes": _classes_are_not_there,
     "torch.onnx.is_in_onnx_export": lambda asked: asked() is False,
     "torch._C._get_privateuse1_backend_name": lambda name: name() == "privateuseone",
+    "torch._C._are_functorch_transforms_active": lambda asked: dc.vmap(lambda x: x * asked())(dc.ones(2)).sum() == 0,
     "torch._C._functorch.is_legacy_batchedtensor": lambda asked: asked(dc.ones(1)) is False,
     "torch._C._set_math_sdp_allow_fp16_bf16_reduction": lambda allow: allow(True) is None,
     "torch._C._distributed_rpc._is_current_rpc_agent_set": lambda asked: asked() is False,

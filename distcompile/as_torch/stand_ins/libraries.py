@@ -134,6 +134,7 @@ NAMES: dict[str, StandIn] = {
     "torch._C._get_privateuse1_backend_name": true(
         "torch's name for a device of somebody else", lambda: "privateuseone"
     ),
+    "torch._C._are_functorch_transforms_active": true("vmap and func hand out plain tensors", lambda: False),
     "torch._C._functorch.is_legacy_batchedtensor": true("vmap hands out plain tensors", lambda tensor: False),
     "torch._C._set_math_sdp_allow_fp16_bf16_reduction": true("permission for GPUs of torch's", lambda allowed: None),
     **listed("torch.nested", "nested_tensor as_nested_tensor", error("there are no nested tensors; pad, and mask")),

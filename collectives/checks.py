@@ -16,6 +16,7 @@ from collectives.call import BITWISE_OPS, DTYPES, GATE_WORDS, REDUCE_OPS, Array,
 from collectives.errors import CollectiveArgumentError
 
 EMPTY = np.empty(0, np.uint8)
+PARTS = {"complex64": np.float32, "complex128": np.float64}  # what complex arrays travel as: two reals an element
 
 
 @cache
@@ -24,8 +25,11 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def flat(array: Array, where: str, *, writes: bool) -> Array:
-    """`array` as one dimension; it must be C-contiguous, of a dtype that can be sent, and writable if `writes`."""
+def flat(array: Array, where: str, *, writes: bool, op: str = "") -> Array:
+    """`array` as one dimension; it must be C-contiguous, of a dtype that can be sent, and writable if `writes`.
+
+    Of a complex one its real and imaginary parts, in turn, which `op`, the reduction if there is one, must allow.
+    """
     flags = array.flags
     if not flags.c_contiguous or (writes and not getattr(flags, "writeable", True)):  # CuPy's are
         raise CollectiveArgumentError(
@@ -36,9 +40,15 @@ def flat(array: Array, where: str, *, writes: bool) -> Array:
             remedy="pass np.ascontiguousarray(array), or a writable copy",
         )
     if dtype_name(array.dtype) not in DTYPES:
-        raise CollectiveArgumentError(
-            f"arrays of dtype {array.dtype} cannot be sent", where=where, expected=", ".join(DTYPES)
-        )
+        if array.dtype.kind != "c":
+            raise CollectiveArgumentError(
+                f"arrays of dtype {array.dtype} cannot be sent", where=where, expected=", ".join([*DTYPES, *PARTS])
+            )
+        if op not in ("", "sum", "avg"):
+            raise CollectiveArgumentError(
+                f"{op} is not defined on {array.dtype.name}", where=where, expected="sum or avg"
+            )
+        return array.reshape(-1).view(PARTS[array.dtype.name])
     return array if array.ndim == 1 else array.reshape(-1)
 
 
@@ -106,7 +116,8 @@ def uneven_task(
     kind: Kind, op: ReduceOp, *, larger: Array, smaller: Array, target_is_larger: bool, world_size: int, where: str
 ) -> Task:
     """The Task of an all-gather or reduce-scatter."""
-    big, small = flat(larger, where, writes=target_is_larger), flat(smaller, where, writes=not target_is_larger)
+    big = flat(larger, where, writes=target_is_larger, op=op)
+    small = flat(smaller, where, writes=not target_is_larger, op=op)
     check_times(kind, big, small, world_size, where)
     source, target = (small, big) if target_is_larger else (big, small)
     return Task(Call(kind, op, small.dtype.name, small.size), source, target)
@@ -133,6 +144,8 @@ def uneven_all_to_all_task(
     """The Task of an all-to-all with parts of any size: `sent[r]` elements go to rank r, `received[r]` come from it."""
     read, written = flat(source, where, writes=False), flat(target, where, writes=True)
     check_times("all_to_all", written[:0], read[:0], 1, where)
+    if source.dtype.kind == "c":
+        sent, received = [2 * size for size in sent], [2 * size for size in received]
     for name, splits, array in (("sent", sent, read), ("received", received, written)):
         if len(splits) != world_size or sum(splits) != array.size or min(splits) < 0:
             raise CollectiveArgumentError(

@@ -136,7 +136,7 @@ class Communicator(ABC):
         self.run(Task(call, flat, flat, label), timeout_s)
 
     def _all_reduce_call(self, array: Array, op: ReduceOp, wire: Wire) -> tuple[Call, Array]:
-        flat = self._flat(array, writes=True)
+        flat = self._flat(array, writes=True, op=op)
         asked = op, flat.dtype, flat.size, wire
         call = _REDUCTIONS.get(asked)
         if call is None:
@@ -149,7 +149,7 @@ class Communicator(ABC):
 
     def reduce_async(self, array: Array, op: ReduceOp = "sum", *, root: int = 0, label: str = "") -> Work:
         """On rank `root`, replace `array` by the reduction of all ranks' arrays; the others' stay as they are."""
-        flat = self._flat(array, writes=self.rank == root)
+        flat = self._flat(array, writes=self.rank == root, op=op)
         checks.check_reduction(op, flat, self._where())
         self._check_root(root)
         return self.launch(Task(Call("reduce", op, flat.dtype.name, flat.size, root), flat, flat, label))
@@ -298,10 +298,10 @@ class Communicator(ABC):
                 remedy='init_process_group("nccl"), or tensor.cpu()',
             )
 
-    def _flat(self, array: Array, *, writes: bool) -> Array:
+    def _flat(self, array: Array, *, writes: bool, op: str = "") -> Array:
         if type(array) is not np.ndarray:
             self._check_memory(array)
-        return checks.flat(array, self._where(), writes=writes)
+        return checks.flat(array, self._where(), writes=writes, op=op)
 
     def _check_root(self, root: int) -> None:
         checks.check_rank(root, self.world_size, self._where())

@@ -7,7 +7,9 @@ A Future made from a collective looks when it is asked: its callbacks run in the
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -27,13 +29,19 @@ class Future(Generic[T]):
         self._callbacks: list[Callable[[Future[T]], Any]] = []
         self._is_ready: Callable[[], bool] | None = None
         self._produce: Callable[[], T] | None = None
+        self._needs: Sequence[Future[Any]] = ()
         self._lock = threading.RLock()
 
     @classmethod
-    def produced_by(cls, produce: Callable[[], T], is_ready: Callable[[], bool]) -> Future[T]:
-        """A Future whose value `produce()` makes, at the first wait; is_ready: whether that would not block."""
+    def produced_by(
+        cls, produce: Callable[[], T], is_ready: Callable[[], bool], needs: Sequence[Future[Any]] = ()
+    ) -> Future[T]:
+        """A Future whose value `produce()` makes, at the first wait; is_ready: whether that would not block.
+
+        needs: Futures that have their values by then.
+        """
         future = cls()
-        future._produce, future._is_ready = produce, is_ready
+        future._produce, future._is_ready, future._needs = produce, is_ready, needs
         return future
 
     def done(self) -> bool:
@@ -44,9 +52,19 @@ class Future(Generic[T]):
 
     def wait(self) -> T:
         """Block until there is a value, and return it; or raise its error."""
-        self._settle()
-        self._ended.wait()
+        self.ends_by(math.inf)
         return self.value()
+
+    def ends_by(self, deadline_s: float) -> bool:
+        """Block until there is a value, or an error, but no longer than until perf_counter says `deadline_s`.
+
+        Returns whether there is. What collectives produce it keep to time limits of their own.
+        """
+        if not all(future.ends_by(deadline_s) for future in self._needs):
+            return False
+        self._settle()
+        left_s = deadline_s - time.perf_counter()
+        return self._ended.wait(None if left_s == math.inf else max(left_s, 0.0))
 
     def value(self) -> T:
         """The value, which must be there. Raises its error."""
@@ -68,12 +86,7 @@ class Future(Generic[T]):
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
         """A Future of what `callback(self)` returns, called when this one has its value."""
 
-        def produce() -> S:
-            self._settle()
-            self._ended.wait()
-            return callback(self)
-
-        chained: Future[S] = Future.produced_by(produce, self.done)
+        chained: Future[S] = Future.produced_by(lambda: callback(self), self.done, needs=[self])
         self.add_done_callback(lambda _: chained._settle())
         return chained
 
@@ -111,13 +124,9 @@ class Future(Generic[T]):
 def collect_all(futures: Sequence[Future[Any]]) -> Future[list[Future[Any]]]:
     """A Future of all these futures, done when they are."""
 
-    def produce() -> list[Future[Any]]:
-        for future in futures:
-            future._settle()
-            future._ended.wait()
-        return list(futures)
-
-    return Future.produced_by(produce, lambda: all(future.done() for future in futures))
+    return Future.produced_by(
+        lambda: list(futures), lambda: all(future.done() for future in futures), needs=list(futures)
+    )
 
 
 def wait_all(futures: Sequence[Future[T]]) -> list[T]:

@@ -207,8 +207,7 @@ class CompiledEntry:
         values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
         cells = self.reads.now(arguments)
         call = BackwardCall(self.name, self.backward, values, cells, self.read_at, ticket, hooks)
-        if self.is_local:
-            call.replay, call.inputs = self.replay, inputs
+        call.replay, call.inputs = self.replay, inputs
         if watch.active:
             pack_call(call)
         outputs_of = [fresh[i] for i in self.tangents]

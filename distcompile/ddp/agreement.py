@@ -88,7 +88,8 @@ def raise_disagreement(communicator: Communicator, subjects: Sequence[Subject], 
         where=f"rank {communicator.rank}, {label}",
         got=first_difference(lines, notes),
         remedy="look for rank-dependent Python at that place: if rank == 0, another dropout probability or eps, a "
-        "set's order, other library versions; pass a number that is meant to differ as a tensor",
+        "set's order, other library versions; pass a number that is meant to differ as a tensor; where ranks are meant "
+        "to go other ways, find_unused_parameters=True",
     )
 
 

@@ -29,6 +29,7 @@ from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import Recorder
 from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.pieces import look_at, plan_step
+from distcompile.ddp.turns import Turns
 from distcompile.optim.optimizer import STEP_CLOCKS
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Books:
     ) -> None:
         self.communicator, self.settings, self.instance = communicator, settings, instance
         self.parameters = dict(parameters)
-        self.ledger = Ledger(communicator)
+        self.ledger = Ledger(communicator, self.parameters)
         self.recorder = Recorder(communicator.rank)
         self.is_synchronising = True  # False inside no_sync()
         self.forward_synchronises = True  # what it was at the last forward
@@ -83,6 +84,7 @@ class Books:
         self.copies = 0  # made of this instance
         self.round = 0  # synchronised backwards begun
         self.forwards = 0  # training forwards that are to be followed by one
+        self.turns = Turns()
         self.joining: Joining | None = None  # inside join()
         self.active_ranks = communicator.world_size  # over which gradients are averaged
         self.comm_hook: CommHook | None = None
@@ -101,6 +103,11 @@ class Books:
         if self.comm_hook is not None and self.comm_hook.wants_raw:
             return 1.0
         return (self.communicator.world_size if self.layout.averages else 1) / self.active_ranks
+
+    @property
+    def shares_by_hook(self) -> bool:
+        """Whether it is a communication hook of the user's that says what ranks have in common."""
+        return self.comm_hook is not None and self.comm_hook.is_python
 
     def owns(self, parameter: Tensor) -> bool:
         """Whether it is one of the parameters."""
@@ -127,6 +134,7 @@ class Books:
         """From now on, these parameters are trained: something was frozen or unfrozen."""
         self.parameters = dict(parameters)
         self.ledger.forget(self.parameters)
+        self.turns = Turns()
         self.layout = self._lay_out(self._registration_plan(), (self.layout.version[0] + 1, BY_REGISTRATION))
 
     @property

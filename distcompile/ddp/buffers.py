@@ -45,10 +45,12 @@ def device_number(array: Any) -> int:
 
 
 class BucketBuffer:
-    """One flat array on `device` and its views, in slot order."""
+    """One flat array on `device` and its views, in slot order. sent: the array as collectives take it: of reals."""
 
     def __init__(self, bucket: Bucket, communicator: Communicator, device: Device = cpu) -> None:
         self.flat = allocate(bucket, communicator, device)
+        dtype = dtypes.by_name(bucket.dtype)
+        self.sent = self.flat.view(dtype.real.numpy) if dtype.kind == "c" else self.flat
         self.views: list[Array] = [
             self.flat[slot.offset : slot.offset + slot.numel].reshape(slot.shape) for slot in bucket.slots
         ]

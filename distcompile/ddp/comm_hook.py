@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 from collectives import Communicator, Gate, Stamp, Work
 from collectives.call import ReduceOp, Wire
+from collectives.errors import CollectiveTimeoutError
+from collectives.observer import ASK_EVERY_S, LONG_WAIT_S, current
 from collectives.work import WorkTimes
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
@@ -128,14 +130,22 @@ class PythonHook:
                 got=type(future).__name__,
                 remedy="return work.get_future().then(lambda f: f.value()[0])",
             )
-        return HookWork(name_of(self.hook), label, future, buffer.flat, launched_s)
+        return HookWork(name_of(self.hook), label, future, buffer.flat, launched_s, communicator)
 
 
 class HookWork:
     """A bucket that a hook reduces: `wait` puts the Future's value into the bucket."""
 
-    def __init__(self, name: str, label: str, future: Future[Any], flat: Array, launched_s: float) -> None:
-        self.name, self.label, self.future, self.flat = name, label, future, flat
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        future: Future[Any],
+        flat: Array,
+        launched_s: float,
+        communicator: Communicator,
+    ) -> None:
+        self.name, self.label, self.future, self.flat, self.communicator = name, label, future, flat, communicator
         self.launched_s, self.ended_s = launched_s, math.nan
         self.is_settled = False
 
@@ -148,14 +158,34 @@ class HookWork:
         return self.is_settled or self.future.done()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Block until the bucket holds the result; the hook's own collectives have their own time limits."""
+        """Block until the bucket holds the result. Raises CollectiveTimeoutError, or what the Future ended with."""
         if self.is_settled:
             return
-        value = self._flat_value(self.future.wait())
+        self._await_future(self.communicator.timeout_s if timeout_s is None else timeout_s)
+        value = self._flat_value(self.future.value())
         if value is not self.flat:
             with device_of(self.flat).working():
                 self.flat[...] = value
         self.is_settled, self.ended_s = True, time.perf_counter()
+
+    def _await_future(self, limit_s: float) -> None:
+        """The hook's own collectives keep to their limits; a Future that somebody else must set has this one."""
+        observer, deadline_s = current(), time.perf_counter() + limit_s
+        if self.future.ends_by(min(deadline_s, time.perf_counter() + LONG_WAIT_S)):
+            return
+        try:
+            while not self.future.ends_by(min(deadline_s, time.perf_counter() + ASK_EVERY_S)):
+                if time.perf_counter() >= deadline_s:
+                    raise CollectiveTimeoutError(
+                        f"{self.label}: the Future of the communication hook {self.name} had no value "
+                        f"within {limit_s:g} s",
+                        where=f"rank {self.communicator.rank}",
+                        got="a Future that nobody has set",
+                        remedy="have the hook's set_result called, or return work.get_future() of its collective",
+                    )
+                observer.waiting(f"the communication hook {self.name}, {self.label}", ())
+        finally:
+            observer.settled()
 
     def _flat_value(self, result: Any) -> Array:
         tensor = result[0] if isinstance(result, (list, tuple)) and len(result) == 1 else result

@@ -34,7 +34,15 @@ from distcompile.ddp.eager import keep_for_backward, own
 from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
 from distcompile.ddp.layout import word_of
-from distcompile.ddp.model_state import Census, broadcast_tensors, check_devices, check_same_model
+from distcompile.ddp.model_state import (
+    IGNORED,
+    IGNORED_TENSOR,
+    Census,
+    broadcast_tensors,
+    check_devices,
+    check_same_model,
+    shared_of,
+)
 from distcompile.ddp.modes import NoSync, announced, begins_apart, ended, switch
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
 from distcompile.ddp.strategy import BucketStrategy
@@ -60,8 +68,10 @@ class DistributedDataParallel(Module):
     broadcast_buffers: send rank 0's buffers before each training forward.
     bucket_plan: a BucketPlan, the path of a plan file (`distcompile tune`), "auto" to tune in the first steps (see
         distcompile/tuning/auto.py), or None: buckets by bucket_cap_mb.
-    find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error.
-    gradient_as_bucket_view: always so here; False is accepted, with a warning. static_graph: plans are static anyway.
+    find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error. Ranks may
+    run other operations than each other then; their compiled graphs are not compared.
+    gradient_as_bucket_view: always so here; False is accepted, with a warning. static_graph: every backward is of one
+    graph: some parameters may take no part, and several re-entrant checkpoints may use one (turns.py).
     overlap: what communication is hidden behind: "backward"; or "step", across the step: backward() returns while
     buckets travel, our optimizers update a parameter when its gradient has arrived, and the next forward waits for each
     where it first uses it. The same bits; any other reader of a value that is on its way waits for it.
@@ -103,7 +113,7 @@ class DistributedDataParallel(Module):
         settings = Settings(
             Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice, overlap
         )
-        if not any(p.requires_grad for p in module.parameters()):
+        if not any(p.requires_grad for p in shared_of(module).parameters.values()):
             raise NoGradientsError(
                 "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
                 where=type(module).__name__,
@@ -140,7 +150,7 @@ class DistributedDataParallel(Module):
         """
         group = self.process_group
         log.set_rank(group.rank)
-        parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
+        parameters, buffers = shared_of(self.module)
         check_devices(group, parameters)
         agree(
             group, [Subject("settings of DistributedDataParallel", (str(settings),))], label="DistributedDataParallel"
@@ -199,6 +209,7 @@ class DistributedDataParallel(Module):
         sends_buffers, books.sends_buffers_next = books.sends_buffers_next, synchronises
         if synchronises:
             books.forwards += self.training
+            books.ledger.look()
         if books.joining is not None:
             sends_buffers = synchronises
             root = books.joining.announce() if synchronises else 0
@@ -241,9 +252,22 @@ class DistributedDataParallel(Module):
             yield
             self._census.take()
             books.joining.shadow(self._census.buffers)
-            books.joining.agree_on_state({**dict(self.module.named_parameters()), **self._census.buffers})
+            books.joining.agree_on_state({**self._census.parameters, **self._census.buffers})
         finally:
             books.joining, books.active_ranks = None, self.process_group.world_size
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: Module, params_and_buffers_to_ignore: Sequence[str]
+    ) -> None:
+        """Have an instance that is made of `module` leave these alone, by their names: each rank has its own.
+
+        They are neither compared nor sent, and their gradients stay as this rank's backward makes them.
+        """
+        setattr(module, IGNORED, params_and_buffers_to_ignore)
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if name in params_and_buffers_to_ignore:
+                setattr(tensor, IGNORED_TENSOR, True)
 
     @property
     def require_backward_grad_sync(self) -> bool:
@@ -314,13 +338,13 @@ class DistributedDataParallel(Module):
 
 def default_cap_mb(module: Module, overlap: str) -> float:
     """The size of buckets, in MiB, where none is given."""
-    is_on_gpu = any(parameter.device.type == "cuda" for parameter in module.parameters())
+    is_on_gpu = any(parameter.device.type == "cuda" for parameter in shared_of(module).parameters.values())
     return GPU_CAP_MB if is_on_gpu else DEFAULT_CAPS_MB[overlap]
 
 
 def home_of(module: Module, device_ids: Sequence[Any] | None) -> Device | None:
     """Where `device_ids` has inputs moved to. Raises ArgumentError for ids that are not the module's GPU."""
-    device = next((parameter.device for parameter in module.parameters()), None)
+    device = next((parameter.device for parameter in shared_of(module).parameters.values()), None)
     if not device_ids or device is None or device.type == "cpu":
         return None
     asked = [Device(f"cuda:{one}" if isinstance(one, int) else one) for one in device_ids]

@@ -100,7 +100,7 @@ class Flight:
         layout, buffer = self.layout, self.buffers[number]
         label, stamp = layout.labels[number], Stamp(layout.word, self.step, number)
         if self.hook is None:  # all_reduce_async, without looking again at what the layout has made
-            flat = buffer.flat
+            flat = buffer.sent
             return self.communicator.launch(Task(layout.calls[number], flat, flat, label, None, stamp, self.gate))
         parameters = layout.pools[number].parameters
         return self.hook.launch(

@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 from collectives import Communicator
 from collectives.call import Call, ReduceOp
+from compiler_core import dtype as dtypes
 from compiler_core.device import Device
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import BucketPlan
+from distcompile.ddp.bucket_plan import Bucket, BucketPlan
 from distcompile.ddp.buffers import BucketBuffer, BufferPool
 from distcompile.ddp.pieces import Flown, Took, flown
 
@@ -32,6 +33,12 @@ def word_of(text: str) -> int:
 def reduction_on(device: Device) -> ReduceOp:
     """How buckets on `device` are reduced: NCCL divides as it adds; on the CPU who makes a gradient divides it."""
     return "sum" if device.type == "cpu" else "avg"
+
+
+def call_of(bucket: Bucket, op: ReduceOp) -> Call:
+    """The reduction of a bucket; complex gradients travel as their real and imaginary parts (`BucketBuffer.sent`)."""
+    dtype = dtypes.by_name(bucket.dtype)
+    return Call("all_reduce", op, dtype.real.name, bucket.numel * (2 if dtype.kind == "c" else 1))
 
 
 class Layout:
@@ -56,7 +63,7 @@ class Layout:
         self.counts = [len(names) for names in self.groups]
         op = reduction_on(next(iter(parameters.values())).device) if parameters else "sum"
         self.averages = op == "avg"
-        self.calls = [Call("all_reduce", op, bucket.dtype, bucket.numel) for bucket in plan.buckets]
+        self.calls = [call_of(bucket, op) for bucket in plan.buckets]
         self.labels = [f"bucket {number} of {len(plan.buckets)}" for number in range(len(plan.buckets))]
         self.pools = [
             BufferPool(bucket, [parameters[name] for name in bucket.names], communicator, f"bucket {k}")

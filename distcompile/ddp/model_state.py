@@ -8,6 +8,7 @@ library's own modules (dropout p, eps, ...); attributes of the user's classes ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from collectives import Communicator
 from compiler_core.capture.guards.module_protocol import unwrapped
@@ -21,6 +22,28 @@ from distcompile.errors import ArgumentError
 from distcompile.nn.module import Module
 
 OWN_MODULES = "distcompile.nn."
+IGNORED = "_ddp_params_and_buffers_to_ignore"  # torch's name: the names that a module wants left alone
+IGNORED_TENSOR = "_ddp_ignored"  # torch's mark on each of these, for programs that ask
+
+
+class Shared(NamedTuple):
+    """What ranks hold alike, by name."""
+
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+def shared_of(module: Module) -> Shared:
+    """The parameters and buffers of `module`, without those that it wants left alone.
+
+    Of the module's own ones both names are taken: "scale", and ".scale", which torch's documentation makes of it.
+    """
+    ignored = frozenset(name.removeprefix(".") for name in getattr(module, IGNORED, ()))
+    parameters, buffers = module.named_parameters(), module.named_buffers()
+    return Shared(
+        {name: tensor for name, tensor in parameters if name not in ignored},
+        {name: tensor for name, tensor in buffers if name not in ignored},
+    )
 
 
 def describe(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Subject:
@@ -31,10 +54,16 @@ def describe(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) ->
 
 
 def configuration(module: Module) -> Subject:
-    """One line for each of the library's own modules: its path, class, and how it was set up."""
-    lines = []
+    """One line for each of the library's own modules: its path, class, and how it was set up.
+
+    Not for one whose every parameter is left alone: it may be this rank's part of something.
+    """
+    shared, lines = set(map(id, shared_of(module).parameters.values())), []
     for path, child in module.named_modules():
         inner = unwrapped(child)
+        own = list(map(id, inner.parameters(recurse=False)))
+        if own and shared.isdisjoint(own):
+            continue
         if type(inner).__module__.startswith(OWN_MODULES):
             lines.append(f"module {path or '(itself)'}: {type(inner).__name__}({inner.extra_repr()})")
     return Subject("model's configuration", tuple(lines))
@@ -42,7 +71,7 @@ def configuration(module: Module) -> Subject:
 
 def check_same_model(communicator: Communicator, module: Module) -> None:
     """Raise ModelMismatchError on every rank unless all have the same names, shapes, dtypes and configuration."""
-    agree_on_model(communicator, describe(dict(module.named_parameters()), dict(module.named_buffers())))
+    agree_on_model(communicator, describe(*shared_of(module)))
     agree_on_model(communicator, configuration(module))
 
 
@@ -89,13 +118,12 @@ def sync_module_states(
 
 
 class Census:
-    """The module's parameters and buffers, taken anew when the module has changed."""
+    """What ranks hold alike of the module, taken anew when the module has changed."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.version = module.__tree_version__()
-        self.parameters: dict[str, Tensor] = dict(module.named_parameters())
-        self.buffers: dict[str, Tensor] = dict(module.named_buffers())
+        self.parameters, self.buffers = shared_of(module)
         self.flags = self._flags()
 
     def _flags(self) -> list[object]:
@@ -118,8 +146,8 @@ class Census:
         version = self.module.__tree_version__()
         if version != self.version:
             self.version = version
-            before, self.parameters = self.parameters, dict(self.module.named_parameters())
-            self.buffers = dict(self.module.named_buffers())
+            before = self.parameters
+            self.parameters, self.buffers = shared_of(self.module)
             self._check_strangers(before)
             if list(before) != list(self.parameters):
                 self.flags = []

@@ -44,7 +44,7 @@ def begins_apart(ddp: DistributedDataParallel) -> None:
     another instance was that shares some: a backward would not know whose graph it is.
     """
     trace: Any = current_trace()
-    if hasattr(trace, "is_frozen_anew") and any(map(trace.is_frozen_anew, ddp.module.parameters())):
+    if hasattr(trace, "is_frozen_anew") and any(map(trace.is_frozen_anew, ddp._census.parameters.values())):
         raise GraphBreak(
             "parameters were frozen or unfrozen before the forward of a DistributedDataParallel",
             where=user_location(),

@@ -8,6 +8,7 @@ for the buckets, or leaves that to whoever needs one (overlap="step", `landing.p
 another compiled its first plan, plans differ, ...) no bucket has moved on any rank: `reconcile` finds one plan for all,
 the gradients are put into its layout, and reduced; the next step overlaps again.
 Without synchronisation (no_sync) gradients stay local.
+Under static_graph a gradient may be complete several times in a backward (`turns.py`).
 With find_unused_parameters, slots that no gradient reached are zeros, and a count reduced behind the buckets tells the
 parameters that no rank used: their `.grad` stays as it was. What no graph of this backward uses is known from the tape
 when it begins, so a branch not taken holds no bucket up.
@@ -27,7 +28,6 @@ from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.engine import Backward, queue_callback
 from compiler_core.tensor.lent import Lending, is_lent
-from compiler_core.tensor.tape import FunctionNode
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.buffers import BucketBuffer
@@ -36,6 +36,7 @@ from distcompile.ddp.landing import can_put_off, put_off
 from distcompile.ddp.ledger import reduced_twice, unused_error
 from distcompile.ddp.pieces import Took
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
+from distcompile.ddp.turns import Turn, may_nest
 from distcompile.ddp.users import Users
 from distcompile.errors import NotSupportedError
 
@@ -62,6 +63,7 @@ class Pass:
         self.scale = 1.0
         self.absent: list[str] = []  # known to get no gradient
         self.is_compiled = False
+        self.turn: Turn | None = None  # where gradients may come several times
         if synchronise:
             self._take_off()
         if run is not None:
@@ -82,6 +84,8 @@ class Pass:
         books.used = []
         self.step = books.round
         self.flight = self._flight(gate)
+        if books.settings.static_graph:
+            self.turn = books.turns.begin(self.run)
         if books.settings.allows_unused and self.run is not None:
             self.absent = unreached(books, self.run)
             self._fill(self.absent)
@@ -126,6 +130,11 @@ class Pass:
                 "backward(create_graph=True) through DistributedDataParallel: reduced gradients have no history",
                 remedy="use autograd.grad(..., create_graph=True) for the part that is differentiated twice",
             )
+        if self.turn is None or self.turn.is_last(name, show=show):
+            self._put(name, parameter, show=show)
+
+    def _put(self, name: str, parameter: Tensor, *, show: bool) -> None:
+        """Have what is in `.grad` in its slot, averaged."""
         bucket, slot = self.layout.places[name]
         view, gradient = self.buffers[bucket].views[slot], held_gradient(parameter)
         if gradient is None:  # a hook has taken it away
@@ -141,10 +150,9 @@ class Pass:
 
     def arrived(self, bucket: int, names: Sequence[str]) -> None:
         """These gradients are in their slots of `bucket`. Raises LedgerError for one that was there before."""
-        left = self.missing[bucket] - len(names)
-        if left < 0:
-            raise reduced_twice(next((name for name in names if name in self.came), names[0]))
-        self.missing[bucket] = left
+        if not self.came.isdisjoint(names):
+            raise reduced_twice(next(name for name in names if name in self.came))
+        left = self.missing[bucket] = self.missing[bucket] - len(names)
         self.came.update(names)
         if left == 0 and self.flight is not None:
             self.flight.ready(bucket)
@@ -158,6 +166,9 @@ class Pass:
         if self.flight is None:
             books.ledger.mark_local(self.came, books.parameters)
             return
+        if self.turn is not None:
+            for name, show in self.turn.end().items():
+                self._put(name, books.parameters[name], show=show)
         now_s = self.flight.ended_s = time.perf_counter()
         books.recorder.span("backward", 1, self.flight.began_s, now_s)
         is_full = not (self.absent or any(self.missing))
@@ -258,9 +269,7 @@ def unreached(books: Books, run: Backward) -> list[str]:
     backward of its own for others (a reentrant checkpoint), takes part."""
     pending = run.pending
     found = [name for name, parameter in books.parameters.items() if parameter not in pending]
-    if not found or run.wanted is not None:
-        return []
-    return [] if any(isinstance(node, FunctionNode) and not node.raw for node in run.active) else found
+    return [] if not found or run.wanted is not None or may_nest(run) else found
 
 
 def held_gradient(parameter: Tensor) -> Array | None:

@@ -144,7 +144,7 @@ class _Split(Cutter):
         scales: dict[dtypes.DType, Node] = {}
         calls: dict[Node, list[Node]] = {}
         for i in planned:
-            dtype = dtypes.float64 if gradients[i].dtype is dtypes.float64 else dtypes.float32
+            dtype = dtypes.float64 if gradients[i].dtype.real is dtypes.float64 else dtypes.float32
             scale = scales.setdefault(dtype, scale_placeholder(dtype))
             steps = scale_gradient(gradients[i], scale, f"{gradients[i].name}_avg{i}")
             calls.setdefault(gradients[i], []).extend(steps)

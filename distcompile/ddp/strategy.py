@@ -128,7 +128,8 @@ class BucketStrategy:
         segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
         cut = layout.plan.with_segments(segments)
         self.cut_made = layout, cut
-        fingerprint = None if is_part else fingerprint_of(forward, backward, books.settings)
+        may_differ = is_part or books.settings.find_unused_parameters  # then ranks may go other ways than each other
+        fingerprint = None if may_differ else fingerprint_of(forward, backward, books.settings)
         wanted = self.boundary_wanted or config.boundary
         self.boundary = "notification" if announces and wanted == "notification" else "cut"
         divide = whole if self.boundary == "notification" and not is_alone else split
@@ -332,10 +333,11 @@ class BucketSession:
 
     def _look_at_leaves(self, run: Backward) -> None:
         """Which leaves the tape must see to, and what came before for the others."""
-        pending, grads = run.pending, run.grads
+        pending, grads, turn = run.pending, run.grads, self.here.turn
         for leaf in self.leaves:
             index, tensor = leaf.index, leaf.tensor
-            if pending.get(tensor) != 1 or not leaf.is_simple() or index not in self.views:
+            is_last_word = pending.get(tensor) == 1 and leaf.is_simple() and index in self.views
+            if not is_last_word or (turn is not None and not turn.is_single(self.route.names[index])):
                 self.to_tape.add(index)
             elif (tensor._grad is not None or tensor in grads) and index not in self.missing:
                 found = [grads.pop(tensor)] if tensor in grads else []

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 EXTRA_STATE = "_extra_state"
 
 
+class _Loads:
+    """count: calls of load_state_dict in this process. What modules are made of may be another rank's no longer."""
+
+    count = 0
+
+
+LOADS = _Loads()
+
+
 class StateDict(OrderedDict[str, Any]):
     """Path -> tensor, in registration order. `_metadata`: module path -> {"version": n}."""
 
@@ -150,6 +159,7 @@ class Stateful(Hooked):
         """
         if not isinstance(state_dict, Mapping):
             raise RegistrationTypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        LOADS.count += 1
         load = _Load(getattr(state_dict, "_metadata", None) or {}, assign)
         load.module(cast("Module", self), dict(state_dict), "")
         if strict:

@@ -101,6 +101,26 @@ def scalars(torch: Any, dist: Any) -> Any:
     return found
 
 
+def complex_numbers(torch: Any, dist: Any) -> Any:
+    """What torch's gloo takes of them; test_complex_collectives.py has the rest."""
+    world, found = dist.get_world_size(), []
+    for real, dtype in ((torch.float32, torch.complex64), (torch.float64, torch.complex128)):
+        x = torch.complex(data(torch, dist, 2, 3).to(real), -data(torch, dist, 3, 2).reshape(2, 3).to(real))
+        for op in ("SUM", "AVG"):
+            y = x.clone()
+            dist.all_reduce(y, op=getattr(dist.ReduceOp, op))
+            found.append(y)
+        y, z = x.clone(), x.clone()
+        dist.broadcast(y, src=1)
+        dist.reduce(z, dst=0)
+        parts, joined = [torch.zeros(2, 3, dtype=dtype) for _ in range(world)], torch.zeros(2 * world, 3, dtype=dtype)
+        dist.all_gather(parts, x)
+        dist.all_gather_into_tensor(joined, x)
+        found += [y, *parts, joined, *([z] if dist.get_rank() == 0 else [])]
+    no_order = error_of(lambda: dist.all_reduce(torch.zeros(2, dtype=torch.complex64), op=dist.ReduceOp.MAX))
+    return [torch.view_as_real(tensor).tolist() for tensor in found], no_order
+
+
 def scattered_sums(torch: Any, dist: Any) -> Any:
     world = dist.get_world_size()
     part = torch.zeros(2)
@@ -249,7 +269,18 @@ def gradients(torch: Any, dist: Any) -> Any:
     return result
 
 
-PROGRAMS: list[Program] = [reductions, moves, scalars, scattered_sums, views, messages, objects, groups, handles]
+PROGRAMS: list[Program] = [
+    reductions,
+    moves,
+    scalars,
+    complex_numbers,
+    scattered_sums,
+    views,
+    messages,
+    objects,
+    groups,
+    handles,
+]
 PROGRAMS += [local_mistakes, gradients]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import distcompile as dc
 from collectives import Communicator, run_ranks
+from collectives.errors import CollectiveTimeoutError
 from compiler_core import dtype as dtypes
 from distcompile import distributed as dist
 from distcompile import nn
@@ -24,7 +26,7 @@ from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
     powerSGD_hook,
 )
 from distcompile.errors import ArgumentError
-from distcompile.futures import Future
+from distcompile.futures import Future, collect_all
 from distcompile.nn.parallel import DistributedDataParallel
 
 
@@ -43,12 +45,13 @@ def backward(hook: Any, state: Any = None) -> DistributedDataParallel:
     return ddp
 
 
-def test_only_hooks_that_return_futures_of_the_buckets_size_are_taken() -> None:
-    def finished(value: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(value)
-        return future
+def finished(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
 
+
+def test_only_hooks_that_return_futures_of_the_buckets_size_are_taken() -> None:
     def step(world: Communicator) -> None:
         with pytest.raises(CommHookError, match="callable"):
             backward("no hook")
@@ -88,6 +91,44 @@ def test_an_error_in_a_hook_reaches_the_user() -> None:
 
     with pytest.raises(ZeroDivisionError, match="in the hook"):
         on_ranks(lambda world: backward(broken), ranks=1)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize(
+    "future",
+    [
+        Future,
+        lambda: Future().then(lambda done: done.value()),
+        lambda: collect_all([finished(dc.ones(1)), Future()]).then(lambda done: done.value()[0].value()),
+    ],
+    ids=["bare", "then", "one of several"],
+)
+def test_a_future_that_never_comes_ends_at_the_time_limit(future: Callable[[], Any], is_compiled: bool) -> None:
+    def step(world: Communicator) -> None:
+        world.timeout_s = 0.3
+        ddp = DistributedDataParallel(nn.Linear(2, 1))
+        ddp.register_comm_hook(None, lambda state, bucket: future())
+        run = dc.compile(ddp, backend="aot_eager") if is_compiled else ddp
+        with pytest.raises(CollectiveTimeoutError, match=r"bucket 0 of 1: the Future .* had no value within 0.3 s"):
+            run(dc.ones(3, 2)).sum().backward()
+
+    on_ranks(step)
+
+
+def test_futures_end_by_a_deadline_or_not() -> None:
+    first: Future[int] = Future()
+    second = first.then(lambda done: done.value() + 1)
+    both = collect_all([first, second])
+    now = time.perf_counter()
+    assert not second.ends_by(now)
+    assert not both.ends_by(now + 0.01)
+    first.set_result(1)
+    assert second.ends_by(now)
+    assert [future.value() for future in both.wait()] == [1, 2]
+    failed = first.then(lambda done: 1 // 0)
+    assert failed.ends_by(now)
+    with pytest.raises(ZeroDivisionError):
+        failed.wait()
 
 
 def bucket_of(plan: BucketPlan, gradients: dict[str, np.ndarray]) -> GradBucket:

@@ -36,6 +36,7 @@ from distcompile import nn
 from distcompile.ddp.books import ready_parameters
 from distcompile.ddp.bucket_plan import plan_from_groups
 from distcompile.ddp.errors import LedgerError, ModelMismatchError, PlanError, RankDisagreementError
+from distcompile.optim import SGD
 
 pytestmark = pytest.mark.filterwarnings("ignore::compiler_core.log.DistCompileWarning")
 TINY_MB = 1e-6
@@ -191,15 +192,19 @@ def test_ranks_use_other_parameters_of_one_shape(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", [None, *BACKENDS])
-def test_a_skipped_backward_is_named_on_all_ranks(backend: str | None) -> None:
+def test_a_skipped_backward_that_parts_the_ranks_is_named_on_all(backend: str | None) -> None:
+    """Here the other rank accumulates, and this one steps."""
+
     def step(communicator: Communicator) -> str:
         ddp = DistributedDataParallel(Deep(), bucket_cap_mb=TINY_MB)
         run = compile(ddp, backend=backend) if backend else ddp
+        optimizer = SGD(ddp.parameters(), lr=0.1)
 
         def train() -> None:
             for seed in range(3):
                 loss = loss_of(run(shard(batch(seed), communicator)))
                 if (communicator.rank, seed) == (1, 1):
+                    optimizer.step()
                     continue  # a caught exception, a NaN
                 loss.backward()
 
@@ -208,8 +213,27 @@ def test_a_skipped_backward_is_named_on_all_ranks(backend: str | None) -> None:
         return str(caught.value)
 
     for text in on_ranks(2, step):
+        assert "ranks hold different parameters" in text
         assert "rank(s) [0]: backward 2, of training forward 2" in text
         assert "rank(s) [1]: backward 2, of training forward 3" in text
+
+
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_a_forward_more_on_one_rank_does_no_harm(backend: str | None) -> None:
+    """It is said, and the gradients are those of the batches that have a backward."""
+
+    def step(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Deep(), bucket_cap_mb=TINY_MB)
+        run = compile(ddp, backend=backend) if backend else ddp
+        for seed in range(4):
+            ddp.zero_grad()
+            if communicator.rank == 1 and seed in (0, 2):
+                run(shard(batch(9), communicator))
+            loss_of(run(shard(batch(seed), communicator))).backward()
+            check_close(gradients(ddp.module), joined_gradients(Deep(), batch(seed)))
+
+    with pytest.warns(DistCompileWarning, match=r"rank\(s\) \[1\]: backward 1, of training forward 2"):
+        on_ranks(2, step)
 
 
 @pytest.mark.parametrize("backend", [None, *BACKENDS])

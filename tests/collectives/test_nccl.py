@@ -29,6 +29,7 @@ from tests.fake_nccl import Fabric, nccl_ranks
 cp: Any = install()
 RANKS = (1, 2, 4)
 FLOATS = ("float64", "float32", "float16", "bfloat16")
+COMPLEX = ("complex64", "complex128")
 WHOLE = ("int64", "int32", "int8", "uint8", "uint32", "uint64")
 
 
@@ -43,7 +44,7 @@ def on_device(array: np.ndarray[Any, Any]) -> Any:
 @pytest.mark.parametrize("world", RANKS)
 @pytest.mark.parametrize("op", ["sum", "avg", "max", "min", "prod"])
 def test_all_reduce_is_what_it_is_on_the_cpu(world: int, op: Any) -> None:
-    for dtype in (*FLOATS, *(WHOLE if op != "avg" else ())):
+    for dtype in (*FLOATS, *(WHOLE if op != "avg" else ()), *(COMPLEX if op in ("sum", "avg") else ())):
 
         def here(c: NcclCommunicator, dtype: str = dtype) -> tuple[Any, Any]:
             host, array = values(c.rank, dtype=dtype), on_device(values(c.rank, dtype=dtype))

@@ -23,7 +23,7 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 import numpy as np
 
 from compiler_core.device import check_device, is_array
-from compiler_core.errors import BackendError, CompilationError, DistCompileError
+from compiler_core.errors import BackendError, CompilationError, DistCompileError, TakenNameError
 from compiler_core.events import Events
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
@@ -156,6 +156,15 @@ NATIVE: dict[str, tuple[str, str]] = {
     "triton": ("compiler_core.codegen.triton_backend", "TritonBackend"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
+_registered: dict[str, GraphCompiler] = {}  # what a program has given names to
+_tags: dict[str, tuple[str, ...]] = dict.fromkeys(INTERPRETERS, ("debug",))
+
+
+def register_backend(function: GraphCompiler, name: str, tags: Sequence[str] = ()) -> None:
+    """Let `name` mean a user's function. Raises BackendError (an AssertionError) for a name that is taken."""
+    if name in backend_names():
+        raise TakenNameError(f"duplicate name: {name}", remedy="give the backend another name")
+    _registered[name], _tags[name] = function, tuple(tags)
 
 
 def check_backend(backend: object) -> None:
@@ -169,8 +178,10 @@ def find_backend(backend: object) -> Backend:
     if isinstance(backend, str):
         if backend in INTERPRETERS:
             return INTERPRETERS[backend]
+        if backend in _registered:
+            return CallableBackend(_registered[backend])
         if backend not in NATIVE:
-            known = ", ".join([*INTERPRETERS, *NATIVE])
+            known = ", ".join([*INTERPRETERS, *NATIVE, *_registered])
             raise BackendError(f"there is no backend {backend!r}", expected=f"{known}, or a callable")
         module, cls = NATIVE[backend]
         made: Backend = getattr(import_module(module), cls)()
@@ -182,6 +193,7 @@ def find_backend(backend: object) -> Backend:
     raise BackendError(f"a {type(backend).__name__} is not a backend", expected="a name, a Backend, or a callable")
 
 
-def backend_names() -> list[str]:
-    """All names that `find_backend` knows."""
-    return sorted([*INTERPRETERS, *NATIVE])
+def backend_names(without: Sequence[str] = ()) -> list[str]:
+    """All names that `find_backend` knows, but those with one of these tags."""
+    names = [*INTERPRETERS, *NATIVE, *_registered]
+    return sorted(name for name in names if not set(without) & set(_tags.get(name, ())))

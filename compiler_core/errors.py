@@ -155,6 +155,10 @@ class CompilationError(BackendError, RuntimeError):
         super().__init__(what, where=where, got=node, remedy=remedy)
 
 
+class TakenNameError(BackendError, AssertionError):
+    """A backend was given a name that another has. An AssertionError too, as torch's."""
+
+
 class LoweringError(BackendError):
     """A graph node that the lowering or the code generator cannot express."""
 

@@ -24,6 +24,7 @@ from distcompile.compiler import (
     graph_break,
     is_compiling,
     list_backends,
+    register_backend,
     reset,
     substitute_in_graph,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "mark_static",
     "mark_static_address",
     "maybe_mark_dynamic",
+    "register_backend",
     "reset",
     "substitute_in_graph",
 ]

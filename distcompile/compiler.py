@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar, overload
 
+from compiler_core import backend as core
 from compiler_core.backend import backend_names
 from compiler_core.breaking import breaks_graph
 from compiler_core.bytecode.binding import make_frame
@@ -65,8 +66,17 @@ def cudagraph_mark_step_begin() -> None:
 
 def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
     """The names that `compile(backend=...)` knows. exclude_tags: () also lists those for finding faults."""
-    debugging = {"eager", "aot_eager"} if exclude_tags and "debug" in exclude_tags else set()
-    return sorted(name for name in backend_names() if name not in debugging)
+    return backend_names(without=exclude_tags or ())
+
+
+def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
+    """Let `compile(backend=name)` mean `compiler_fn(graph, example_inputs)`; its own name by default. Without it, a
+    decorator. tags: "debug" and "experimental" keep it out of `list_backends()`. Raises TakenNameError.
+    """
+    if compiler_fn is None:
+        return functools.partial(register_backend, name=name, tags=tags)
+    core.register_backend(compiler_fn, name or compiler_fn.__name__, tags)
+    return compiler_fn
 
 
 # -- what is captured, and how

@@ -37,7 +37,7 @@ RANKS = (2, 3, 4, 8)
 
 
 @pytest.mark.parametrize(
-    "nbytes, taken", [((1 << 20) - 1, False), (1 << 20, True), (64 << 20, True), ((64 << 20) + 1, False)]
+    ("nbytes", "taken"), [((1 << 20) - 1, False), (1 << 20, True), (64 << 20, True), ((64 << 20) + 1, False)]
 )
 def test_arrays_from_1_to_64_MiB_are_taken(nbytes: int, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # `small` makes the limits a test's

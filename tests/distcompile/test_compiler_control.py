@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import distcompile as dc
-from compiler_core.errors import ConfigError, GraphBreak, RecompileLimitError
+from compiler_core.errors import BackendError, ConfigError, GraphBreak, RecompileLimitError
+from compiler_core.graph.interpret import interpret
 from compiler_core.ops.registry import current_trace
 from distcompile import Tensor, compiler
 from distcompile._dynamo import CompileProfiler, explain
@@ -180,3 +181,23 @@ def test_hooks_after_compilation_are_noticed_unless_asked_not_to(skip: bool) -> 
     assert run(x).tolist() == [1.0 if skip else 10.0]
     handle.remove()
     assert run(x).tolist() == [1.0]
+
+
+def test_a_program_gives_a_backend_a_name() -> None:
+    seen = []
+
+    @dc._dynamo.register_backend(name="counts_graphs", tags=("experimental",))
+    def counting(graph: Any, examples: Any) -> Any:
+        seen.append(len(graph.calls))
+        return lambda *inputs: interpret(graph, inputs)
+
+    assert dc.compile(lambda x: x * 2 + 1, backend="counts_graphs")(dc.ones(2)).tolist() == [3.0, 3.0]
+    assert len(seen) == 1
+    assert "counts_graphs" not in compiler.list_backends()
+    assert "counts_graphs" in compiler.list_backends(exclude_tags=("debug",))
+    with pytest.raises(AssertionError, match="duplicate name: counts_graphs"):
+        dc._dynamo.register_backend(counting, "counts_graphs")
+    with pytest.raises(AssertionError, match="duplicate name: inductor"):
+        dc._dynamo.register_backend(counting, "inductor")
+    with pytest.raises(BackendError, match="there is no backend 'unheard of'"):
+        dc.compile(lambda x: x, backend="unheard of")

@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import step_programs
+
 STEPS, ROWS, WIDTH = 4, 4, 3
 
 
@@ -38,7 +40,11 @@ class Side:
     def wrap(self, model: Any, **options: Any) -> tuple[Any, Any]:
         """(what is called, the DDP)."""
         ddp = self.torch.nn.parallel.DistributedDataParallel(model, **options)
-        return (self.torch.compile(ddp) if self.is_compiled else ddp), ddp
+        return self.compiled(ddp), ddp
+
+    def compiled(self, function: Any) -> Any:
+        """`function`, compiled on the side that is."""
+        return self.torch.compile(function) if self.is_compiled else function
 
     def filled(self, model: Any) -> Any:
         """With the same parameters everywhere."""
@@ -293,6 +299,7 @@ PROGRAMS: list[Program] = [
     clipped_weights,
     loaded_on_all,
     complex_parameters,
+    *step_programs.PROGRAMS,
 ]
 
 

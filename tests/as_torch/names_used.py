@@ -105,7 +105,11 @@ def is_there(name: str) -> bool:
     for position, part in enumerate(parts, 2):
         try:
             value = getattr(value, part)
-        except (AttributeError, RuntimeError):  # RuntimeError: torch.classes of something that nobody has registered
+        except (
+            AttributeError,
+            ImportError,
+            RuntimeError,
+        ):  # RuntimeError: of torch.classes
             try:
                 value = importlib.import_module(".".join(name.split(".")[:position]))
             except (ImportError, OSError, TypeError):  # TypeError: below what is no package

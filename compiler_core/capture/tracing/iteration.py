@@ -80,8 +80,8 @@ class Iteration(Items):
         if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
             if isinstance(value, (list, tuple)):
                 self.segment.read_length(value)
-                count = tuple.__len__(value) if isinstance(value, tuple) else len(value)  # its class may not count
-                value = [self.segment.read_item(value, place) for place in range(count)]
+                length = tuple.__len__(value) if isinstance(value, tuple) else len(value)  # its class may not count
+                value = [self.segment.read_item(value, place) for place in range(length)]
             else:
                 self.segment.read_whole(value)
         elif isinstance(value, Tensor):

@@ -102,11 +102,13 @@ class Generator:
         self.manual_seed(seed)
         return seed
 
+    @breaks_graph("the seed is asked for")
     def initial_seed(self) -> int:
         """The seed of this stream."""
         return self._state().seed
 
     @property
+    @breaks_graph("the number of draws is asked for")
     def offset(self) -> int:
         """The number of draws so far."""
         return self._state().offset
@@ -154,6 +156,7 @@ class Generator:
         made._own = _State(state.seed, state.offset)
         return made
 
+    @breaks_graph("the number of draws is asked for")
     def get_offset(self) -> int:
         """The number of draws so far."""
         return self._state().offset

@@ -15,6 +15,7 @@ from compiler_core.capture import policy
 from compiler_core.location import is_ours
 from distcompile import distributions as dists
 from distcompile.data import BatchSampler, DistributedSampler, Sampler
+from distcompile.flat import flatten_dense_tensors
 from distcompile.utils import _pytree as pytree
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,6 +63,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "tree_all": lambda x: x * 3 if pytree.tree_all(is_small, [x]) else x,
     "tree_map_with_path": lambda x: pytree.tree_map_with_path(lambda path, leaf: leaf * State.number, [x])[0],
     "is_leaf": lambda x: x * len(pytree.tree_leaves([[1], [2]], is_leaf=lambda leaf: State.number > 2)),
+    "cond": lambda x: dc.cond(State.number > 2, lambda y: y * State.number, lambda y: y + State.number, (x,)),
+    "flat": lambda x: flatten_dense_tensors([x, x * State.number]),
     "transform": lambda x: SCALED(x),
     "property": lambda x: SHIFTED.mean + x,
     "length": lambda x: x + len(COUNTED),
@@ -97,6 +100,15 @@ def test_what_they_hold_is_guarded(name: str) -> None:
     x = dc.tensor([1.0, 3.0])
     for thing in (*objects, *objects):
         assert compiled(thing, x).tolist() == program(thing, x).tolist()
+
+
+def test_a_generators_seed_is_asked_for_at_every_call() -> None:
+    generator = dc.Generator()
+    compiled = dc.compile(lambda x: x + generator.initial_seed() + generator.get_offset())
+    for seed in (3, 5, 3):
+        generator.manual_seed(seed)
+        dc.rand(seed, generator=generator)
+        assert compiled(dc.zeros(1)).item() == seed + generator.get_offset()
 
 
 def test_files_are_written_at_every_call(tmp_path: Path) -> None:
@@ -139,3 +151,8 @@ def test_no_file_that_is_entered_assigns_to_its_globals() -> None:
     for path in files:
         found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Global)]
         assert not found, f"{path}: {found}"
+
+
+def test_what_policy_lists_is_there() -> None:
+    listed = (*policy.ENTERED, *policy.NATIVE, *policy.RECORDING, *policy.KEEPING, *policy.TALKING)
+    assert [path for path in listed if not list(Path(path).parent.glob(f"{Path(path).name}*"))] == []

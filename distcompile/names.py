@@ -106,6 +106,7 @@ _OTHERS = {
         "use_deterministic_algorithms are_deterministic_algorithms_enabled "
         "is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode set_deterministic_debug_mode"
     ),
+    "compiler_core.tensor.inference": "is_inference",
     "compiler_core.tensor.storage": "UntypedStorage",
     "compiler_core.tensor.typed_storage": (
         "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage "

@@ -36,6 +36,7 @@ from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
 from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.inference import Inference, has_no_version, saved_error
 from compiler_core.tensor.lent import Lending, apart, is_lent
 from compiler_core.tensor.placement import moved, place_of
 from compiler_core.tensor.random import default_generator, set_shard
@@ -206,6 +207,8 @@ class CompiledEntry:
         assert self.backward is not None
         values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
         cells = self.reads.now(arguments)
+        if Inference.in_use and any(map(has_no_version, cells)):
+            raise saved_error()
         call = BackwardCall(self.name, self.backward, values, cells, self.read_at, ticket, hooks)
         call.replay, call.inputs = self.replay, inputs
         if watch.active:

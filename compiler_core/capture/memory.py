@@ -30,6 +30,7 @@ from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, Value, bind, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.inference import Inference, check_written
 from compiler_core.tensor.journal import Journal
 from compiler_core.tensor.lent import overlap
 from compiler_core.tensor.rebinding import rebound
@@ -103,6 +104,8 @@ class Written:
     def put(self, value: Array, arguments: Sequence[Tensor]) -> None:
         """Write the last of the values; the version rises as if all had been written."""
         cell = self.now(arguments)
+        if Inference.in_use:
+            check_written(cell)
         cell.write(value)
         cell.counter.version += self.count - 1
 

@@ -51,12 +51,21 @@ def read_by(node: Any) -> frozenset[int]:
     return found
 
 
+def read_by_rule(node: Any) -> frozenset[int]:
+    """As `read_by`, but of one computed whole what its composition's rules read."""
+    if isinstance(node.op, Op):
+        return read_by(node)
+    metas = [None if saved is None else meta_of(getattr(saved, "raw", saved)) for saved in node.saved]
+    needs = [edge is not None for edge in node.edges]
+    return _probed(node.op.vjp, node.attrs, metas, meta_of(getattr(node.out, "raw", node.out)), needs)
+
+
 def _probed(
-    rule: Any, attrs: Attrs, metas: Sequence[TensorMeta], out: TensorMeta, needs: Sequence[bool]
+    rule: Any, attrs: Attrs, metas: Sequence[TensorMeta | None], out: TensorMeta, needs: Sequence[bool]
 ) -> frozenset[int]:
     if isinstance(rule, NotDifferentiable):
         return frozenset()
-    probes = [Probe(meta, frozenset((k,))) for k, meta in enumerate(metas)]
+    probes = [None if meta is None else Probe(meta, frozenset((k,))) for k, meta in enumerate(metas)]
     grads = rule(Probe(out, frozenset()), Probe(out, frozenset((-1,))), *probes, **attrs)
     wanted = [grad for grad, need in zip(grads, needs) if need and isinstance(grad, Probe)]
     return frozenset().union(*[grad.made_of for grad in wanted])

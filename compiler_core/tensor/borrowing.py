@@ -19,13 +19,14 @@ from compiler_core.dtype import DType
 from compiler_core.errors import DomainError, DTypeError, ShapeError
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.creation import DeviceLike, leaf, tensor
+from compiler_core.tensor.inference import made
 from compiler_core.tensor.lent import borrow
 from compiler_core.tensor.tensor import Tensor
 
 
 def on_memory(array: Array) -> Tensor:
     """A leaf on the memory of an array."""
-    return leaf(array) if current_trace() is not None else Tensor._from_cell(borrow(array))
+    return leaf(array) if current_trace() is not None else Tensor._from_cell(made(borrow(array)))
 
 
 def from_numpy(ndarray: Array) -> Tensor:

@@ -23,6 +23,7 @@ from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import cell_of, cell_trace
+from compiler_core.tensor.inference import made
 from compiler_core.tensor.lent import borrow
 from compiler_core.tensor.placement import creation_names, placed
 from compiler_core.tensor.tensor import Size, Tensor
@@ -43,8 +44,8 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
         trace.note_made(value, place)
     elif place.type == "cuda":
         value = place.put(value)
-    made: Tensor = Tensor(cell_of(value), requires_grad)
-    return made
+    new: Tensor = Tensor(made(cell_of(value)), requires_grad)
+    return new
 
 
 def sizes(size: tuple[Any, ...]) -> Shape:
@@ -159,7 +160,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
         return _of_device_array(data, dtype, device, False)
     array = to_array(data, dtype)
     if array is data and current_trace() is None and (device is None or check_device(device) is cpu):
-        return Tensor._from_cell(borrow(array))
+        return Tensor._from_cell(made(borrow(array)))
     return leaf(array, device=device)
 
 

@@ -24,6 +24,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd import attach_node
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.inference import Inference, has_no_version, saved_error
 from compiler_core.tensor.placement import moved
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import FunctionNode, watch
@@ -65,7 +66,7 @@ class FunctionContext:
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; writing to them in place until then is an error."""
-        self._saved = [(t, -1 if t is None else t._version) for t in tensors]
+        self._saved = [(t, -1 if t is None else t._cell.version) for t in tensors]
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
@@ -73,9 +74,9 @@ class FunctionContext:
         for number, (tensor, version) in enumerate(self._saved):
             if isinstance(tensor, Packed):
                 return tuple(one.with_history() if isinstance(one, Packed) else one for one, _ in self._saved)
-            if tensor is not None and tensor._version != version:
+            if tensor is not None and tensor._cell.version != version:
                 raise AutogradError(
-                    f"saved tensor {number} was changed in place: version {tensor._version}, saved at {version}",
+                    f"saved tensor {number} was changed in place: version {tensor._cell.version}, saved at {version}",
                     remedy="clone() it before writing to it",
                 )
         return tuple(tensor for tensor, _ in self._saved)
@@ -136,7 +137,9 @@ class Call:
         ]
 
     def record(self) -> list[Any]:
-        """The results, with a node on the tape."""
+        """The results, with a node on the tape. Raises AutogradError where an inference tensor was saved."""
+        if Inference.in_use and any(t is not None and has_no_version(t._cell) for t, _ in self.ctx._saved):
+            raise saved_error()
         results = [o if id(o) in self.dirty else fresh(o) for o in self.outputs]
         edges = tuple(a._edge() if isinstance(a, Tensor) else None for a in self.args)
         node = FunctionNode(self.name, edges, len(results), self._pull, raw=False)

@@ -207,7 +207,7 @@ def _without_tensors(ctx: FunctionContext) -> tuple[FunctionContext, list[Tensor
         return Held(places[id(value)])
 
     template = copy.copy(ctx)
-    saved = [(t, 0 if t is None or t._version == version else -1) for t, version in ctx._saved]  # -1: was changed
+    saved = [(t, 0 if t is None or t._cell.version == version else -1) for t, version in ctx._saved]  # -1: was changed
     template.__dict__.update(_mapped({**vars(ctx), "_saved": saved, "_dirty": (), "_no_grad": set()}, replace))
     return template, held
 
@@ -216,7 +216,7 @@ def _with_tensors(template: FunctionContext, held: Sequence[Tensor]) -> Function
     """A copy of the template with these tensors in their places."""
     ctx = copy.copy(template)
     ctx.__dict__.update(_mapped(vars(template), lambda value: held[value.place] if isinstance(value, Held) else value))
-    ctx._saved = [(t, -1 if t is None or version else t._version) for t, version in ctx._saved]
+    ctx._saved = [(t, -1 if t is None or version else t._cell.version) for t, version in ctx._saved]
     return ctx
 
 

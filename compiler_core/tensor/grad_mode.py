@@ -1,7 +1,8 @@
 """Whether operations are recorded for backward: no_grad, enable_grad, set_grad_enabled, inference_mode.
 
 In: nothing. Out: context managers that also decorate functions, as in torch. The mode belongs to the thread: the
-`threaded` transport runs one rank a thread. inference_mode is no_grad (ours has no cheaper tensors to offer).
+`threaded` transport runs one rank a thread. In inference_mode nothing is recorded whatever else is said, and what is
+made is an inference tensor (`inference.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Mode(threading.local):
-    enabled: bool = True
+    enabled: bool = True  # whether operations are recorded
     inference: bool = False
+    wanted: bool = True  # in inference mode: what was said last of gradients
 
 
 thread_mode = _Mode()
@@ -27,7 +29,7 @@ thread_mode = _Mode()
 
 def is_grad_enabled() -> bool:
     """Whether this thread records operations for backward."""
-    return thread_mode.enabled
+    return thread_mode.wanted if thread_mode.inference else thread_mode.enabled
 
 
 def is_inference_mode_enabled() -> bool:
@@ -35,21 +37,30 @@ def is_inference_mode_enabled() -> bool:
     return thread_mode.inference
 
 
+def _now() -> tuple[bool, bool, bool]:
+    return thread_mode.enabled, thread_mode.inference, thread_mode.wanted
+
+
+def _want(gradients: bool) -> None:
+    thread_mode.wanted = gradients
+    thread_mode.enabled = gradients and not thread_mode.inference
+
+
 class _Block:
     """A mode that holds inside `with`, or during the calls of a decorated function. May be entered again."""
 
     def __init__(self) -> None:
-        self.before: list[tuple[bool, bool]] = []
+        self.before: list[tuple[bool, bool, bool]] = []
 
     def change(self) -> None:
         """Set the thread's mode."""
 
     def __enter__(self) -> None:
-        self.before.append((thread_mode.enabled, thread_mode.inference))
+        self.before.append(_now())
         self.change()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        thread_mode.enabled, thread_mode.inference = self.before.pop()
+        thread_mode.enabled, thread_mode.inference, thread_mode.wanted = self.before.pop()
 
     def __copy__(self) -> _Block:
         block: _Block = object.__new__(type(self))
@@ -112,26 +123,35 @@ class no_grad(_PlainBlock):
     """Nothing is recorded inside."""
 
     def change(self) -> None:
-        thread_mode.enabled = False
+        _want(False)
 
 
 class enable_grad(_PlainBlock):
     """Operations are recorded inside, also within no_grad."""
 
     def change(self) -> None:
-        thread_mode.enabled = True
+        _want(True)
 
 
 class inference_mode(_Block):
-    """Nothing is recorded inside; `is_inference_mode_enabled()` says so. `inference_mode(False)` changes nothing."""
+    """Nothing is recorded inside, and tensors made there are inference tensors.
+
+    `inference_mode(False)`: the opposite, also inside of `inference_mode()` and of `no_grad()`.
+    `@inference_mode` decorates as `@inference_mode()` does.
+    """
+
+    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
+        if isinstance(mode, bool):
+            return super().__new__(cls)
+        return cls()(mode)
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()
-        self.active = mode
+        self.mode = mode
 
     def change(self) -> None:
-        if self.active:
-            thread_mode.enabled, thread_mode.inference = False, True
+        thread_mode.inference = self.mode
+        _want(not self.mode)
 
 
 class set_grad_enabled(_Block):
@@ -140,17 +160,17 @@ class set_grad_enabled(_Block):
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.enabled = bool(mode)
-        self.at_creation = (thread_mode.enabled, thread_mode.inference)
+        self.at_creation = _now()
         self.change()
 
     def change(self) -> None:
-        thread_mode.enabled = self.enabled
+        _want(self.enabled)
 
     def __enter__(self) -> None:
         self.before.append(self.at_creation)
         self.change()
 
     def __call__(self, function: F) -> F:
-        thread_mode.enabled = self.at_creation[0]  # decorating is no use of the mode yet
+        thread_mode.enabled, thread_mode.inference, thread_mode.wanted = self.at_creation  # no use of the mode yet
         enabled = self.enabled
         return _within(lambda: set_grad_enabled(enabled), function)

@@ -379,6 +379,7 @@ class Methods:
     size, dim, ndimension, numel, nelement = _size, _dim, _dim, _numel, _numel
     element_size, stride, is_contiguous = _element_size, _stride, _is_contiguous
     data_ptr, untyped_storage = _late("storage", "data_ptr"), _late("storage", "untyped_storage")
+    is_inference = _late("inference", "is_inference")
     set_, is_shared = _late("storage", "set_"), _late("shared_memory", "is_shared_tensor")
     storage, _typed_storage = _late("typed_storage", "storage"), _late("typed_storage", "typed_storage")
     storage_type, share_memory_ = _late("typed_storage", "storage_type"), _late("shared_memory", "share_memory_")

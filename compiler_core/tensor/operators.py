@@ -24,6 +24,7 @@ from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
 from compiler_core.overrides.switch import met
 from compiler_core.tensor.cell import Cell, DeviceCell
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.inference import made
 from compiler_core.tensor.inplace import in_place
 from compiler_core.tensor.tape import OpNode
 from compiler_core.tensor.torch_names import load
@@ -106,6 +107,8 @@ def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
         edge, other = a._edge(), b._edge()
         if edge is not None or other is not None:
             result._node = OpNode(op, {}, (edge, other), (a._cell, b._cell), cell)
+    elif thread_mode.inference:
+        made(cell)
     return result
 
 
@@ -117,6 +120,7 @@ def _result_of_number(a: Any, constant: Array, symbol: Callable[[Any, Any], Any]
     edge = a._edge() if thread_mode.enabled else None
     if edge is not None:
         result._node = OpNode(op, {}, (edge, None), (a._cell, constant), cell)
+    made(cell)
     return result
 
 

@@ -158,7 +158,7 @@ class RareMethods:
         _new_empty_strided,
     )
     adjoint, prelu, hardshrink, dim_order = _adjoint, _prelu, _hardshrink, _dim_order
-    is_neg, is_inference, is_coalesced = _no, _no, _no
+    is_neg, is_coalesced = _no, _no
     to_dense = _itself
     dense_dim, sparse_dim = (lambda self: self.ndim), (lambda self: 0)
     is_quantized, is_nested, is_mkldnn, is_sparse_csr = property(_no), property(_no), property(_no), property(_no)

@@ -55,15 +55,15 @@ def record_segment(run: Run, rerun: Run, *, check: bool) -> None:
 
 def frozen(tensor: Tensor) -> Callable[[], Tensor]:
     """Gives again what `tensor` is now. A leaf with a gradient is given itself: it may not be written to meanwhile."""
-    edge, value, version = tensor._edge(), tensor._read(), tensor._version
+    edge, value, version = tensor._edge(), tensor._read(), tensor._cell.version
 
     def thaw() -> Tensor:
         if not isinstance(edge, Tensor):
             return Tensor._from_cell(cell_of(value), edge)
-        if tensor._version != version:
+        if tensor._cell.version != version:
             raise RecomputationError(
                 "an argument of a checkpointed function was changed in place before the backward",
-                expected=f"version {version}", got=f"version {tensor._version} of {meta_of(tensor)}",
+                expected=f"version {version}", got=f"version {tensor._cell.version} of {meta_of(tensor)}",
             )  # fmt: skip
         return tensor
 

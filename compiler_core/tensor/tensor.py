@@ -40,7 +40,7 @@ from compiler_core.overrides.state import disabled
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
-from compiler_core.tensor import copying, hooks, lent, views, writing
+from compiler_core.tensor import copying, hooks, inference, lent, views, writing
 from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import thread_mode
@@ -116,7 +116,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     @staticmethod
     def _wrap(value: Value) -> Tensor:
         """A handle on a new cell that holds `value`."""
-        return Tensor._from_cell(Cell(value) if type(value) is np.ndarray else cell_of(value))
+        return Tensor._from_cell(inference.made(Cell(value) if type(value) is np.ndarray else cell_of(value)))
 
     # ---- the value
 
@@ -173,7 +173,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
     @property
     def _version(self) -> int:
-        return self._cell.version
+        return inference.version_of(self)
 
     # ---- history
 
@@ -224,6 +224,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 expected="such a dtype",
                 got=repr(self.dtype),
             )
+        if requires_grad and inference.Inference.in_use:
+            inference.check_required(self)
         if self._node is None and self._requires_grad is not requires_grad:
             writing.note_rebinding(self)
             note_change(self, "_requires_grad")
@@ -386,6 +388,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                     saved = [v._cell if isinstance(v, Tensor) else v for v in values]
                     result._node = OpNode(op, attrs, edges, saved, cell)
                     break
+        elif thread_mode.inference:
+            inference.made(cell)
         return result
 
     @staticmethod
@@ -416,6 +420,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 if watch.active:
                     load(("compiler_core.nodes.saving", "pack_kept"))(node)
                 result._node = node
+        elif thread_mode.inference:
+            inference.made(cell)
         return result
 
     # ---- copies

@@ -1,9 +1,10 @@
-"""What programs see of memory is what they see with torch: `memory_programs.py`, `storage_programs.py`."""
+"""What programs see of memory is what they see with torch: `memory_programs.py` and those beside it."""
 
 from __future__ import annotations
 
+import inference_programs  # noqa: F401  # enters its programs
 import pytest
-import storage_programs  # noqa: F401  # enters its programs
+import storage_programs  # noqa: F401
 from memory_programs import PROGRAMS, seen
 
 import distcompile

@@ -35,8 +35,8 @@ from compiler_core.pipeline import Compiled
 from compiler_core.tensor.autograd import record_function
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.fence import ParameterEvents, anything_waits, fence_of, settle_cells
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.inference import Inference, has_no_version, saved_error
+from compiler_core.tensor.grad_mode import Inference, no_grad
+from compiler_core.tensor.inference import has_no_version, saved_error
 from compiler_core.tensor.lent import Lending, apart, is_lent
 from compiler_core.tensor.placement import moved, place_of
 from compiler_core.tensor.random import default_generator, set_shard

@@ -30,7 +30,8 @@ from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array, Value, bind, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell
-from compiler_core.tensor.inference import Inference, check_written
+from compiler_core.tensor.grad_mode import Inference
+from compiler_core.tensor.inference import check_written
 from compiler_core.tensor.journal import Journal
 from compiler_core.tensor.lent import overlap
 from compiler_core.tensor.rebinding import rebound

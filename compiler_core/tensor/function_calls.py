@@ -23,8 +23,8 @@ from compiler_core.nodes.saving import Packed, pack_context
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd import attach_node
-from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.inference import Inference, has_no_version, saved_error
+from compiler_core.tensor.grad_mode import Inference, thread_mode
+from compiler_core.tensor.inference import has_no_version, saved_error
 from compiler_core.tensor.placement import moved
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import FunctionNode, watch

@@ -27,6 +27,12 @@ class _Mode(threading.local):
 thread_mode = _Mode()
 
 
+class Inference:
+    """entered: whether any thread was ever in `inference_mode()`. in_use: whether a tensor was ever made there."""
+
+    entered = in_use = False
+
+
 def is_grad_enabled() -> bool:
     """Whether this thread records operations for backward."""
     return thread_mode.wanted if thread_mode.inference else thread_mode.enabled
@@ -38,10 +44,13 @@ def is_inference_mode_enabled() -> bool:
 
 
 def _now() -> tuple[bool, bool, bool]:
-    return thread_mode.enabled, thread_mode.inference, thread_mode.wanted
+    return thread_mode.enabled, thread_mode.inference, not Inference.entered or thread_mode.wanted
 
 
 def _want(gradients: bool) -> None:
+    if not Inference.entered:
+        thread_mode.enabled = gradients
+        return
     thread_mode.wanted = gradients
     thread_mode.enabled = gradients and not thread_mode.inference
 
@@ -56,11 +65,14 @@ class _Block:
         """Set the thread's mode."""
 
     def __enter__(self) -> None:
-        self.before.append(_now())
+        self.before.append((thread_mode.enabled, thread_mode.inference, not Inference.entered or thread_mode.wanted))
         self.change()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        thread_mode.enabled, thread_mode.inference, thread_mode.wanted = self.before.pop()
+        if Inference.entered:
+            thread_mode.enabled, thread_mode.inference, thread_mode.wanted = self.before.pop()
+        else:
+            thread_mode.enabled, _, _ = self.before.pop()
 
     def __copy__(self) -> _Block:
         block: _Block = object.__new__(type(self))
@@ -123,7 +135,9 @@ class no_grad(_PlainBlock):
     """Nothing is recorded inside."""
 
     def change(self) -> None:
-        _want(False)
+        if Inference.entered:
+            thread_mode.wanted = False
+        thread_mode.enabled = False
 
 
 class enable_grad(_PlainBlock):
@@ -150,6 +164,7 @@ class inference_mode(_Block):
         self.mode = mode
 
     def change(self) -> None:
+        Inference.entered = Inference.entered or self.mode
         thread_mode.inference = self.mode
         _want(not self.mode)
 

@@ -15,7 +15,7 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.cell import Cell, DataCell
-from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.grad_mode import Inference, thread_mode
 from compiler_core.tensor.tape import GradNode, OpNode, watch
 
 if TYPE_CHECKING:
@@ -24,15 +24,9 @@ if TYPE_CHECKING:
 NO_VERSION: Any = float("nan")
 
 
-class Inference:
-    """in_use: whether there ever was an inference tensor in this process."""
-
-    in_use = False
-
-
 def made(cell: Cell) -> Cell:
     """`cell`, which was made just now, as that of an inference tensor if the thread is in inference mode."""
-    if thread_mode.inference and current_trace() is None:
+    if Inference.entered and thread_mode.inference and current_trace() is None:
         if not Inference.in_use:
             Inference.in_use = True
             watch.enter(check_saved)  # for good: nobody knows when the last of them is gone

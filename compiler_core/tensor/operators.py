@@ -23,7 +23,7 @@ from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
 from compiler_core.overrides.switch import met
 from compiler_core.tensor.cell import Cell, DeviceCell
-from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.grad_mode import Inference, thread_mode
 from compiler_core.tensor.inference import made
 from compiler_core.tensor.inplace import in_place
 from compiler_core.tensor.tape import OpNode
@@ -107,7 +107,7 @@ def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
         edge, other = a._edge(), b._edge()
         if edge is not None or other is not None:
             result._node = OpNode(op, {}, (edge, other), (a._cell, b._cell), cell)
-    elif thread_mode.inference:
+    elif Inference.entered:
         made(cell)
     return result
 

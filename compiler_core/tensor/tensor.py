@@ -43,7 +43,7 @@ from compiler_core.overrides.switch import turn_on
 from compiler_core.tensor import copying, hooks, inference, lent, views, writing
 from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
 from compiler_core.tensor.function_methods import FunctionMethods
-from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.grad_mode import Inference, thread_mode
 from compiler_core.tensor.hooks import LeafHooks
 from compiler_core.tensor.indexing import get_item, set_item
 from compiler_core.tensor.inplace import InPlaceMethods
@@ -224,7 +224,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 expected="such a dtype",
                 got=repr(self.dtype),
             )
-        if requires_grad and inference.Inference.in_use:
+        if requires_grad and Inference.in_use:
             inference.check_required(self)
         if self._node is None and self._requires_grad is not requires_grad:
             writing.note_rebinding(self)
@@ -388,7 +388,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                     saved = [v._cell if isinstance(v, Tensor) else v for v in values]
                     result._node = OpNode(op, attrs, edges, saved, cell)
                     break
-        elif thread_mode.inference:
+        elif Inference.entered:
             inference.made(cell)
         return result
 
@@ -420,7 +420,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 if watch.active:
                     load(("compiler_core.nodes.saving", "pack_kept"))(node)
                 result._node = node
-        elif thread_mode.inference:
+        elif Inference.entered:
             inference.made(cell)
         return result
 

@@ -16,9 +16,10 @@ from compiler_core.ops import prims
 from compiler_core.ops.custom_gradient import COPIED, HISTORY, OVERWRITTEN
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
-from compiler_core.tensor import inference, views
+from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell, cell_of, memory_of, read
-from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.grad_mode import Inference, thread_mode
+from compiler_core.tensor.inference import check_written
 from compiler_core.tensor.journal import note_change
 from compiler_core.tensor.placement import on_device_of, on_meta
 from compiler_core.tensor.rebinding import rebound
@@ -32,8 +33,8 @@ _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # torch's dtype categories; a
 
 def check_in_place(self: Tensor) -> None:
     """Raises AutogradError where writing would lose a leaf's gradient, and to inference tensors outside of the mode."""
-    if inference.Inference.in_use:
-        inference.check_written(self._cell)
+    if Inference.in_use:
+        check_written(self._cell)
     if not thread_mode.enabled:
         return
     tensor: Tensor = self

@@ -68,6 +68,7 @@ _OTHERS = {
     "compiler_core.tensor.placement": "as_tensor:as_placed",
     "compiler_core.tensor.borrowing": "asarray from_file from_numpy frombuffer",
     "compiler_core.capture": "compile",
+    "compiler_core.errors": "OutOfMemoryError:CudaMemoryError",
     "distcompile._dynamo": "explain",
     "distcompile.serialization": "save load save_file load_file",
     "compiler_core.ops.composite_order": "sort argsort msort topk kthvalue median nanmedian",

@@ -16,7 +16,7 @@ Outside of the block nothing is measured and nothing costs time. Executables mad
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,9 +125,25 @@ class Measurable(Protocol):
 _live: WeakSet[Any] = WeakSet()
 
 
+_counting: list[dict[Measurable, int]] = []
+
+
 def announce(executable: Measurable) -> None:
-    """Let `profiling` find this executable for as long as it lives."""
+    """Let `profiling` find this executable for as long as it lives, and who counts calls, until the end of that."""
     _live.add(executable)
+    for before in _counting:
+        before[executable] = 0
+
+
+@contextmanager
+def counting_calls() -> Iterator[Callable[[], list[tuple[Measurable, int]]]]:
+    """What it gives tells, of each compiled graph, how often it was called since the block began."""
+    before: dict[Measurable, int] = {executable: executable.calls for executable in list(_live)}
+    _counting.append(before)
+    try:
+        yield lambda: [(e, e.calls - then) for e, then in before.items() if e.calls > then]
+    finally:
+        _counting[:] = [other for other in _counting if other is not before]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from compiler_core.nodes.hooks import NodeHooks
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
 from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.handles import RemovableHandle
 from compiler_core.tensor.journal import note_entry
 
 if TYPE_CHECKING:
@@ -54,29 +55,28 @@ def tape_position() -> int:
     return next(_sequence)
 
 
-class HookHandle:
-    """What registering a hook returns: `remove()` takes the hook away. Also a context manager."""
-
-    _ids = itertools.count()
+class HookHandle(RemovableHandle):
+    """Of a hook on a gradient, which is registered at once."""
 
     def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
-        self.hooks, self.id = hooks, next(self._ids)
+        super().__init__(hooks)
+        self.hooks = hooks
         note_entry(hooks, self.id)
         hooks[self.id] = hook
 
     def remove(self) -> None:
-        """Take the hook away; a second time does nothing."""
         trace: Any = current_trace()
         if trace is not None and self.id in self.hooks and not (hasattr(trace, "owns") and trace.owns(self.hooks)):
             raise GraphBreak("a hook is removed that was registered before", where=user_location())
         note_entry(self.hooks, self.id)
         self.hooks.pop(self.id, None)
 
-    def __enter__(self) -> HookHandle:
-        return self
+    def __getstate__(self) -> Any:
+        return super().__getstate__()
 
-    def __exit__(self, *error: object) -> None:
-        self.remove()
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        super().__setstate__(state)
+        self.hooks = state[0]
 
 
 class Poison:

@@ -123,6 +123,8 @@ class DistributedDataParallel(Module):
         self._keep_books(settings, instance, are_equal=init_sync)
         self._tuner = None if bucket_plan is None else attach_plan(bucket_plan, self)
 
+    _join_config: Any = None
+
     def _keep_books(self, settings: Settings, instance: int, *, are_equal: bool) -> None:
         """Make what this instance keeps beside the module. are_equal: whether all ranks have the same buffers now."""
         self._census = Census(self.module)
@@ -212,6 +214,10 @@ class DistributedDataParallel(Module):
             books.ledger.look()
         if books.joining is not None:
             sends_buffers = synchronises
+            if synchronises and self._join_config is not None:  # in a block of Join
+                from distcompile.distributed.algorithms.join import Join
+
+                Join.notify_join_context(self)
             root = books.joining.announce() if synchronises else 0
         if sends_buffers and books.settings.broadcast_buffers and self._census.buffers:
             self._buffer_sync.run(self._census.buffers, root=root)
@@ -241,20 +247,43 @@ class DistributedDataParallel(Module):
         if not enable:
             yield
             return
-        books = self._books
-        books.joining = Joining(
-            books,
-            self._buffer_sync,
-            divide_by_initial_world_size=divide_by_initial_world_size,
-            throws=throw_on_early_termination,
-        )
-        try:
+        with self._joining(divide_by_initial_world_size, throw_on_early_termination) as joining:
             yield
             self._census.take()
-            books.joining.shadow(self._census.buffers)
-            books.joining.agree_on_state({**self._census.parameters, **self._census.buffers})
+            while joining.shadow(self._census.buffers):
+                pass
+            self._agree_after(joining)
+
+    @contextmanager
+    def _joining(self, divide_by_initial_world_size: bool, throws: bool) -> Iterator[Joining]:
+        """Ranks may run out of batches within the block."""
+        books = self._books
+        joining = books.joining = Joining(
+            books, self._buffer_sync, divide_by_initial_world_size=divide_by_initial_world_size, throws=throws
+        )
+        try:
+            yield joining
         finally:
             books.joining, books.active_ranks = None, self.process_group.world_size
+
+    def _agree_after(self, joining: Joining) -> None:
+        joining.agree_on_state({**self._census.parameters, **self._census.buffers})
+
+    def join_hook(self, **kwargs: Any) -> Any:
+        """For `torch.distributed.algorithms.join.Join`. kwargs: divide_by_initial_world_size."""
+        from distcompile.ddp.join_hook import DdpJoinHook
+
+        return DdpJoinHook(self, divide_by_initial_world_size=kwargs.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> str:
+        """Where `Join` takes its sums: in host memory, which every group reaches."""
+        return "cpu"
+
+    @property
+    def join_process_group(self) -> Communicator:
+        """The ranks."""
+        return self.process_group
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(

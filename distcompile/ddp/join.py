@@ -67,12 +67,14 @@ class Joining:
             Offer(books.instance, books.layout.version, books.layout.plan, is_compiled=False)
         )
 
-    def shadow(self, buffers: Mapping[str, Tensor]) -> None:
-        """This rank has no more batches: take part in the others' collectives until none is left."""
-        while active := self._meet(is_active=False):
+    def shadow(self, buffers: Mapping[str, Tensor]) -> bool:
+        """This rank has no more batches: take part in one batch of the others'. Whether there was one."""
+        active = self._meet(is_active=False)
+        if active:
             if self.books.settings.broadcast_buffers and buffers:
                 self.buffer_sync.run(buffers, root=active[-1])
             Pass(self.books, None, outer=None, synchronise=True).shadow()
+        return bool(active)
 
     def agree_on_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Give all ranks the parameters and buffers of the rank that trained longest."""

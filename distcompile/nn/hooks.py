@@ -14,7 +14,6 @@ there. So backward hooks are called in every backward, on real Tensors, when tha
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.grad_mode import is_grad_enabled
+from compiler_core.tensor.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, NotSupportedError
 from distcompile.nn.module_watch import ModuleWatch
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 Grads = tuple[Tensor | None, ...]
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_next_id = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -56,27 +55,13 @@ class Hook:
     always_call: bool = False
 
 
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook off again. Also a context manager."""
-
-    def __init__(self, hooks: Registry[int, Any], hook: Any, *, prepend: bool = False) -> None:
-        self.id = next(_next_id)
-        self._hooks: Registry[int, Any] | None = hooks
-        hooks[self.id] = hook
-        if prepend:
-            hooks.move_to_front(self.id)
-
-    def remove(self) -> None:
-        """Take the hook off; a second call does nothing."""
-        if self._hooks is not None and self.id in self._hooks:
-            del self._hooks[self.id]
-        self._hooks = None
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
+def registered(hooks: Registry[int, Any], hook: Any, *, prepend: bool = False) -> RemovableHandle:
+    """Put `hook` at the end of `hooks`, or at the beginning; its handle."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_front(handle.id)
+    return handle
 
 
 _global_forward_pre: Registry[int, Hook] = Registry(global_stamp)
@@ -99,39 +84,39 @@ _every_module: Any = _EveryModule()
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Run `hook(module, args) -> None | args` before every module's forward."""
-    return RemovableHandle(_global_forward_pre, Hook(hook))
+    return registered(_global_forward_pre, Hook(hook))
 
 
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Run `hook(module, args, [kwargs,] output) -> None | output` after every module's forward."""
-    return RemovableHandle(_global_forward, Hook(hook, with_kwargs, always_call))
+    return registered(_global_forward, Hook(hook, with_kwargs, always_call))
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Run `hook(module, grad_output) -> None | grad_output` before every module's backward."""
-    return RemovableHandle(_global_backward_pre, Hook(hook))
+    return registered(_global_backward_pre, Hook(hook))
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Run `hook(module, grad_input, grad_output) -> None | grad_input` after every module's backward."""
-    return RemovableHandle(_global_backward, Hook(hook))
+    return registered(_global_backward, Hook(hook))
 
 
 def register_module_parameter_registration_hook(hook: RegistrationHook) -> RemovableHandle:
     """Run `hook(module, name, parameter) -> None | parameter` whenever a parameter is registered."""
-    return RemovableHandle(global_parameter_registration_hooks, hook)
+    return registered(global_parameter_registration_hooks, hook)
 
 
 def register_module_buffer_registration_hook(hook: RegistrationHook) -> RemovableHandle:
     """Run `hook(module, name, buffer) -> None | buffer` whenever a buffer is registered."""
-    return RemovableHandle(global_buffer_registration_hooks, hook)
+    return registered(global_buffer_registration_hooks, hook)
 
 
 def register_module_module_registration_hook(hook: RegistrationHook) -> RemovableHandle:
     """Run `hook(module, name, child) -> None | child` whenever a child module is registered."""
-    return RemovableHandle(global_module_registration_hooks, hook)
+    return registered(global_module_registration_hooks, hook)
 
 
 class Hooked(Registration):
@@ -156,7 +141,7 @@ class Hooked(Registration):
         for name in _HOOKS:
             with_kwargs, always = state.get(f"{name}_with_kwargs", ()), state.get(f"{name}_always_called", ())
             for number, hook in state.get(name, {}).items():
-                RemovableHandle(self.__dict__[name], Hook(hook, number in with_kwargs, number in always))
+                registered(self.__dict__[name], Hook(hook, number in with_kwargs, number in always))
         is_old = left.pop("_is_full_backward_hook", None) is False and bool(self._backward_hooks)
         others = [name for name in list(left) if name.endswith("_hooks") and name in self.__dict__ and left.pop(name)]
         if is_old or others:
@@ -176,21 +161,21 @@ class Hooked(Registration):
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Run `hook(module, args) -> None | args`, or with_kwargs `(module, args, kwargs) -> None | (args, kwargs)`."""
-        return RemovableHandle(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend=prepend)
+        return registered(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend=prepend)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
         """Run `hook(module, args, [kwargs,] output) -> None | output` after forward; always_call: also if it raised."""
-        return RemovableHandle(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend=prepend)
+        return registered(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend=prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Run `hook(module, grad_output) -> None | grad_output` when the outputs' gradients are known."""
-        return RemovableHandle(self._backward_pre_hooks, Hook(hook), prepend=prepend)
+        return registered(self._backward_pre_hooks, Hook(hook), prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Run `hook(module, grad_input, grad_output) -> None | grad_input` when the inputs' gradients are known."""
-        return RemovableHandle(self._backward_hooks, Hook(hook), prepend=prepend)
+        return registered(self._backward_hooks, Hook(hook), prepend=prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """torch's deprecated, not-full kind. Raises NotSupportedError."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from compiler_core.errors import DistCompileError
 from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, RegistrationTypeError, StateDictError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
-from distcompile.nn.hooks import Hooked, RemovableHandle
+from distcompile.nn.hooks import Hooked, registered
 from distcompile.nn.parameter import Parameter
 from distcompile.nn.versions import Registry
 
@@ -85,28 +86,28 @@ class Stateful(Hooked):
 
     def register_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Run `hook(module, prefix, keep_vars)` before this module's entries are collected."""
-        return RemovableHandle(self._state_dict_pre_hooks, hook)
+        return registered(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Run `hook(module, state_dict, prefix, local_metadata)` afterwards; it may change the dict in place."""
-        return RemovableHandle(self._state_dict_hooks, (hook, False))
+        return registered(self._state_dict_hooks, (hook, False))
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """As `register_state_dict_post_hook`, but what the root's hook returns replaces the dict."""
-        return RemovableHandle(self._state_dict_hooks, (hook, True))
+        return registered(self._state_dict_hooks, (hook, True))
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Run `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
-        return RemovableHandle(self._load_state_dict_pre_hooks, (hook, True))
+        return registered(self._load_state_dict_pre_hooks, (hook, True))
 
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., None], with_module: bool = False
     ) -> RemovableHandle:
-        return RemovableHandle(self._load_state_dict_pre_hooks, (hook, with_module))
+        return registered(self._load_state_dict_pre_hooks, (hook, with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run `hook(module, incompatible_keys)` after loading; it may change the two lists in place."""
-        return RemovableHandle(self._load_state_dict_post_hooks, hook)
+        return registered(self._load_state_dict_post_hooks, hook)
 
     def get_extra_state(self) -> Any:
         """Override, with `set_extra_state`, to keep more than tensors in the state dict."""

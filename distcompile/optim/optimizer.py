@@ -18,10 +18,11 @@ from typing import Any, TypeAlias
 from compiler_core import observe
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import enable_grad
+from compiler_core.tensor.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, OptimizerStateError, RegistrationTypeError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
-from distcompile.nn.hooks import RemovableHandle
+from distcompile.nn.hooks import registered
 from distcompile.nn.versions import Registry, Stamp
 from distcompile.optim.kinds import group_tensors_by_device_and_dtype
 
@@ -128,27 +129,27 @@ class Optimizer:
 
     def register_step_pre_hook(self, hook: StepHook) -> RemovableHandle:
         """Run `hook(optimizer, args, kwargs) -> None | (args, kwargs)` before every step."""
-        return RemovableHandle(self._pre_hooks, hook)
+        return registered(self._pre_hooks, hook)
 
     def register_step_post_hook(self, hook: StepHook) -> RemovableHandle:
         """Run `hook(optimizer, args, kwargs)` after every step."""
-        return RemovableHandle(self._post_hooks, hook)
+        return registered(self._post_hooks, hook)
 
     def register_state_dict_pre_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer)` before the state dict is made."""
-        return RemovableHandle(self._state_pre_hooks, hook, prepend=prepend)
+        return registered(self._state_pre_hooks, hook, prepend=prepend)
 
     def register_state_dict_post_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer, state_dict) -> None | state_dict` when it is made."""
-        return RemovableHandle(self._state_post_hooks, hook, prepend=prepend)
+        return registered(self._state_post_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_pre_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer, state_dict) -> None | state_dict` before one is loaded."""
-        return RemovableHandle(self._load_pre_hooks, hook, prepend=prepend)
+        return registered(self._load_pre_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_post_hook(self, hook: StepHook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer)` after a state dict was loaded."""
-        return RemovableHandle(self._load_post_hooks, hook, prepend=prepend)
+        return registered(self._load_post_hooks, hook, prepend=prepend)
 
     # --- state ----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """torch.utils' submodules, so that swapped imports find them: `from distcompile.utils.data import DataLoader`.
 
-In: nothing. Out: `data`, `checkpoint`, `dlpack`, `model_zoo` and `_pytree`, loaded at first use.
+In: nothing. Out: the submodules, loaded at first use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_SUBMODULES = "_pytree checkpoint collect_env data dlpack flop_counter hooks model_zoo tensorboard"
+_SUBMODULES = """
+_pytree benchmark checkpoint collect_env data dlpack flop_counter hooks model_zoo module_tracker tensorboard
+"""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,1 +1,1 @@
-"""torch.distributed.algorithms' names: communication hooks, and averaging of models."""
+"""torch.distributed.algorithms' names: communication hooks, averaging of models, uneven batches."""

@@ -44,6 +44,7 @@ ENTERED = tuple(
         "compiler_core/capture/polyfills",
         "compiler_core/bytecode/equivalents.py",
         "compiler_core/tensor/function_apply.py",
+        "compiler_core/tensor/handles.py",
         "compiler_core/numpy_trace/wrap.py",
     )
 )

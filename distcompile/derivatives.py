@@ -2,8 +2,10 @@
 
 In: a function of Tensors in any containers (utils/_pytree.py), which is pure. Out: functions, or values, of the same
 structure as the arguments. Method: the arguments are made leaves of the tape, or, where something outside asks for
-their derivatives, views of themselves; forward mode is the double backward of Pearlmutter's trick (Neural Computation
-6, 1994). What the function reads from outside keeps its history: if that requires a gradient, so do the results.
+their derivatives, views of themselves. `jvp` pushes tangents forward (compiler_core/forward/); `linearize` is the
+double backward of Pearlmutter's trick (Neural Computation 6, 1994), `jacfwd` is `jacrev`: so these ask a Function for
+its backward, not for its jvp. What the function reads from outside keeps its history: if that requires a gradient, so
+do the results.
 An argument that does not matter has zero derivatives. `chunk_size` and `randomness` are taken, and change nothing.
 Source: torch's documentation; its results judge (tests/distcompile/test_derivatives_against_torch.py).
 """
@@ -16,6 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from compiler_core.errors import GraphBreak
+from compiler_core.forward import duals, level
+from compiler_core.forward.level import resting
+from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor import autograd
@@ -76,19 +82,13 @@ class _Run:
         )
         with _nesting.inside():
             self.leaves = [x.view_as(x) if self.attached and x.requires_grad else _fresh(x) for x in before]
-            found, self.aux = func(*call(tree_unflatten(self.leaves, self.spec))), None
-            if has_aux:
-                if not isinstance(found, tuple) or len(found) != 2:
-                    raise ArgumentError(
-                        f"{name}(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
-                    )
-                found, self.aux = found
+            found, self.aux = _split(name, func(*call(tree_unflatten(self.leaves, self.spec))), has_aux)
             self.outs, self.out_spec = tree_flatten(found)
             self.attached = self.attached or (records and _reads_others(self.outs))
 
     def seen(self, value: Any) -> Any:
         """As somebody outside may have it."""
-        return value if self.attached else tree_map_only(Tensor, lambda x: x.detach(), value)
+        return value if self.attached else tree_map_only(Tensor, _detached, value)
 
     @property
     def value(self) -> Any:
@@ -99,8 +99,27 @@ class _Run:
         return _gradients(outs, self.leaves, weights, create_graph=self.attached)
 
 
+def _split(name: str, found: Any, has_aux: bool) -> tuple[Any, Any]:
+    """(the result, what came with it) of what a function has returned."""
+    if not has_aux:
+        return found, None
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ArgumentError(
+            f"{name}(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
+        )
+    return found
+
+
+def _detached(x: Tensor) -> Tensor:
+    """Without its history; with its tangents."""
+    found: Tensor = x.detach()
+    if level.on:
+        level.carry(x, found)
+    return found
+
+
 def _fresh(x: Tensor) -> Tensor:
-    leaf: Tensor = x.detach().requires_grad_()
+    leaf: Tensor = _detached(x).requires_grad_()
     _nesting.leaves[id(leaf)] = leaf
     return leaf
 
@@ -210,7 +229,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
             )
         outside = run.attached or _nesting.depth > 0 or any(weight.requires_grad for weight in weights)
         found = _gradients(run.outs, run.leaves, weights, create_graph=outside and is_grad_enabled())
-        return tree_unflatten(found if outside else [x.detach() for x in found], run.spec)
+        return tree_unflatten(found if outside else [_detached(x) for x in found], run.spec)
 
     return (run.value, product, run.seen(run.aux)) if has_aux else (run.value, product)
 
@@ -246,19 +265,29 @@ def _rows(run: _Run, out: Tensor) -> list[Tensor]:
 
 
 def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
-    """(func(*primals), J v), v = `tangents`, in the structure of primals; and perhaps aux.
+    """(func(*primals), J v), v = `tangents`, in the structure of primals; and perhaps aux. In one pass forward.
 
     strict: a result that does not depend on the primals is an error.
     """
     if not isinstance(primals, tuple):
-        raise ArgumentError(f"jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to "
+        raise ArgumentError("jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to "
                             f"call f(*primals). Got: {type(primals)}")  # fmt: skip
-    run = _Run("jvp", func, primals, tuple, has_aux)
-    if strict and not all(isinstance(out, Tensor) and out.requires_grad for out in run.outs):
-        raise ArgumentError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. "
-                            "This is not allowed with strict=True.")  # fmt: skip
-    found = _push(run, tangents)
-    return (run.value, found, run.seen(run.aux)) if has_aux else (run.value, found)
+    if current_trace() is not None:
+        raise GraphBreak("func.jvp runs forward mode", where=user_location())
+    before, spec = tree_flatten(primals)
+    vectors = _vectors(before, spec, tangents)
+    with duals.pushing() as inner:
+        leaves = [duals.make_dual(x, v) for x, v in zip(before, vectors, strict=True)]
+        found, aux = _split("jvp", func(*tree_unflatten(leaves, spec)), has_aux)
+        outs, out_spec = tree_flatten(found)
+        pairs = [duals.unpack_dual(out) for out in outs]
+        if strict and any(pushed is None for _, pushed in pairs):
+            raise ArgumentError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. "
+                                "This is not allowed with strict=True.")  # fmt: skip
+        with resting(inner):
+            products = [full_like(out, 0.0) if pushed is None else pushed for out, pushed in pairs]
+    value = tree_unflatten([out for out, _ in pairs], out_spec)
+    return (value, tree_unflatten(products, out_spec), *([aux] if has_aux else []))
 
 
 def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
@@ -269,21 +298,30 @@ def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
 
 def _push(run: _Run, tangents: Any) -> Any:
     """J v: the gradient in w of v^T J^T w, which is linear in w."""
-    vectors, spec = tree_flatten(tangents)
-    if spec != run.spec:
-        raise ArgumentError(f"jvp(f, primals, tangents): Expected primals and tangents to have the same python "
-                            f"structure. Got primals {run.spec} and tangents {spec}")  # fmt: skip
-    for vector, leaf in zip(vectors, run.leaves, strict=True):
-        if vector.shape != leaf.shape:
-            raise ArgumentError("jvp(f, primals, tangents): a tangent has another shape than its primal",
-                                expected=str(tuple(leaf.shape)), got=str(tuple(vector.shape)))  # fmt: skip
+    vectors = _vectors(run.leaves, run.spec, tangents)
     outside = run.attached or _nesting.depth > 0 or any(vector.requires_grad for vector in vectors)
     outside = outside and is_grad_enabled()
     with _nesting.inside():
         weights = [full_like(out, 0.0).requires_grad_() for out in run.outs]
         back = _gradients(run.outs, run.leaves, weights, create_graph=True)
         found = _gradients(back, weights, vectors, create_graph=outside)
-    return tree_unflatten(found if outside else [x.detach() for x in found], run.out_spec)
+    return tree_unflatten(found if outside else [_detached(x) for x in found], run.out_spec)
+
+
+def _vectors(primals: Sequence[Tensor], spec: Any, tangents: Any) -> list[Tensor]:
+    """`tangents`, flat: one for each primal, of its shape."""
+    vectors, given = tree_flatten(tangents)
+    if given != spec:
+        raise ArgumentError(f"jvp(f, primals, tangents): Expected primals and tangents to have the same python "
+                            f"structure. Got primals {spec} and tangents {given}")  # fmt: skip
+    for vector, primal in zip(vectors, primals, strict=True):
+        if not isinstance(vector, Tensor) or not isinstance(primal, Tensor):
+            raise ArgumentError("jvp(f, primals, tangents): Thing passed to transform API must be Tensor, got "
+                                f"{type(vector if isinstance(primal, Tensor) else primal)}")  # fmt: skip
+        if vector.shape != primal.shape:
+            raise ArgumentError("jvp(f, primals, tangents): a tangent has another shape than its primal",
+                                expected=str(tuple(primal.shape)), got=str(tuple(vector.shape)))  # fmt: skip
+    return vectors
 
 
 def jacfwd(

@@ -73,8 +73,9 @@ def conj_physical(input: Value) -> Value:
 
 
 def resolve_conj(input: Value) -> Value:
-    """input: conjugates are not put off here."""
-    return input
+    """input; of a conjugate, which is a view of what it is the conjugate of, a value of its own."""
+    is_conj = getattr(input, "is_conj", None)
+    return as_new(input) if is_conj is not None and is_conj() else input
 
 
 def angle(input: Value) -> Value:

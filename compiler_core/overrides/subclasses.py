@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import AutogradError
+from compiler_core.forward import level
 from compiler_core.ops import prims
 from compiler_core.overrides import switch
 from compiler_core.overrides.state import NOT_CONVERTED, disabled, is_tensor, thread_overrides
@@ -24,6 +25,8 @@ def rebound_as(kind: type[Any], tensor: Tensor) -> Any:
     new._cell, new._node, new._view = tensor._cell, tensor._node, tensor._view
     new._requires_grad = tensor._requires_grad
     new._grad = new._hooks = None
+    if level.on:
+        level.carry(tensor, new)
     if kind.__torch_function__ is not disabled:
         switch.turn_on()
     return new

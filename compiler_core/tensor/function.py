@@ -34,6 +34,13 @@ class Function:
         raise NotImplementedError("a Function defines backward")
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """One tangent (or None) for each output, from one for each argument of forward."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Fill the context after a forward that does not take it."""
         raise NotImplementedError

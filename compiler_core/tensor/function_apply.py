@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from compiler_core.forward.level import resting
 from compiler_core.tensor.function_calls import begin, finish
 from compiler_core.tensor.grad_mode import no_grad
 
 
 def apply(cls: Any, *args: Any) -> Any:
-    """Run forward; record backward if an argument requires a gradient."""
+    """Run forward; record backward if an argument requires a gradient, and call jvp if one carries a tangent."""
     ctx = begin(cls, args)
-    with no_grad():
+    with no_grad(), resting():
         if cls.setup_context is cls.__default_setup__:
             output = cls.forward(ctx, *args)
         else:

@@ -17,6 +17,7 @@ from typing import Any
 
 from compiler_core.device import cpu
 from compiler_core.errors import AutogradError
+from compiler_core.forward import level
 from compiler_core.location import user_location
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.nodes.saving import Packed, pack_context
@@ -63,14 +64,22 @@ class FunctionContext:
         self._no_grad: set[int] = set()
         self._dirty: tuple[Tensor, ...] = ()
         self._materialize = True
+        self.saved_for_forward: tuple[Tensor | None, ...] | None = None
+        self._pushing = False  # whether jvp runs
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; writing to them in place until then is an error."""
         self._saved = [(t, -1 if t is None else t._cell.version) for t in tensors]
 
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for jvp."""
+        self.saved_for_forward = tensors
+
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What was saved. Raises AutogradError if one was changed in place."""
+        """What was saved; in jvp, what was saved for that. Raises AutogradError if one was changed in place."""
+        if self._pushing and self.saved_for_forward is not None:
+            return self.saved_for_forward
         for number, (tensor, version) in enumerate(self._saved):
             if isinstance(tensor, Packed):
                 return tuple(one.with_history() if isinstance(one, Packed) else one for one, _ in self._saved)
@@ -104,6 +113,42 @@ def begin(function: Any, args: tuple[Any, ...]) -> FunctionContext:
 
 def finish(function: Any, ctx: FunctionContext, args: tuple[Any, ...], output: Any) -> Any:
     """The outputs of a call whose forward has run without recording, with backward as their history."""
+    tangents = [level.tangent_of(arg) for arg in args] if level.on else ()
+    if any(one is not None for one in tangents):
+        made = _recorded(function, ctx, args, output)
+        push_forward(function, ctx, args, tangents, made)
+        return made
+    return _recorded(function, ctx, args, output)
+
+
+def _is_differentiable(arg: Any) -> bool:
+    return isinstance(arg, Tensor) and arg.dtype.is_inexact
+
+
+def push_forward(function: Any, ctx: FunctionContext, args: Sequence[Any], tangents: Sequence[Any], made: Any) -> None:
+    """Give the outputs of a call the tangents that the user's jvp makes of those of the arguments."""
+    outputs = made if isinstance(made, tuple) else (made,)
+    given = [
+        _zeros(meta_of(arg)) if t is None and ctx._materialize and _is_differentiable(arg) else t
+        for arg, t in zip(args, tangents)
+    ]
+    with level.resting():
+        ctx._pushing = True
+        found = function.jvp(ctx, *given)
+        ctx._pushing, ctx.saved_for_forward = False, None
+    found = found if isinstance(found, tuple) else (found,)
+    if len(found) != len(outputs):
+        raise AutogradError(
+            f"{function.__name__}.jvp returned an incorrect number of tangents",
+            expected=f"{len(outputs)}, one for each output",
+            got=str(len(found)),
+        )
+    for output, one in zip(outputs, found):
+        if isinstance(output, Tensor) and id(output) not in ctx._no_grad:
+            level.give(output, one)
+
+
+def _recorded(function: Any, ctx: FunctionContext, args: tuple[Any, ...], output: Any) -> Any:
     if not (thread_mode.enabled and any(ctx.needs_input_grad)):
         return output
     call = Call(function, ctx, args, output if isinstance(output, tuple) else (output,))
@@ -156,7 +201,9 @@ class Call:
         """The engine's gradients are arrays unless create_graph."""
         tensors = [None if g is None else g if isinstance(g, Tensor) else Tensor._wrap(g) for g in grads]
         results = pull(self.function, self.ctx, tensors, self.metas, self.wanted)
-        return results if thread_mode.enabled else [r._read() if isinstance(r, Tensor) else r for r in results]
+        if thread_mode.enabled or level.on:
+            return results
+        return [r._read() if isinstance(r, Tensor) else r for r in results]
 
 
 def pull(

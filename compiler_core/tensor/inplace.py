@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
+from compiler_core.forward import level
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import no_data
@@ -146,9 +147,13 @@ def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
         note_move(self)
         before = type(self)._from_cell(self._cell, self._node)
         before._view = self._view
+        if level.on:
+            level.carry(self, before)
         view: Tensor = function(before, *args, **kwargs)
         note_change(self, "_cell", "_node", "_view")
         self._cell, self._node, self._view = view._cell, view._node, view._view
+        if level.on:
+            level.carry(view, self)
         rebound(self)
         return self
 

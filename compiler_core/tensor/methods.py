@@ -15,6 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
+from compiler_core.forward import level
 from compiler_core.memory_format import strided
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -110,7 +111,10 @@ def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     if trace is not None:
         note_copy(trace, value)
     cell = Cell(value) if trace is not None else cell_of(copy_of(value))
-    return type(same)._from_cell(cell, same._node)  # type: ignore[no-any-return]
+    copied: Tensor = type(same)._from_cell(cell, same._node)
+    if level.on:
+        level.carry(same, copied)
+    return copied
 
 
 def _contiguous(self: Tensor, memory_format: object = None) -> Tensor:

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.breaking import breaks_graph
+from compiler_core.forward.level import tangent_of
 from compiler_core.nodes.names import name_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tape import GradNode
@@ -115,10 +116,11 @@ def _suffixes(tensor: Tensor, array: Array) -> list[str]:
 
 
 def _history(tensor: Tensor) -> list[str]:
-    edge = tensor._edge()
+    edge, carried = tensor._edge(), tangent_of(tensor)
+    tangent = [] if carried is None else [f"tangent={carried}"]
     if isinstance(edge, GradNode):
-        return [f"grad_fn=<{name_of(edge)}>"]
-    return [] if edge is None else ["requires_grad=True"]
+        return [f"grad_fn=<{name_of(edge)}>", *tangent]
+    return tangent if edge is None else ["requires_grad=True", *tangent]
 
 
 def with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool = False) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.errors import AutogradError, DTypeError, ShapeError
+from compiler_core.forward import level
 from compiler_core.ops import prims
 from compiler_core.ops.strided import check_strided
 from compiler_core.tensor.cell import ViewCell
@@ -28,7 +29,8 @@ def _storage(input: Tensor) -> tuple[Tensor, int]:
         base = base._view.base
     if isinstance(base._cell, ViewCell):  # a detached handle on a view
         base = Tensor._from_cell(base._cell.root)
-    if input.requires_grad and not base.requires_grad:  # a leaf that is a view: the gradient is its own, not the base's
+    is_dual = level.on and level.tangent_of(input) is not None and level.tangent_of(base) is None
+    if is_dual or (input.requires_grad and not base.requires_grad):  # the gradient is its own, not the base's
         if not input.is_contiguous():
             raise AutogradError(
                 "as_strided of a part of a tensor, where the part alone requires a gradient", remedy="clone() it first"

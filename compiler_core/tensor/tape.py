@@ -304,7 +304,7 @@ class WholeNode(OpNode):
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
         composite = self.op
         out = None
-        if create_graph or self.kept is None:
+        if create_graph or self.kept is None or hasattr(grad, "_cell"):  # a Tensor carries a tangent on
             return super().apply(grad, create_graph)
         if composite.reads_out:
             if self.out.version != self.out_version:

@@ -24,17 +24,7 @@ from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.meta_value import MetaValue, no_data
-from compiler_core.ops.registry import (
-    OPS,
-    Array,
-    Attrs,
-    Op,
-    Trace,
-    Value,
-    current_trace,
-    meta_of,
-    run_eager,
-)
+from compiler_core.ops.registry import OPS, Array, Attrs, Op, Trace, Value, current_trace, meta_of, run_eager
 from compiler_core.ops.whole import Composite
 from compiler_core.overrides.state import disabled
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
@@ -69,7 +59,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     Make one with `tensor`, `zeros`, `randn`, ...
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_cell", "_grad", "_hooks", "_node", "_requires_grad", "_view", "_watches")
+    __slots__ = (
+        *("__dict__", "__weakref__", "_cell", "_dual", "_grad", "_hooks", "_node", "_requires_grad", "_view"),
+        "_watches",
+    )
     __bind_priority__ = 2
     printed_as = "tensor"
     __array_priority__ = 1000

@@ -10,40 +10,40 @@ True; or GradcheckError, which names the output, the input, and both Jacobians.
     further      a zero cotangent has a zero gradient, of the input's dtype, device and size; so has one output that
                  nobody reads beside others (`check_undefined_grad`)
 
-Of torch's options: `fast_mode` changes nothing, the whole Jacobian is compared; nor does `check_batched_grad`, for a
-batched gradient is a backward for each row here; nor `masked`, without sparse tensors. Forward mode is refused.
+Forward mode: gradcheck_forward.py. Of torch's options: `fast_mode` changes nothing, the whole Jacobian is compared; nor
+do `check_batched_grad` and `check_batched_forward_grad`, for a Jacobian is computed row by row here; nor `masked`,
+without sparse tensors.
 Source: torch's documentation of both functions, which the tests take as judge.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from compiler_core.dtype import complex128, float64
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.grad_mode import enable_grad, no_grad
+from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import GradcheckError, NotSupportedError
+from distcompile.autograd.differences import (
+    Function,
+    Limits,
+    as_tuple,
+    compare,
+    flat,
+    is_checked,
+    must_be_zero,
+    numerical,
+)
+from distcompile.autograd.gradcheck_forward import check_forward
+from distcompile.errors import GradcheckError
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
-
-Function: TypeAlias = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    eps: float
-    atol: float
-    rtol: float
-    nondet_tol: float
-    dtypes: bool  # whether a gradient must have its input's
 
 
 def gradcheck(
@@ -68,16 +68,21 @@ def gradcheck(
 
     inputs: a Tensor or a tuple; those that require a gradient are checked, and should be of float64 or complex128.
     Raises: GradcheckError where they are not (with raise_exception=False: returns False); ValueError if no input
-    requires a gradient; NotSupportedError for forward mode.
+    requires a gradient.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
-    if check_forward_ad or check_batched_forward_grad:
-        raise NotSupportedError("there is no forward mode", remedy="leave check_forward_ad out")
-    limits = _Limits(eps, atol, rtol, nondet_tol, check_grad_dtypes)
+    if check_batched_forward_grad and not check_forward_ad:
+        raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+    given = as_tuple(inputs)
+    limits = Limits(eps, atol, rtol, nondet_tol, check_grad_dtypes)
     try:
         with enable_grad():
-            _check(func, _tuple(inputs), limits, check_undefined_grad)
+            _check_inputs(given)
+            if check_backward_ad:
+                _check(func, given, limits, check_undefined_grad)
+            if check_forward_ad:
+                check_forward(func, given, limits, check_undefined_grad)
     except GradcheckError:
         if raise_exception:
             raise
@@ -110,20 +115,22 @@ def gradgradcheck(
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
-    if check_fwd_over_rev:
-        raise NotSupportedError("there is no forward mode", remedy="leave check_fwd_over_rev out")
-    given = _tuple(inputs)
+    for option, value in (("check_undefined_grad", check_undefined_grad), ("check_batched_grad", check_batched_grad)):
+        if value and not check_rev_over_rev:
+            raise AssertionError(f"Setting {option}=True requires check_rev_over_rev to be True")
+    given = as_tuple(inputs)
     if grad_outputs is None:
         with enable_grad():
             outputs = _differentiable(func(*given))
         weights = tuple(_random_like(out, gen_non_contig_grad_outputs) for out in outputs)
     else:
-        weights = _tuple(grad_outputs)
+        weights = as_tuple(grad_outputs)
     number = len(weights)
 
     def gradients(*arguments: Any) -> tuple[Tensor, ...]:
-        xs, vs = arguments[: len(arguments) - number], arguments[len(arguments) - number :]
-        wanted = [x for x in xs if _is_checked(x)]
+        args = [x.requires_grad_() if is_checked(given) else x for x, given in zip(arguments, (*given, *weights))]
+        xs, vs = args[: len(args) - number], args[len(args) - number :]
+        wanted = [x for x in xs if is_checked(x)]
         found = grad(_differentiable(func(*xs)), wanted, vs, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
 
@@ -137,17 +144,18 @@ def gradgradcheck(
         nondet_tol=nondet_tol,
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
     )
 
 
-def _check(func: Function, inputs: tuple[Any, ...], limits: _Limits, undefined: bool) -> None:
-    _check_inputs(inputs)
-    if any(out.is_complex() for out in _tuple(func(*inputs))):
+def _check(func: Function, inputs: tuple[Any, ...], limits: Limits, undefined: bool) -> None:
+    if any(out.is_complex() for out in as_tuple(func(*inputs))):
         _check_jacobians(partial(_part, func, "imag"), inputs, limits, "imaginary")
         _check_jacobians(partial(_part, func, "real"), inputs, limits, "real")
     else:
         _check_jacobians(func, inputs, limits, "")
-    xs = [x for x in inputs if _is_checked(x)]
+    xs = [x for x in inputs if is_checked(x)]
     outputs = _differentiable(func(*inputs))
     if outputs:
         _check_zero_cotangents(outputs, xs)
@@ -157,21 +165,13 @@ def _check(func: Function, inputs: tuple[Any, ...], limits: _Limits, undefined: 
             _check_unread(found[:k] + found[k + 1 :], xs)
 
 
-def _tuple(values: Any) -> tuple[Any, ...]:
-    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
-
-
-def _is_checked(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.requires_grad
-
-
 def _differentiable(outputs: Any) -> tuple[Tensor, ...]:
-    return tuple(out for out in _tuple(outputs) if out.requires_grad)
+    return tuple(out for out in as_tuple(outputs) if out.requires_grad)
 
 
 def _part(func: Function, name: str, *inputs: Any) -> tuple[Tensor, ...]:
     """The outputs, complex ones by their real or imaginary part."""
-    return tuple(getattr(out, name) if out.is_complex() else out for out in _tuple(func(*inputs)))
+    return tuple(getattr(out, name) if out.is_complex() else out for out in as_tuple(func(*inputs)))
 
 
 def _random_like(out: Tensor, strided: bool) -> Tensor:
@@ -187,7 +187,7 @@ def _random_like(out: Tensor, strided: bool) -> Tensor:
 
 def _check_inputs(inputs: tuple[Any, ...]) -> None:
     for place, x in enumerate(inputs):
-        if not _is_checked(x):
+        if not is_checked(x):
             continue
         if x.dtype not in (float64, complex128):
             warnings.warn(
@@ -201,7 +201,7 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
                 "non-overlapping to be able to compute the numerical gradients correctly. You should call .contiguous "
                 "on the input before passing it to gradcheck."
             )
-    if not any(_is_checked(x) for x in inputs):
+    if not any(is_checked(x) for x in inputs):
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
         )
@@ -210,78 +210,22 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
 # -- Jacobians: arrays [elements of the input, elements of the output]
 
 
-def _check_jacobians(func: Function, inputs: tuple[Any, ...], limits: _Limits, part: str) -> None:
+def _check_jacobians(func: Function, inputs: tuple[Any, ...], limits: Limits, part: str) -> None:
     """part: of complex outputs, for messages."""
-    places = [place for place, x in enumerate(inputs) if _is_checked(x)]
-    numerical = [_numerical(func, inputs, inputs[place], limits.eps) for place in places]
-    outputs = _tuple(func(*inputs))
-    if not _differentiable(outputs):
-        if any(n.any() for by_output in numerical for n in by_output):
-            raise GradcheckError("Numerical gradient for function expected to be zero")
-        return
+    places = [place for place, x in enumerate(inputs) if is_checked(x)]
+    by_input = [numerical(func, inputs, inputs[place], limits.eps) for place in places]
+    outputs = as_tuple(func(*inputs))
     checked = [k for k, out in enumerate(outputs) if out.requires_grad]
+    if not checked:
+        must_be_zero(by_input)
+    where = f"While considering the {part} part of complex outputs only, Jacobian" if part else "Jacobian"
     for number, k in enumerate(checked):
         analytical = _analytical(outputs[k], [inputs[place] for place in places], limits)
-        for j, (a, by_output) in enumerate(zip(analytical, numerical, strict=True)):
-            n = by_output[k]
-            with np.errstate(invalid="ignore"):
-                near = np.isclose(a, n, rtol=limits.rtol, atol=limits.atol).all()
-            if not near:
-                where = f"While considering the {part} part of complex outputs only, " if part else ""
-                raise GradcheckError(
-                    f"{where}Jacobian mismatch for output {number} with respect to input {j},\n"
-                    f"numerical:{n}\nanalytical:{a}\n"
-                )
+        for j, (a, by_output) in enumerate(zip(analytical, by_input, strict=True)):
+            compare(a, by_output[k], limits, f"{where} mismatch for output {number} with respect to input {j}")
 
 
-def _numerical(func: Function, inputs: tuple[Any, ...], x: Tensor, eps: float) -> list[Array]:
-    """By output: the derivatives with respect to x."""
-    is_complex = x.is_complex()
-    by_real = list(_slopes(func, inputs, x, eps))
-    if not is_complex:
-        return _columns(by_real, func, inputs)
-    by_imaginary = list(_slopes(func, inputs, x, 1j * eps))
-    rows = [[dx + 1j * dy for dx, dy in zip(a, b, strict=True)] for a, b in zip(by_real, by_imaginary, strict=True)]
-    return _columns(rows, func, inputs)
-
-
-def _columns(rows: list[list[Array]], func: Function, inputs: tuple[Any, ...]) -> list[Array]:
-    if not rows:  # an input of no elements
-        return [np.zeros((0, out.numel())) for out in _tuple(func(*inputs))]
-    return [np.stack(column) for column in zip(*rows, strict=True)]
-
-
-def _slopes(func: Function, inputs: tuple[Any, ...], x: Tensor, step: complex) -> Iterator[list[Array]]:
-    """For each element of x: what the outputs change by, over 2 |step|, when it moves by `step`."""
-    before = x.detach().clone()
-    try:
-        for k in range(before.numel()):
-            low, high = (_moved(func, inputs, x, before, k, delta) for delta in (-step, step))
-            yield [(b - a) / (2 * abs(step)) for a, b in zip(low, high, strict=True)]
-    finally:
-        _write(x, before)
-
-
-def _moved(func: Function, inputs: tuple[Any, ...], x: Tensor, before: Tensor, k: int, delta: complex) -> list[Array]:
-    there = before.reshape(-1).clone()
-    there[k] = there[k] + delta
-    _write(x, there.reshape(tuple(before.shape)))
-    return [_flat(out) for out in _tuple(func(*inputs))]
-
-
-def _write(x: Tensor, value: Tensor) -> None:
-    with no_grad():
-        x.data.copy_(value)
-
-
-def _flat(x: Tensor) -> Array:
-    """On the host; in a dtype that NumPy compares."""
-    array = x.detach()._array("gradcheck()").reshape(-1)
-    wide: Array = array if array.dtype.kind in "fc" and array.dtype.itemsize > 2 else array.astype(np.float64)
-    return wide.copy()
-
-
-def _analytical(out: Tensor, xs: Sequence[Tensor], limits: _Limits) -> list[Array]:
+def _analytical(out: Tensor, xs: Sequence[Tensor], limits: Limits) -> list[Array]:
     """By input: the derivatives of `out`."""
     first, second = (_backwards(out, xs, limits) for _ in range(2))
     for a, b in zip(first, second, strict=True):
@@ -294,7 +238,7 @@ def _analytical(out: Tensor, xs: Sequence[Tensor], limits: _Limits) -> list[Arra
     return first
 
 
-def _backwards(out: Tensor, xs: Sequence[Tensor], limits: _Limits) -> list[Array]:
+def _backwards(out: Tensor, xs: Sequence[Tensor], limits: Limits) -> list[Array]:
     rows: list[list[Array]] = [[] for _ in xs]
     for k in range(out.numel()):
         unit = out.new_zeros((out.numel(),))
@@ -306,7 +250,7 @@ def _backwards(out: Tensor, xs: Sequence[Tensor], limits: _Limits) -> list[Array
                 raise GradcheckError("Gradient has dtype mismatch", expected=str(x.dtype), got=str(g.dtype))
             if g is not None and g.shape != x.shape:
                 raise GradcheckError("Analytical gradient has incorrect size", got=str(tuple(g.shape)))
-            found.append(np.zeros(x.numel()) if g is None else _flat(g))
+            found.append(np.zeros(x.numel()) if g is None else flat(g))
     return [np.stack(found, axis=1) if found else np.zeros((x.numel(), 0)) for x, found in zip(xs, rows, strict=True)]
 
 
@@ -317,7 +261,7 @@ def _check_zero_cotangents(outputs: Sequence[Tensor], xs: Sequence[Tensor]) -> N
     for x, g in zip(xs, _with_zeros(outputs, xs), strict=True):
         if g is None:
             continue
-        if np.any(_flat(g) != 0):
+        if np.any(flat(g) != 0):
             raise GradcheckError("backward not multiplied by grad_output")
         for what, have, want in (
             ("type", g.dtype, x.dtype),
@@ -334,7 +278,7 @@ def _check_unread(outputs: Sequence[Tensor], xs: Sequence[Tensor]) -> None:
         found = _with_zeros(outputs, xs)
     except RuntimeError as error:
         raise GradcheckError("Expected backward function to handle undefined output grads") from error
-    if any(g is not None and np.any(_flat(g) != 0) for g in found):
+    if any(g is not None and np.any(flat(g) != 0) for g in found):
         raise GradcheckError(
             "Expected all input grads to be undefined or zero when all output grads are undefined or zero"
         )

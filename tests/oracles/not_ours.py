@@ -40,3 +40,9 @@ NOT_OURS_WHOLE = {  # of entries on integers and truths
         "nn.functional.interpolate/bicubic nn.functional.interpolate/bilinear nn.functional.upsample_bilinear"
     ),
 }
+
+# entries whose tangents (forward mode) are not torch's: name -> why
+NOT_OURS_FORWARD = {
+    "masked.logaddexp": "where both are masked out torch's tangent is NaN, ours 0",
+    "triangular_solve": "torch counts the tangent of the triangle that is not read",
+}

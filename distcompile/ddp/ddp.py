@@ -211,7 +211,7 @@ class DistributedDataParallel(Module):
         sends_buffers, books.sends_buffers_next = books.sends_buffers_next, synchronises
         if synchronises:
             books.forwards += self.training
-            books.ledger.look()
+            books.ledger.look(books.parameters)
         if books.joining is not None:
             sends_buffers = synchronises
             if synchronises and self._join_config is not None:  # in a block of Join

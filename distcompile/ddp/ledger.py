@@ -22,7 +22,7 @@ import numpy as np
 from collectives import Communicator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import LedgerError, UnusedParameterError
-from distcompile.nn.state import LOADS
+from distcompile.nn.loads import LOADS
 
 ROUNDING = 1e-5  # of a parameter's norm
 STEPPED_ALONE = "parameters that changed while their gradients were not reduced: each rank stepped by its own"
@@ -42,10 +42,12 @@ class Ledger:
         self.stamp = _stamp(self.first)
         self.writes, self.loads, self.is_written = 0, LOADS.count, False
 
-    def look(self) -> None:
+    def look(self, parameters: Mapping[str, Tensor]) -> None:
         """A synchronised forward begins: see whether anything but optimizers, as ever, has written to parameters."""
         stamp = _stamp(self.first)
-        if LOADS.count != self.loads or stamp - self.stamp > self.writes:
+        if stamp - self.stamp > self.writes:
+            self.is_written = True
+        if LOADS.count != self.loads and LOADS.reached(set(map(id, parameters.values())), self.loads):
             self.is_written = True
         self.writes = max(self.writes, stamp - self.stamp, 1)
         self.stamp, self.loads = stamp, LOADS.count

@@ -21,6 +21,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, RegistrationTypeError, StateDictError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
 from distcompile.nn.hooks import Hooked, registered
+from distcompile.nn.loads import LOADS
 from distcompile.nn.parameter import Parameter
 from distcompile.nn.versions import Registry
 
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     from distcompile.nn.module import Module
 
 EXTRA_STATE = "_extra_state"
-
-
-class _Loads:
-    """count: calls of load_state_dict in this process. What modules are made of may be another rank's no longer."""
-
-    count = 0
-
-
-LOADS = _Loads()
 
 
 class StateDict(OrderedDict[str, Any]):
@@ -160,7 +152,7 @@ class Stateful(Hooked):
         """
         if not isinstance(state_dict, Mapping):
             raise RegistrationTypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        LOADS.count += 1
+        LOADS.note(cast("Module", self))
         load = _Load(getattr(state_dict, "_metadata", None) or {}, assign)
         load.module(cast("Module", self), dict(state_dict), "")
         if strict:

@@ -30,11 +30,16 @@ def belongs_to_rank(thing: Forkable) -> None:
     _of_this_rank.add(thing)
 
 
-def refusal() -> ForkedProcessError:
-    """The error of this process, a child that was forked a moment ago or earlier."""
+def refusal(rank: int = 0) -> ForkedProcessError:
+    """The error of this process, a child that was forked a moment ago or earlier.
+
+    rank: the process that is the rank, if this one was not forked from it, but started by it.
+    """
+    came = f"started by process {rank}" if rank else f"forked from process {os.getppid()}"
     return ForkedProcessError(
-        "a forked process takes no part in the process group of its parent",
-        where=f"process {os.getpid()}, forked from process {os.getppid()}",
+        f"a {'process that a rank started' if rank else 'forked process'} takes no part in the process group of its "
+        + ("rank" if rank else "parent"),
+        where=f"process {os.getpid()}, {came}",
         expected="collectives, messages and DistributedDataParallel in the process that is the rank",
         remedy="give the result back to the parent (a queue, a pipe, what the DataLoader's worker returns) and have "
         "it call; get_rank() and get_world_size() can be asked here",

@@ -94,10 +94,12 @@ class MpiCommunicator(Communicator):
 
     def launch_send(self, array: Array, peer: int, tag: int) -> Work:
         self._check_usable()
+        self.point_to_point.timeout_s = self.timeout_s
         return self.point_to_point.send(array, peer, tag)
 
     def launch_receive(self, array: Array, peer: int | None, tag: int) -> Work:
         self._check_usable()
+        self.point_to_point.timeout_s = self.timeout_s
         return self.point_to_point.receive(array, peer, tag)
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator | None:

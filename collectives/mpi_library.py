@@ -16,7 +16,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from collectives.errors import CollectiveTimeoutError, MpiNotFoundError, ThreadL
 from collectives.forked import refusal
 
 T = TypeVar("T")
+RANK_VARIABLE = "DISTCOMPILE_RANK_PROCESS"  # the process that is the rank: set by distcompile-run, or here
+_LAUNCHERS = ("hydra", "mpiexec", "mpirun", "prte", "orte", "pmi_proxy", "srun", "slurmstepd")
 _is_parents: list[bool] = []  # in a forked child whose parent had started MPI
 
 
@@ -34,6 +37,7 @@ def load_mpi() -> Any:
     """
     if _is_parents:
         raise refusal()
+    check_is_rank()
     try:
         import mpi4py
 
@@ -50,6 +54,7 @@ def load_mpi() -> Any:
         ) from error
     if not MPI.Is_initialized():
         start(MPI)
+        os.environ[RANK_VARIABLE] = str(os.getpid())
         if is_ours and ends_it:
             atexit.register(_end, MPI)
     check_thread_level(MPI.Query_thread(), MPI.THREAD_MULTIPLE)
@@ -67,6 +72,28 @@ def start(mpi: Any) -> None:
     initialise(None, None, ctypes.c_int(int(mpi.THREAD_MULTIPLE)), ctypes.byref(provided))
     for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
         comm.Set_errhandler(mpi.ERRORS_RETURN)
+
+
+def check_is_rank(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ForkedProcessError if another process is this rank, and started this one, with the rank's variables in its
+    environment: a DataLoader's worker, a subprocess. MPI would take it for the rank, or end the job.
+
+    Where an MPI launcher stands between the two, this is a rank of that launcher's.
+    """
+    rank = int(environment.get(RANK_VARIABLE, "0"))
+    if not rank or rank == os.getpid():
+        return
+    process = os.getppid()
+    while process > 1:
+        if process == rank:
+            raise refusal(rank)
+        try:
+            name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:  # it has ended, or there is no /proc
+            return
+        if name.startswith(_LAUNCHERS):
+            return
+        process = int(rest.split()[1])
 
 
 def _end(mpi: Any) -> None:

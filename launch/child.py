@@ -67,6 +67,7 @@ class Rank:
         os.environ.update(gpus.choice(identity.local_rank, os.environ))
         os.environ.update(gpus.alike(several_hosts=identity.local_size < identity.size, environ=os.environ))
         os.environ.update(setting.split("=", 1) for setting in options.set)
+        os.environ.setdefault("UCX_DEBUG_SIGNO", "0")  # else UCX, beneath MPI, has ranks wait for a debugger at SIGHUP
         ranks.restore_tmpdir(os.environ)
         processes.restore_file_limit()
         folder = options.folder if os.path.isdir(options.folder) else ""  # absent on another host
@@ -83,6 +84,8 @@ class Rank:
             os.environ["DISTCOMPILE_SCRATCH"] = folder
             os.environ["DISTCOMPILE_BOARD"] = boards.path_of(folder, identity.rank)
             self.board = board.create(boards.path_of(folder, identity.rank), identity.rank)
+        if not options.no_python:
+            os.environ["DISTCOMPILE_RANK_PROCESS"] = str(os.getpid())  # what it starts is not the rank
         self._watch_endings()
         share = binding.local_share(identity.local_rank, identity.local_size, options.bind, options.threads)
         binding.apply(share, wanted=options.threads > 0)

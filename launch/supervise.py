@@ -80,6 +80,11 @@ class Outcome:
     survivors: tuple[int, ...]
 
 
+def _is_ignored(signum: int) -> bool:
+    """Whether whoever started us, as nohup does, had it so."""
+    return signal.getsignal(signum) is signal.SIG_IGN
+
+
 class Supervisor:
     """The state of one running job."""
 
@@ -266,7 +271,8 @@ class Supervisor:
         def note(signum: int, frame: FrameType | None) -> None:
             self.signals.append(signum)
 
-        old = {s: signal.signal(s, note) for s in (*_ENDING, *_FORWARDED, signal.SIGTSTP)}
+        heard = [s for s in (*_ENDING, *_FORWARDED, signal.SIGTSTP) if s != signal.SIGHUP or not _is_ignored(s)]
+        old = {s: signal.signal(s, note) for s in heard}
 
         def restore() -> None:
             for signum, handler in old.items():

@@ -124,3 +124,73 @@ def test_under_mpiexec_alone_a_childs_error_does_not_abort_the_job(tmp_path: Pat
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     check_ran(done)
     assert f"codes {CODES}" in done.stdout
+
+
+STARTS = """
+import multiprocessing, os, subprocess, sys
+import distcompile as torch
+import distcompile.distributed as dist
+
+def takes_part(queue=None):
+    try:
+        dist.init_process_group(timeout=20)
+        dist.all_reduce(torch.ones(1))
+        said = "took part"
+    except Exception as error:
+        said = type(error).__name__
+    queue.put(said) if queue is not None else print(said, flush=True)
+
+def asked(method):
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    process = context.Process(target=takes_part, args=(queue,))
+    process.start()
+    said = queue.get(timeout=60)
+    process.join(60)
+    return said
+
+if __name__ == "__main__" and "alone" in sys.argv:
+    takes_part()
+elif __name__ == "__main__":
+    before = asked("fork")
+    dist.init_process_group(timeout=60)
+    others = [asked("fork"), asked("spawn")]
+    command = [sys.executable, os.path.abspath(__file__), "alone"]
+    others.append(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip())
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    print("said", before, *others, x.item(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.long)])
+def test_a_process_that_a_rank_starts_is_not_the_rank(tmp_path: Path, mpi: str) -> None:
+    """MPI's variables are in its environment: it would be taken for the rank, or MPI would end it, or the job."""
+    script = tmp_path / "starts.py"
+    script.write_text(STARTS)
+    done = run_on_ranks(2, ["--mpi", mpi, str(script)], limit_s=120)
+    check_ran(done)
+    # the child that was forked with the group has it: a second one is refused before anything else is
+    words = "said ForkedProcessError NotInitializedError ForkedProcessError ForkedProcessError 2.0"
+    assert done.stdout.count(words) == 2, done.stdout + done.stderr
+
+
+def test_a_launcher_between_makes_ranks(tmp_path: Path) -> None:
+    """A rank, or a notebook's job of one, may start jobs."""
+    inner, outer = tmp_path / "inner.py", tmp_path / "outer.py"
+    inner.write_text(
+        "import distcompile.distributed as d\nd.init_process_group()\nprint('inner', d.get_world_size())\n"
+    )
+    mpiexec = Path(sys.executable).with_name("mpiexec.hydra")
+    if not mpiexec.exists():
+        pytest.skip("no mpiexec of MPICH beside this Python")
+    outer.write_text(
+        "import os, subprocess, sys\n"
+        "of_ranks = ('PMI', 'HYD', 'MPI_', 'RANK', 'WORLD', 'LOCAL', 'ROLE', 'GROUP', 'NODE')\n"
+        "clean = {k: v for k, v in os.environ.items() if not k.startswith(of_ranks)}\n"
+        f"for command in (['{mpiexec}', '-n', '2', sys.executable], [sys.executable, '-m', 'launch', '-n', '2']):\n"
+        f"    subprocess.run([*command, '{inner}'], env=clean, check=True, timeout=60)\n"
+    )
+    done = run_on_ranks(1, [str(outer)], limit_s=120)
+    check_ran(done)
+    assert done.stdout.count("inner 2") == 4, done.stdout + done.stderr

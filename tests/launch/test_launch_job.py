@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -145,16 +146,36 @@ def test_a_users_excepthook_still_runs(tmp_path: Path) -> None:
 
 
 @linux
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_every_process(tmp_path: Path, signum: signal.Signals) -> None:
     marker = str(uuid.uuid4())
     job = start("-n", "2", program(tmp_path, FOREVER), str(tmp_path / "up"), DCTEST=marker)
     wait_until(lambda: (tmp_path / "up0").exists() and (tmp_path / "up1").exists())
+    begun = time.monotonic()
     job.send_signal(signum)
     _, err = job.communicate(timeout=TIMEOUT_S)
+    assert time.monotonic() - begun < 15, "they were killed, after the grace period"
     assert job.returncode == 128 + signum
     assert signum.name in err
     assert processes_with(marker) == []
+
+
+def test_under_nohup_a_hangup_ends_nothing(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "launch",
+        "-n",
+        "2",
+        program(tmp_path, "import time\nprint('ready')\ntime.sleep(2)"),
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ignore = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    with subprocess.Popen(command, env=environment(), preexec_fn=ignore, **pipes) as job:  # type: ignore[call-overload]  # noqa: PLW1509
+        job.stdout.readline()
+        job.send_signal(signal.SIGHUP)
+        _, err = job.communicate(timeout=TIMEOUT_S)
+    assert (job.returncode, err) == (0, "")
 
 
 @linux

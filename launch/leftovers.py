@@ -49,12 +49,16 @@ class SharedMemoryWatch:
             self.ours |= claimed
             self.unclaimed = {name: since for name, since in self.unclaimed.items() if name not in claimed}
 
-    def remove(self) -> list[str]:
-        """After the job's death: remove what it left, unless somebody uses it. Returns the names."""
+    def remove(self, *, only_mpis: bool = False) -> list[str]:
+        """After the job's death: remove what it left, unless somebody uses it. Returns the names.
+
+        only_mpis: it ended well, and what the program itself left there is meant to stay.
+        """
         for name in self._new_names():
             self.unclaimed.setdefault(name, 0.0)
         orphans = {name for name in self.unclaimed if name.startswith(_MADE_BY_MPI) and self._is_mine(name)}
-        left = [name for name in self.ours | orphans if os.path.exists(os.path.join(self.folder, name))]
+        named = {name for name in self.ours if not only_mpis or name.startswith(_MADE_BY_MPI)}
+        left = [name for name in named | orphans if os.path.exists(os.path.join(self.folder, name))]
         if not left:
             return []
         everyone = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))

@@ -250,12 +250,14 @@ class Supervisor:
         self.switchboard.signal(signum)
 
     def _let_leave(self) -> None:
-        """Tell wardens that mpiexec may know: of good ends at once, of bad ones when everybody has ended."""
+        """Tell wardens that mpiexec may know: of good ends at once, of bad ones when everybody has ended; and so of
+        ranks that became other programs, which MPI misses.
+        """
         records = self.records
         all_over = all(record.is_over for record in records)
         everyone = all_over and (len(records) == self.job.size or self.ending_at is not None)
         for record in records:
-            if record.ended_well or everyone:
+            if (record.ended_well and not record.is_replaced) or everyone:
                 record.leave()
         if everyone and records:
             self.over_at = self.over_at or time.monotonic()
@@ -319,9 +321,9 @@ class Supervisor:
         if has_started and (self.mpiexec.poll() != 0 or was_ended or not (all_well or by_choice)):
             survivors = processes.kill_all([self.mpiexec.pid] if self.mpiexec.poll() is None else [])
             self.mpiexec.wait(timeout=5)
-            self.memory.remove()
-        elif not all_well:
-            self.memory.remove()
+            self.memory.remove(only_mpis=all_well and not was_ended)
+        else:  # a rank that became another program, say, never came to MPI_Finalize
+            self.memory.remove(only_mpis=all_well)
         self.memory.close()
         self.switchboard.close()
         return survivors

@@ -117,7 +117,9 @@ def _aborted(outcome: Outcome) -> Cause | None:
 
 def _without_cause(outcome: Outcome) -> tuple[int, str]:
     """No rank failed, as far as anybody told."""
-    if outcome.returncode == 0:
+    became_others = any(record.is_replaced for record in outcome.records)  # which MPI takes amiss, not we
+    all_well = all(record.ended_well for record in outcome.records)
+    if outcome.returncode == 0 or (became_others and all_well and len(outcome.records) == outcome.size):
         return 0, ""
     if outcome.records and all(record.ended_well for record in outcome.records) and outcome.ending_at is not None:
         return 0, f"{_ME} all ranks ended well, but mpiexec did not end after them, and was ended\n"
@@ -157,7 +159,8 @@ def _in_full(cause: Cause, record: RankRecord | None, doing: str) -> str:
         before = f"  before that: {doing}\n" if doing else ""
         return f"{_ME} rank {cause.rank}{process} {cause.what}\n{before}{_hint(cause)}{stack}"
     failure = record.failure
-    how = failure.summary if failure.traceback == "" else "its traceback:"
+    words = "it said:" if failure.summary.startswith("sys.exit(") else "its traceback:"
+    how = failure.summary if failure.traceback == "" else words
     return f"{_ME} rank {cause.rank} {cause.what}; {how}\n{failure.traceback}"
 
 

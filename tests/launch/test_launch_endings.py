@@ -72,6 +72,28 @@ def test_a_rank_may_become_another_program(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.long)])
+def test_ranks_that_become_other_programs_leave_nothing_of_mpis_but_what_is_theirs(tmp_path: Path, mpi: str) -> None:
+    own = Path("/dev/shm") / f"dctest-{uuid.uuid4()}"
+    text = f"""{NAMES_MAPPED}import os, sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+note_shared_memory(sys.argv[1] + str(world.rank))
+if world.rank == 0:
+    file = open("{own}", "w")
+    time.sleep(1)  # the launcher sees who has it open
+world.Barrier()
+os.execvp("true", ["true"])
+"""
+    try:
+        done = run("-n", "2", "--mpi", mpi, "--bind", "none", program(tmp_path, text), str(tmp_path / "shm"))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert mpi == "openmpi" or left_in_shared_memory(tmp_path) == []
+        assert own.exists()
+    finally:
+        own.unlink(missing_ok=True)
+
+
 def test_what_a_peer_says_of_a_death_is_not_the_cause(tmp_path: Path) -> None:
     """Rank 0 notices and fails first, as far as the launcher hears; rank 1's death is the kernel's word."""
     text = """

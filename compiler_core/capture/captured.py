@@ -21,12 +21,13 @@ from compiler_core.capture.guards.memory import guard_memory
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.sources import AtEnd, Source
+from compiler_core.capture.kept import Keeper, KeptInput, KeptWrite
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.recipes.holders import holders
 from compiler_core.capture.recipes.outputs import Outputs, describe_outputs
 from compiler_core.capture.recipes.recipes import Recipe
 from compiler_core.capture.segment import Segment
-from compiler_core.capture.trace import CaptureTrace, Known, Lifted, Written
+from compiler_core.capture.trace import CaptureTrace, Known, Lifted
 from compiler_core.device import cpu
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.tensor.cell import Cell
@@ -53,10 +54,10 @@ class Captured:
     """
 
     graph: Graph
-    inputs: tuple[Lifted | None, ...]
+    inputs: tuple[KeptInput | None, ...]
     outputs: Outputs
     rebuild: Rebuild
-    written: tuple[Written, ...]
+    written: tuple[KeptWrite, ...]
     guards: Guards
     check: Check
     draws: int
@@ -74,9 +75,10 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """What this very call goes on with. handles: the tensors that `Captured.outputs` describes, as the program holds
-    them. arguments: what the check would have handed over. hooks: of its backward."""
+    """What this very call goes on with. cells: of the graph's inputs. handles: the tensors that `Captured.outputs`
+    describes, as the program holds them. arguments: what the check would have handed over. hooks: of its backward."""
 
+    cells: tuple[Cell | None, ...]
     handles: tuple[Tensor, ...]
     arguments: tuple[Any, ...]
     hooks: list[Hook]
@@ -109,7 +111,8 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         recipe.effect(_go_on_with, generator, generator.frame, generator.state)
     rebuild = recipe.build(segment.name)
     leaves = tuple(handle for _, handle in handles.values())
-    outputs = describe_outputs(leaves, trace)
+    keeper = Keeper(guards.deaths.refer)
+    outputs = describe_outputs(leaves, trace, keeper.tensor)
     written = trace.write_backs()
     trace.leave()
     known = _known(segment)
@@ -124,12 +127,14 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     guard_memory(guards, trace, known)
     segment.arrays.guard_overlaps()
     by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
+    lifts = [by_placeholder.get(node) for node in graph.inputs]
+    roots = {found.cell.root for found in written}
     captured = Captured(
         graph,
-        tuple(by_placeholder.get(node) for node in graph.inputs),
+        tuple(None if lift is None else keeper.input(lift, lift.cell.root in roots) for lift in lifts),
         outputs,
         rebuild,
-        written,
+        tuple(map(keeper.write, written)),
         guards,
         guards.build(segment.name),
         trace.draws,
@@ -144,7 +149,8 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         frozenset(trace.copied),
         _hosts(trace, outputs.nodes),
     )
-    return captured, Survivors(leaves, tuple(segment.values), hooks)
+    cells = tuple(None if lift is None else lift.cell for lift in lifts)
+    return captured, Survivors(cells, leaves, tuple(segment.values), hooks)
 
 
 def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Hashable
 from types import MethodType
 from typing import Any
+from weakref import ReferenceType, ref
 
 from compiler_core import log
 from compiler_core.aot.strategy import ParameterInfo
@@ -27,7 +28,7 @@ from compiler_core.capture.entry import CompiledEntry, Entry, Paused, PlainEntry
 from compiler_core.capture.explain import BreakReport, EntryReport, Explanation
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
 from compiler_core.capture.points import Point
-from compiler_core.capture.reached import Reached, UncompiledSemantics
+from compiler_core.capture.reached import MethodOf, Reached, UncompiledSemantics
 from compiler_core.capture.start import after_step, key_of_frames
 from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.forward import level
@@ -87,7 +88,7 @@ class State:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | MethodOf,
         backend: Any,
         fullgraph: bool,
         skips_hooks: bool,
@@ -95,8 +96,8 @@ class State:
     ) -> None:
         self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
         self.name = _name_of(function)
-        self.lock = threading.Lock()
-        self.root = Point(self, function)
+        self.lock = threading.RLock()  # what dies may take it anywhere
+        self.root = Point(self, is_root=True)
         self.points: dict[Hashable, Point] = {}
         self.reports: list[EntryReport] = []
         self.breaks: dict[tuple[str, str], BreakReport] = {}
@@ -107,12 +108,17 @@ class State:
 
     def forget(self) -> None:
         """As if nothing had been compiled."""
-        self.root = Point(self, self.function)
+        self.root = Point(self, is_root=True)
         self.points.clear()
         self.reports.clear()
         self.breaks.clear()
         if self.is_asked_for:
             self.reached.known.clear()
+
+    @property
+    def called(self) -> Callable[..., Any]:
+        """What a call of it calls."""
+        return self.function.bound() if isinstance(self.function, MethodOf) else self.function
 
     def _reach(self, function: Any) -> State:
         return State(function, self.backend, False, self.skips_hooks, self.reached)
@@ -140,7 +146,7 @@ class State:
             point = self.points.get(key)
             if point is None:
                 changing = outcome.changing if outcome.again else after_step(outcome.changing, frames, before)
-                point = self.points.setdefault(key, Point(self, None, changing))
+                point = self.points.setdefault(key, Point(self, changing=changing))
             outcome = point.run(tuple(frames), {})
         return outcome
 
@@ -155,10 +161,10 @@ class State:
         """What runs a captured segment. is_whole: from the beginning of the call to its return."""
         log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
         backend = find_backend(self.backend)
-        module = root_module(self.function)
+        module = root_module(self.called)
         wanted = [_takes_gradient(captured, i) for i in range(len(captured.inputs))]
         bound = [known_of(captured, i) for i, takes in enumerate(wanted) if takes]
-        leaves = [known.handle for known in bound if known.argument < 0]
+        leaves = [known.handle for known in bound if not known.changes]
         strategy = gradient_strategy(captured.gradient_owners, module, leaves, is_whole=is_whole)
         if not captured.graph.outputs and not captured.draws:
             return PlainEntry(captured, strategy)
@@ -169,7 +175,7 @@ class State:
             wanted,
             len(captured.outputs.nodes),
             strategy,
-            functools.partial(_parameters, captured, module),
+            functools.partial(_parameters, captured, None if module is None else ref(module)),
         )
         return CompiledEntry(captured, compile_captured(request, backend), strategy)
 
@@ -225,7 +231,7 @@ def root_module(function: Callable[..., Any]) -> ModuleProtocol | None:
     return owner if is_module(owner) else None
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _name_of(function: Any) -> str:
     """A word for the graph's name."""
     name = getattr(function, "__name__", type(function).__name__)
     return re.sub(r"\W+", "_", name).strip("_") or "graph"
@@ -233,22 +239,25 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 def _takes_gradient(captured: Captured, place: int) -> bool:
     lift = captured.inputs[place]
-    return lift is not None and lift.edge is not None
+    return lift is not None and lift.takes_gradient
 
 
-def _parameters(captured: Captured, module: ModuleProtocol | None, gradients: tuple[int, ...]) -> list[ParameterInfo]:
-    """The module's parameters, or without one those that the graph reads.
+def _parameters(
+    captured: Captured, owner: ReferenceType[ModuleProtocol] | None, gradients: tuple[int, ...]
+) -> list[ParameterInfo]:
+    """The owner's parameters, or without one those that the graph reads.
 
     gradients: the graph input that each output of the backward is the gradient of.
     """
     taken = {place: index for index, place in enumerate(gradients)}
-    output = {id(known.handle): i for place, i in taken.items() if (known := known_of(captured, place)).argument < 0}
+    output = {id(known.handle): i for place, i in taken.items() if not (known := known_of(captured, place)).changes}
     read = {
         id(lift.known.handle): lift
         for lift in captured.inputs
-        if lift is not None and lift.known is not None and lift.known.argument < 0
+        if lift is not None and lift.known is not None and not lift.known.changes
     }
     named = [(lift.known.source, lift.known.handle) for lift in read.values() if lift.known is not None]
+    module = None if owner is None else owner()
     if module is not None:
         named = list(module.named_parameters())
     return [

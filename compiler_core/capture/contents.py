@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.guards.deaths import is_mortal
 from compiler_core.capture.guards.guards import Guards, is_plain
 from compiler_core.capture.guards.kinds import (
     _BUFFERS,
@@ -19,10 +20,10 @@ from compiler_core.capture.guards.kinds import (
     CONTAINERS,
     VIEWS,
     _key,
-    _same,
     is_constant,
     is_identified,
     is_key,
+    is_key_of,
     match_content,
     plain_copy,
     raw_item,
@@ -177,7 +178,7 @@ class Contents:
         if isinstance(container, dict) and is_key(key):
             original = self.original(container)
             if (key in original) is present:
-                spelled = self.guards.bind(key, "key") if not is_constant(key) else repr(key)
+                spelled = self.guards.refer(key, "key") if not is_constant(key) else repr(key)
                 mark = Item(known.source, ("in", key))
                 if mark not in self.loaded:
                     self.loaded.add(mark)
@@ -216,11 +217,12 @@ class Contents:
         local, text = self.local(contents_of(known)), known.source.text
         self.require(f"len({local}) == {len(held)}", f"{text} has {len(held)} items")
         if isinstance(held, dict):
-            keys, same = self.guards.bind(list(held), "keys"), self.guards.bind(_same, "same")
+            bind = self.guards.bind
             if all(type(key) is str for key in held):
-                code = f"list({local}) == {keys}"
+                code = f"list({local}) == {bind(list(held), 'keys')}"
             else:  # 1, 1.0 and True are equal
-                code = f"all(map({same}, {local}, {keys}))"
+                keys = [self.guards.deaths.refer(key) if is_mortal(key) else key for key in held]
+                code = f"all(map({bind(is_key_of, 'is_key_of')}, {local}, {bind(keys, 'keys')}))"
             shown = ", ".join(map(repr, held)) if all(map(is_plain, held)) else "the same objects"
             self.require(code, f"{text} has the keys {shown}")
             for key in held:
@@ -228,11 +230,16 @@ class Contents:
                     self.load(Bound(key, f"a key of {text}"), key, fixed=True)
 
     def _members(self, known: Outside, held: Any) -> None:
-        members = self.guards.bind(plain_copy(held), "members")
         if not all(is_plain(member) or is_identified(member) for member in held):
             raise Break(f"{known.source.text} is a set of objects that no guard can tell apart")
-        local = self.local(contents_of(known))
-        self.require(f"{local} == {members}", f"{known.source.text} has the same members")
+        local, text = self.local(contents_of(known)), f"{known.source.text} has the same members"
+        mortal = [member for member in held if is_mortal(member)]
+        if mortal:
+            there = " and ".join(f"{self.guards.refer(member, 'member')} in {local}" for member in mortal)
+            others = self.guards.bind({member for member in held if not is_mortal(member)}, "members")
+            self.require(f"len({local}) == {len(held)} and {local} >= {others} and {there}", text)
+        else:
+            self.require(f"{local} == {self.guards.bind(plain_copy(held), 'members')}", text)
         if not all(type(member) is str for member in held) and all(map(is_plain, held)):  # 1, 1.0 and True are equal
             spelled = self.guards.bind(set(map(repr, held)), "spelled")
             self.require(f"set(map(repr, {local})) == {spelled}", f"{known.source.text} has them of the same types")

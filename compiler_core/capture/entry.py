@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.needs import memory_of
@@ -24,8 +24,8 @@ from compiler_core.capture.captured import Captured
 from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hooks
 from compiler_core.capture.guards.module_protocol import forwards_ran
 from compiler_core.capture.guards.sources import Source
+from compiler_core.capture.kept import KeptCell, KeptInput, KeptTensor
 from compiler_core.capture.recipes.outputs import Fresh
-from compiler_core.capture.trace import Known, Lifted
 from compiler_core.device import Device, array_module, check_device, cpu
 from compiler_core.graph.ir import Call, Graph, Placeholder
 from compiler_core.nodes.saving import pack_call
@@ -42,17 +42,6 @@ from compiler_core.tensor.placement import moved, place_of
 from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tape import GradNode, OutputNode, watch
 from compiler_core.tensor.tensor import Tensor
-
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class _Found(Protocol[T_co]):
-    """`Known` (a tensor) or `Lifted` (a cell)."""
-
-    @property
-    def changes(self) -> bool: ...
-    def now(self, arguments: Sequence[Tensor]) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +81,29 @@ class _Results:
         return Paused(root, captured.pauses == "again") if captured.pauses else root
 
 
-class _Resolved(Generic[T]):
-    """Tensors or cells to be found at each call; found once, if none comes with the arguments."""
+class _Handles:
+    """Tensors to be found at each call."""
 
-    def __init__(self, items: Sequence[_Found[T]]) -> None:
+    def __init__(self, items: Sequence[KeptTensor]) -> None:
+        self.items = items
+        refers = [item.refers for item in items if item.refers is not None]
+        self.fixed = refers if len(refers) == len(items) else None
+
+    def now(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """All of them, in a call with these argument tensors."""
+        if self.fixed is not None:
+            return [refer() for refer in self.fixed]  # type: ignore[misc]
+        return [item.now(arguments) for item in self.items]
+
+
+class _Cells:
+    """Cells to be found at each call; found once, if none comes with the arguments."""
+
+    def __init__(self, items: Sequence[KeptCell]) -> None:
         self.items = items
         self.fixed = None if any(item.changes for item in items) else [item.now(()) for item in items]
 
-    def now(self, arguments: Sequence[Tensor]) -> list[T]:
+    def now(self, arguments: Sequence[Tensor]) -> list[Cell]:
         """All of them, in a call with these argument tensors."""
         return [item.now(arguments) for item in self.items] if self.fixed is None else self.fixed
 
@@ -123,14 +127,14 @@ class CompiledEntry:
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
         self.showing = showing(dict(compiled.graphs)["forward"])
         if self.backward is not None:
-            self.differentiated = _Resolved([known_of(captured, i) for i in self.backward.wanted])
+            self.differentiated = _Handles([known_of(captured, i) for i in self.backward.wanted])
             reads = list(enumerate((read_of(captured, i) for i in self.backward.inputs), len(self.backward.saved)))
-            self.reads = _Resolved([read for _, read in reads if read is not None])
+            self.reads = _Cells([read for _, read in reads if read is not None])
             self.partly = [(mask, place) for mask, place in zip(self.backward.inside, self.tangents) if mask]
             self.read_at = [place for place, read in reads if read is not None]
             needs, read_here = self.backward.needs, set(self.backward.inputs)
             others = [(i, mask) for i, mask in needs.inputs if i not in read_here and read_of(captured, i) is not None]
-            self.others = _Resolved([read for i, _ in others if (read := read_of(captured, i)) is not None])
+            self.others = _Cells([read for i, _ in others if (read := read_of(captured, i)) is not None])
             self.other_inputs = others
             memory = [memory_of(node) for node in captured.graph.outputs]
             self.read_results = [(i, mask) for i, mask in needs.results if memory[i] not in captured.copied]
@@ -150,13 +154,13 @@ class CompiledEntry:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
         ticket = _begin(self.strategy, self.captured)
         self.captured.outputs.prepare(arguments)
-        for place, cell in self.buffers:
-            inputs[place] = cell.current()
+        for place, lift in self.buffers:
+            inputs[place] = lift.now(arguments).current()
         if self.rng is not None:
             inputs[self.rng] = take_keys(self.captured)
         values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
         if self.place is not cpu:
-            values = _placed(self.captured, self.place, values)
+            values = _placed(self.captured, self.place, values, arguments)
         if Lending.in_use:
             self._take_apart(inputs, values, arguments)
         for target, value in zip(self.captured.written, values[self.n_results : self.n_kept]):
@@ -244,7 +248,6 @@ class TapeEntry:
         self.results = _Results(captured)
         self.rng = rng_place(captured)
         self.bound = bound_cells(captured)
-        self.rewritten = {target.cell.root for target in captured.written}
         self.copied = {i for i, node in enumerate(captured.graph.outputs) if memory_of(node) in captured.copied}
         self.tape, self.own_hooks = TapeGraph(graph, has_hooks=False), own_hooks(graph)
 
@@ -257,13 +260,13 @@ class TapeEntry:
         values: list[Value] = list(inputs)
         for i, lift in enumerate(self.captured.inputs):
             if lift is not None and lift.known is not None:
-                may_change = lift.cell.root in self.rewritten or lift.placeholder in self.captured.copied
+                may_change = lift.rewritten or lift.placeholder in self.captured.copied
                 values[i] = _operand(lift, may_change, arguments)
         if self.rng is not None:
             values[self.rng] = take_keys(self.captured)
         results = _distinct(self.tape.run(values, hooks), values, self.copied)
         if self.place is not cpu:
-            results = _placed(self.captured, self.place, results)
+            results = _placed(self.captured, self.place, results, arguments)
         mark_own_hooks(self.own_hooks, results, hooks)
         for result in results if self.keeps_ticket else ():
             if isinstance(edge := result._edge(), GradNode):
@@ -276,23 +279,23 @@ class TapeEntry:
         return self.results.tensors(results[:n_results], arguments)
 
 
-def _placed(captured: Captured, place: Device, values: Sequence[Any]) -> list[Any]:
+def _placed(captured: Captured, place: Device, values: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
     """The results of a GPU's graph (arrays or Tensors), each where it belongs: what no input leads to is on the host.
 
     What the backward reads beside them stays as it is.
     """
     results = len(captured.outputs.nodes)
     places = [cpu if i in captured.hosts else place for i in range(results)]
-    places += [place_of(target.cell.raw) for target in captured.written]
+    places += [place_of(target.now(arguments).raw) for target in captured.written]
     put = [moved(v, to) if isinstance(v, Tensor) else to.put(v) for v, to in zip(values, places)]
     return [*put, *values[len(put) :]]
 
 
-def _operand(lift: Lifted, rewritten: bool, arguments: Sequence[Tensor]) -> Tensor:
+def _operand(lift: KeptInput, rewritten: bool, arguments: Sequence[Tensor]) -> Tensor:
     """The tensor behind an input. rewritten: its memory may be written later; its rule must find what it was."""
     assert lift.known is not None
     tensor = lift.known.now(arguments)
-    if lift.edge is None:
+    if not lift.takes_gradient:
         cell = lift.now(arguments)
         return Tensor._wrap(cell.taken()) if rewritten else Tensor._from_cell(cell)
     return prims.cast(tensor, tensor.dtype) if rewritten else tensor
@@ -370,19 +373,18 @@ def give_keys_back(captured: Captured) -> None:
         default_generator.give_back(captured.draws)
 
 
-def buffers_of(captured: Captured) -> list[tuple[int, Cell]]:
-    """(input, cell) of a gradient owner's buffers: its strategy may write them in `on_forward`, after the guards."""
+def buffers_of(captured: Captured) -> list[tuple[int, KeptInput]]:
+    """(place, input) of a gradient owner's buffers: its strategy may write them in `on_forward`, after the guards."""
     if not captured.gradient_owners:
         return []
     lifts = enumerate(captured.inputs)
-    return [(i, lift.cell) for i, lift in lifts if lift is not None and lift.placeholder.role == "buffer"]
+    return [(i, lift) for i, lift in lifts if lift is not None and lift.placeholder.role == "buffer"]
 
 
 def bound_cells(captured: Captured) -> dict[int, Cell]:
     """Input -> its cell, for those that the check hands over `raw`; who runs the graph settles what they wait for."""
-    lifts = [(i, lift) for i, lift in enumerate(captured.inputs) if lift is not None]
-    bound = [(i, lift.cell) for i, lift in lifts if lift.known is None or not lift.known.code]
-    return {i: cell for i, cell in bound if not isinstance(cell, ViewCell)}
+    cells = [(i, lift.cell) for i, lift in enumerate(captured.inputs) if lift is not None]
+    return {i: cell for i, cell in cells if cell is not None and not isinstance(cell, ViewCell)}
 
 
 def showing(graph: Graph) -> list[tuple[int, int]]:
@@ -397,7 +399,7 @@ def showing(graph: Graph) -> list[tuple[int, int]]:
     return found
 
 
-def known_of(captured: Captured, place: int) -> Known:
+def known_of(captured: Captured, place: int) -> KeptTensor:
     """The tensor behind input `place`, which takes a gradient."""
     lift = captured.inputs[place]
     assert lift is not None
@@ -405,7 +407,7 @@ def known_of(captured: Captured, place: int) -> Known:
     return lift.known
 
 
-def read_of(captured: Captured, place: int) -> Lifted | None:
+def read_of(captured: Captured, place: int) -> KeptInput | None:
     """What finds the cell behind input `place`; None for the rng key, and for what the program copied."""
     lift = captured.inputs[place]
     return None if lift is None or lift.placeholder in captured.copied else lift

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from compiler_core.capture.guards.deaths import Mortal
 from compiler_core.capture.guards.sources import Item, Source
 
 
@@ -33,13 +34,14 @@ class Memory:
 
 
 class IdentitySet:
-    """A set of objects, told apart by identity."""
+    """A set of objects, told apart by identity. It keeps none of them alive that can go without it."""
 
     def __init__(self) -> None:
         self._things: dict[int, Any] = {}
 
     def add(self, thing: Any) -> None:
-        self._things[id(thing)] = thing
+        self._things[id(thing)] = Mortal(thing) if type(thing).__weakrefoffset__ else thing
 
     def __contains__(self, thing: object) -> bool:
-        return id(thing) in self._things
+        kept = self._things.get(id(thing))
+        return kept is not None and (kept() if type(kept) is Mortal else kept) is thing

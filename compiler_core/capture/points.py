@@ -11,9 +11,12 @@ so do calls that fit none.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 from compiler_core import log, observe
 from compiler_core.aot.boundary import Hook
@@ -25,11 +28,12 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
 from compiler_core.capture.control import stance
 from compiler_core.capture.entry import Entry, Paused, give_keys_back
+from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.numbers.symbols import is_symbol
-from compiler_core.capture.reached import UncompiledSemantics
+from compiler_core.capture.reached import MethodOf, UncompiledSemantics
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
 from compiler_core.capture.recipes.transplant import transplant_each
@@ -47,30 +51,44 @@ from compiler_core.location import interpreting
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
 from compiler_core.steps import timed
+from compiler_core.watch import Watch
 
 if TYPE_CHECKING:
     from compiler_core.capture.compiled_function import State
 
 
+MOST_IN_ALL = 32  # times as many captures as entries, of which some have gone with what they relied on
+GONE = "what it was compiled for is there"
 PLACES = 8  # after a break there may be as many more entries: one place serves every layer of a loop over modules
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Calls that run eager from this point: the check that knows them, and why."""
+    """Calls that run eager from this point: the check that knows them, what that relies on, and why."""
 
     check: Check
+    deaths: Deaths
     why: str
 
 
-class Point:
-    """See the head of this file. function: whose call starts here; None after a graph break. changing: numbers that
-    changed before that."""
+def _tell(point: ReferenceType[Point]) -> None:
+    found = point()
+    if found is not None:
+        found.bury()
 
-    def __init__(self, owner: State, function: Callable[..., Any] | None, changing: Iterable[Source] = ()) -> None:
-        self.owner, self.function = owner, function
+
+class Point:
+    """See the head of this file. is_root: a call starts here; else a graph break did. changing: numbers that changed
+    before that."""
+
+    def __init__(self, owner: State, *, is_root: bool = False, changing: Iterable[Source] = ()) -> None:
+        self.owner, self.is_root = owner, is_root
         self.entries: list[tuple[Check, Entry]] = []
         self.skipped: list[Skipped] = []
+        self.news_of_death = False
+        self.lost: list[list[Watch]] = []  # on modules, of entries that have gone
+        self.captures = 0
+        self.has_collected = False
         self.misses: list[str] = []
         self.memory = Memory(skips_hooks=owner.skips_hooks)
         for source in changing:
@@ -97,20 +115,50 @@ class Point:
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, by Python itself, or by the machine where it is in the middle of frames. What is called may be
         compiled by itself."""
-        if self.function is not None:
-            return self.owner.reached.run(self.function, args, kwargs)
+        if self.is_root:
+            return self.owner.reached.run(self.owner.called, args, kwargs)
         return Machine(UncompiledSemantics(self.owner.reached)).run(list(args))
 
     def plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The same, and nothing that is called is compiled."""
-        if self.function is not None:
-            return self.function(*args, **kwargs)
+        if self.is_root:
+            return self.owner.called(*args, **kwargs)
         return Machine(NativeSemantics()).run(list(args))
 
     def _keep_first(self, item: tuple[Check, Entry]) -> None:
         """Put an entry, new or not, in front. Ranks that are threads may share one compiled function."""
         with self.owner.lock:
             self.entries = [item, *(other for other in self.entries if other is not item)]
+        while self.news_of_death:  # which a list that was made meanwhile may not know
+            self.news_of_death = False
+            self._drop_dead()
+
+    def watch_over(self, deaths: Deaths) -> None:
+        """An entry, or what is known of calls that run eager, goes with the first thing that it relies on."""
+        deaths.tell = partial(_tell, ref(self))
+        if deaths.happened:
+            self.bury()
+
+    def bury(self) -> None:
+        """Something has died, in any thread and at any place: what relies on it is no longer kept."""
+        self.news_of_death = True
+        self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        with self.owner.lock:
+            dead = [item[1].captured.guards for item in self.entries if item[1].captured.guards.deaths.happened]
+            self.lost += [guards.modules for guards in dead]
+            self.entries = [item for item in self.entries if item[1].captured.guards not in dead]
+            self.skipped = [skipped for skipped in self.skipped if not skipped.deaths.happened]
+
+    def _drop_moved(self) -> None:
+        """Entries of which a tensor has been bound to other memory: they would keep the memory that it had. Captured
+        again, it is guarded otherwise."""
+        moved = {id(entry): entry.captured.guards.moved() for _, entry in self.entries}
+        for tensor in (tensor for tensors in moved.values() for tensor in tensors):
+            self.memory.unstable.add(tensor)
+        with self.owner.lock:
+            self.entries = [item for item in self.entries if not moved.get(id(item[1]))]
 
     def _missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for skipped in self.skipped:
@@ -118,13 +166,22 @@ class Point:
                 return self.eager(args, kwargs)
         if stance.name != "default" and self._refuses(args, kwargs):
             return self.plainly(args, kwargs)
-        limit = config.recompile_limit * (1 if self.function is not None else PLACES)
+        limit = config.recompile_limit * (1 if self.is_root else PLACES)
         if len(self.misses) <= limit:
             self._learn(args, kwargs)
-        if len(self.entries) + len(self.skipped) >= limit:
-            self.owner.over_limit(self.misses, limit)
+        is_full = self._is_full(limit)
+        if is_full or self.captures >= limit * MOST_IN_ALL:
+            self.owner.over_limit(self.misses, limit if is_full else self.captures)
             return self.plainly(args, kwargs)
+        self.captures += 1
         return Capture(self, args, kwargs).run()
+
+    def _is_full(self, limit: int) -> bool:
+        """Whether there are as many entries as may be. What is only waiting to be collected does not count, once."""
+        if len(self.entries) + len(self.skipped) >= limit and not self.has_collected:
+            self.has_collected = True
+            gc.collect()
+        return len(self.entries) + len(self.skipped) >= limit
 
     def _refuses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the stance has this call run eager. Raises RecompileLimitError where it has it fail."""
@@ -145,6 +202,9 @@ class Point:
 
     def _learn(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Why the entries do not fit: said, and remembered of numbers and modules that change."""
+        for watches in self.lost:
+            self._learn_of_lost(watches)
+        self.lost = []
         for position, (check, entry) in enumerate(self.entries):
             failed = check(args, kwargs)
             assert isinstance(failed, int)
@@ -161,6 +221,16 @@ class Point:
                 log.emit(
                     "recompiles", f"{self.owner.name}: {entry.captured.graph.name} does not fit, failed guard: {text}"
                 )
+        self._drop_moved()
+
+    def _learn_of_lost(self, watches: list[Watch]) -> None:
+        """The same, of an entry that has gone with something that it relied on: a module may hold another thing."""
+        for watch in watches:
+            for module in watch.culprits():
+                self.memory.unstable.add(module)
+        text = next(filter(None, (watch.find_difference() for watch in watches)), GONE)
+        self.misses.append(text)
+        log.emit("recompiles", f"{self.owner.name}: a graph went with what it was compiled for: {text}")
 
 
 class Capture:
@@ -197,7 +267,7 @@ class Capture:
         try:
             return self._go_on(ended, captured, survivors)
         except BaseException:
-            if not isinstance(ended, Raised) and self.point.function is not None:
+            if not isinstance(ended, Raised) and self.point.is_root:
                 self.segment.ambient.set()  # the frames are left as they are: no `with` of theirs ends
             raise
 
@@ -214,11 +284,12 @@ class Capture:
         try:
             if self.segment.ambient.overrides.modes:
                 raise Break("a TorchFunctionMode is on around what is compiled", "enter it inside")
-            if self.point.function is None:
+            if not self.point.is_root:
                 frames: list[Frame] = list(self.args)
                 start_frames(self.segment, frames)
                 return Returned(self.machine.run(frames))
-            answer = start_call(self.semantics, self.point.function, self.args, self.kwargs)
+            lasting = not isinstance(self.owner.function, MethodOf)
+            answer = start_call(self.semantics, self.owner.called, self.args, self.kwargs, lasting=lasting)
             return Returned(self.machine.run([answer.frame]) if isinstance(answer, Enter) else answer)
         except Break as why:
             if (inner := self.semantics.lost) is not None:
@@ -257,7 +328,9 @@ class Capture:
     def _skip(self, why: str) -> None:
         """Later calls like this one run eager."""
         self.repeats = False
-        self.point.skipped.append(Skipped(self.segment.check_alone(), why))
+        guards = self.segment.guards
+        self.point.skipped.append(Skipped(self.segment.check_alone(), guards.deaths, why))
+        self.point.watch_over(guards.deaths)
         text = f"{self.owner.name} runs eager for such calls: {why}"
         if self.owner.is_asked_for:
             log.warn_once(f"skip {self.owner.name} {why}", text, stacklevel=6)
@@ -266,9 +339,9 @@ class Capture:
 
     def _go_on(self, ended: Returned | Broke | Raised, captured: Captured, survivors: Survivors) -> Any:
         """Compile and run the graph; what this call goes on with."""
-        is_whole = self.point.function is not None and isinstance(ended, Returned)
+        is_whole = self.point.is_root and isinstance(ended, Returned)
         entry = self.owner.compile(captured, is_whole)
-        inputs: list[Any] = [None if lift is None else lift.cell.current() for lift in captured.inputs]
+        inputs: list[Any] = [None if cell is None else cell.current() for cell in survivors.cells]
         with observe.phase("forward", self.owner.name), self.segment.ambient.held():  # as for later calls
             try:
                 tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
@@ -281,8 +354,7 @@ class Capture:
                 Machine(NativeSemantics()).run([frame])
         self._plain(survivors.hooks)
         if self.repeats:
-            self.point._keep_first((captured.check, entry))
-            self.owner.note(self.point, captured, entry)
+            self._keep(captured, entry)
         self._plain(self.put_outside)
         bodies = [generator.frame for generator in self.segment.generators]
         without_sources(bodies)
@@ -302,11 +374,16 @@ class Capture:
                 return Paused(frames, isinstance(why, Again), changing)
         return self._plain(ended.value)
 
+    def _keep(self, captured: Captured, entry: Entry) -> None:
+        """For later calls."""
+        self.point._keep_first((captured.check, entry))
+        self.point.watch_over(captured.guards.deaths)
+        self.owner.note(self.point, captured, entry)
+
     def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Paused:
         """The graph met data that it cannot take: raised where the frames stand, so that they can handle it."""
         if self.repeats:
-            self.point._keep_first((captured.check, entry))
-            self.owner.note(self.point, captured, entry)
+            self._keep(captured, entry)
         frames = self.machine.frames
         if not frames:
             raise error

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from itertools import islice
 from types import (
@@ -34,6 +34,7 @@ from types import (
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 from compiler_core.bytecode import reflection
 from compiler_core.bytecode.native import MISSING, NativeSemantics
@@ -68,6 +69,25 @@ class Carried:
 
     def __call__(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
+
+
+class MethodOf:
+    """A method of a module that only uncompiled code calls. It does not keep the module alive."""
+
+    def __init__(self, function: FunctionType, module: Any) -> None:
+        self.__name__ = function.__name__
+        self.function, self._module = function, ref(module)
+
+    def bound(self) -> MethodType:
+        """The method, while there is the module."""
+        return MethodType(self.function, self._module())
+
+
+def _forget(reached: ReferenceType[Reached], key: tuple[int, int], gone: object) -> None:
+    """What was compiled for a module goes with it."""
+    found = reached()
+    if found is not None:
+        found.known.pop(key, None)
 
 
 class _Here(threading.local):
@@ -134,7 +154,9 @@ class Reached:
         args, kwargs = _arguments(function.__code__, values)
         if args and is_module(args[0]) and _is_method(type(args[0]), function):
             module, *rest = args
-            return self._state((id(function), id(module)), MethodType(function, module), function), tuple(rest), kwargs
+            key = id(function), id(module)
+            kept: Any = function, ref(module, partial(_forget, ref(self), key))
+            return self._state(key, MethodOf(function, module), kept), tuple(rest), kwargs
         kept = function.__code__, function.__globals__
         key = id(function.__code__), id(function.__globals__)
         return self._state(key, Carried(function.__name__), kept), (function, *args), kwargs

@@ -21,6 +21,7 @@ from compiler_core.capture.arrays import Arrays, is_numpy_number
 from compiler_core.capture.contents import Contents
 from compiler_core.capture.guards.arguments import module_tensors, require_gradient, require_layout, require_meta
 from compiler_core.capture.guards.classes import ClassNames
+from compiler_core.capture.guards.deaths import can_be_bound
 from compiler_core.capture.guards.guards import Check, Guards
 from compiler_core.capture.guards.kinds import (
     _key,
@@ -101,9 +102,11 @@ class Segment(Contents):
         """The name that holds `source` in the check function."""
         name = self._locals.get(source)
         if name is None:
-            code = expression(source, self.local, self.guards.bind)
+            code = expression(source, self.local, self.guards.refer)
             name = code if code.isidentifier() else self.guards.let("v", code, text=source.text)
             self._locals[source] = name
+            if type(source) is Bound and name != code:
+                self.require(f"{name} is not None", f"there is {source.text}")
         return name
 
     def place(self, source: Source, value: Any) -> int:
@@ -161,10 +164,10 @@ class Segment(Contents):
             return value
         identified = is_identified(value)
         if (fixed or identified) and not isinstance(value, Tensor):
-            self.outside[id(value)] = Outside(value, Bound(value, source.text), True)
+            named = Bound(value, source.text) if identified or can_be_bound(value) else source
+            self.outside[id(value)] = Outside(value, named, True)
             if not fixed:
-                self.require(f"{self.local(source)} is {self.guards.bind(value, 'object')}",
-                             f"{source.text} is the same {type(value).__name__}")  # fmt: skip
+                self.guards.require_same(self.local(source), value, source.text)
         else:
             self.outside[id(value)] = Outside(value, source, fixed)
         self._guard_kind(source, value, fixed or identified)
@@ -244,9 +247,7 @@ class Segment(Contents):
             raise Break("a tensor of device meta cannot be compiled", "give it data first")
         if hasattr(type(tensor), "materialize"):  # a parameter without a shape: only who asks for it can go on
             if not fixed:
-                self.require(
-                    f"{self.local(source)} is {self.guards.bind(tensor, 'object')}", f"{source.text} is the same"
-                )
+                self.guards.require_same(self.local(source), tensor, source.text)
             return
         if Tensor not in self.named_classes:  # what runs natively may call its methods, too
             self.named_classes.add(Tensor)
@@ -255,7 +256,6 @@ class Segment(Contents):
         named = self.names.get(id(tensor)) or Known(tensor, "input", source.text)
         if fixed and tensor not in self.memory.unstable:
             known = named
-            guards.covered.add(id(tensor))
         else:
             local = self.local(source)
             kind = guards.bind(type(tensor), "type")
@@ -321,7 +321,7 @@ class Segment(Contents):
     def settle_classes(self) -> None:
         """Nothing more will be read."""
         if self.class_names is not None:
-            self.class_names.settle()
+            self.class_names.settle(self.guards)
 
     def require_present(self, source: Source, thing: Any, name: str) -> None:
         """`thing` must have an attribute of its own at `source`, whatever it is."""
@@ -335,17 +335,17 @@ class Segment(Contents):
         if self.find(value) is not None:
             self.same_object(value, source, fixed)
             return
-        self.outside[id(value)] = Outside(value, Bound(value, source.text), True)
+        named = Bound(value, source.text) if can_be_bound(value) else source
+        self.outside[id(value)] = Outside(value, named, True)
         if not fixed:
-            bound = self.guards.bind(value, "object")
-            self.require(f"{self.local(source)} is {bound}", f"{source.text} is the same {type(value).__name__}")
+            self.guards.require_same(self.local(source), value, source.text)
 
     def identify_cell(self, source: Source, cell: CellType, fixed: bool) -> None:
         """A closure's cell, of a function from outside."""
         if self.find(cell) is not None:
             self.same_object(cell, source, fixed)
         else:
-            self.outside[id(cell)] = Outside(cell, Bound(cell, source.text) if fixed else source, fixed)
+            self.outside[id(cell)] = Outside(cell, source, fixed)
 
     def change_attribute(self, owner: Any, name: str, recorded: Any, function: Callable[..., Any], *args: Any) -> None:
         """Note that `function(owner, *args)` has given an object from outside another attribute."""

@@ -28,8 +28,11 @@ LONGEST = 64  # lists of numbers that a step gives
 FUNCTION, OWNER = "the compiled function", "self"
 
 
-def start_call(semantics: TracingSemantics, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
-    """What `semantics.call` answers of the compiled function: a result, or Enter of its frame."""
+def start_call(
+    semantics: TracingSemantics, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, *, lasting: bool
+) -> Any:
+    """What `semantics.call` answers of the compiled function: a result, or Enter of its frame. lasting: whether that
+    lives as long as what is compiled for it."""
     segment = semantics.segment
     order = f"tuple(kwargs) == {tuple(kwargs)}" if kwargs else "not kwargs"  # **kwargs keeps the caller's order
     segment.require(f"len(args) == {len(args)}", f"{len(args)} positional arguments")
@@ -43,16 +46,16 @@ def start_call(semantics: TracingSemantics, function: Callable[..., Any], args: 
     elif is_module(function):
         target, owner = type(function).__call__, function
     if owner is not None:
-        _know(segment, owner, OWNER)
+        _know(segment, owner, OWNER, lasting)
         given.insert(0, owner)
     if type(function) is Carried:
         target = args[0]
         segment.load(Argument("args[0]", target.__name__), target)
         return _entered(semantics, target, tuple(given[1:]), named)
     if type(target) is FunctionType and policy.how(target) is policy.ENTER:
-        _know(segment, target, target.__name__)
+        _know(segment, target, target.__name__, lasting)
         return _entered(semantics, target, tuple(given), named)
-    _know(segment, function, FUNCTION)
+    _know(segment, function, FUNCTION, lasting)
     loaded = [_loaded(segment, value) for value in given]
     return semantics.call(target, tuple(loaded), {key: _loaded(segment, value) for key, value in named.items()})
 
@@ -166,9 +169,11 @@ def without_sources(frames: list[Frame]) -> None:
                 frame.locals[slot] = value.value
 
 
-def _know(segment: Segment, thing: Any, text: str) -> None:
+def _know(segment: Segment, thing: Any, text: str, lasting: bool) -> None:
     """The compiled function itself, or its owner: the very object at every call."""
     if segment.find(thing) is None:
+        if lasting:
+            segment.guards.lasting.add(id(thing))
         segment.outside[id(thing)] = Outside(thing, Bound(thing, text), True)
         if type(thing) is FunctionType:
             segment.guard_code(Bound(thing, text), thing)

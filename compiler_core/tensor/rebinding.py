@@ -1,7 +1,8 @@
 """Rebinding: a handle gets another cell, another history, or another `requires_grad`; who relies on it is told.
 
 In: handles that captured code reads without asking for them anew (parameters, buffers). Out: `TensorWatch`: one
-comparison tells that all of them stand for the cells they stood for, and require gradients as they did.
+comparison tells that all of them stand for the cells they stood for, and require gradients as they did. It keeps the
+cells alive, not the handles.
 New values in a cell, and new `.grad`s, are not rebinding: training does not disturb the watch.
 Whoever sets `_cell`, `_node`, `_view` or `_requires_grad` of a handle that others may know calls `rebound`.
 Limit: a view takes its history from its base anew when it is asked (`lags`), so whoever relies on that must ask it.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from compiler_core.tensor.cell import Cell
 from compiler_core.watch import NOBODY, Watch, Watches, add_watch, tell
@@ -37,14 +39,16 @@ class _Binding:
     __slots__ = ("cell", "kind", "requires_grad", "tensor", "text")
 
     def __init__(self, tensor: Tensor, text: str) -> None:
-        self.tensor, self.text = tensor, text
+        self.tensor, self.text = ref(tensor), text
         self.kind: type[Tensor] = type(tensor)
         self.cell: Cell = tensor._cell
         self.requires_grad = tensor.requires_grad
 
     def difference(self) -> str:
         """What should hold and does not, "" if all is as it was."""
-        tensor = self.tensor
+        tensor = self.tensor()
+        if tensor is None:
+            return f"{self.text} is the same tensor"
         if type(tensor) is not self.kind:
             return f"{self.text} is a {self.kind.__name__}"
         if tensor._cell is not self.cell:
@@ -62,9 +66,10 @@ class TensorWatch(Watch):
     def __init__(self, tensors: Iterable[tuple[Tensor, str]]) -> None:
         super().__init__()
         told = self.told
-        self._bindings = [_Binding(tensor, text) for tensor, text in tensors]
-        for binding in self._bindings:
-            add_watch(binding.tensor, self)
+        given = list(tensors)
+        self._bindings = [_Binding(tensor, text) for tensor, text in given]
+        for tensor, _ in given:
+            add_watch(tensor, self)
         self.seen = told
 
     def find_difference(self) -> str:
@@ -72,7 +77,8 @@ class TensorWatch(Watch):
 
     def culprits(self) -> list[Any]:
         """The tensors that are stored somewhere else."""
-        return [one.tensor for one in self._bindings if one.tensor._cell is not one.cell]
+        tensors = [(one.tensor(), one.cell) for one in self._bindings]
+        return [tensor for tensor, cell in tensors if tensor is not None and tensor._cell is not cell]
 
     def __reduce__(self) -> tuple[object, ...]:
         return Watch, ()

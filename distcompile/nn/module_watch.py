@@ -8,13 +8,14 @@ hooks): objects by identity, plain values by type and value, tensors also by met
 what it was, or is none of the code's business, changes nothing: eval() and train(), a hook added and removed, `to` the
 dtype it has, a counter that a training loop keeps on the model. The contents of other containers, and tensors' values,
 belong to other guards; so do tensors that change otherwise than by the module (`compiler_core/tensor/rebinding.py`).
-What is watched is not kept alive, but for containers. Limits: those of `versions.py`.
+What is watched is not kept alive. Limits: those of `versions.py`; a list, dict or other object that cannot be referred
+to weakly is told by its address, which the next one may have when it is gone: guards on its contents ask it anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import ReferenceType, ref
 
 from compiler_core.capture.guards.module_protocol import WatchedModule, unwrapped
@@ -40,6 +41,13 @@ class _Handle:
         self.tensor = ref(tensor)
         value = tensor._cell.raw  # which may be on its way
         self.facts = type(tensor), type(value), meta_of(value), tensor.requires_grad
+
+
+class _Address(NamedTuple):
+    """What cannot be referred to weakly."""
+
+    kind: type
+    place: int
 
 
 class _Items(dict[Any, Kept]):
@@ -142,10 +150,12 @@ def _kept(value: Any) -> Kept:
         return _Handle(value)
     if type(value) in _PLAIN:
         return value
+    if type(value) is tuple:
+        return tuple(map(_kept, value))
     try:
         return ref(value)  # one and the same object for as long as `value` lives
     except TypeError:
-        return value
+        return _Address(type(value), id(value))
 
 
 def _same(was: Any, now: Any) -> bool:
@@ -156,6 +166,10 @@ def _same(was: Any, now: Any) -> bool:
         return False
     if type(was) is _Items:
         return list(was) == list(now) and all(map(_same, was.values(), now.values()))
+    if type(was) is tuple:
+        return len(was) == len(now) and all(map(_same, was, now))
+    if type(was) is _Address:
+        return bool(was == now)
     if type(was) is _Handle:
         return was.tensor is now.tensor and bool(was.facts == now.facts)
     return type(was) in _PLAIN and repr(was) == repr(now)  # NaN is NaN, 0.0 is not -0.0

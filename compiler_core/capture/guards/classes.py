@@ -11,8 +11,9 @@ from operator import itemgetter
 from typing import Any
 
 from compiler_core.births import names_given
+from compiler_core.capture.guards.deaths import Mortal, is_mortal
 from compiler_core.capture.guards.guards import Guards
-from compiler_core.capture.guards.kinds import viewed
+from compiler_core.capture.guards.kinds import is_key_of, viewed
 
 
 class ClassNames:
@@ -20,7 +21,7 @@ class ClassNames:
     name alone, those that were read with what they hold."""
 
     def __init__(self, guards: Guards) -> None:
-        self.guards = guards
+        self.deaths = guards.deaths
         self.sizes: dict[type, int] = {}
         self.given: dict[type, list[str]] = {}
         self.read: dict[type, dict[str, Any]] = {}
@@ -34,15 +35,19 @@ class ClassNames:
     def keep(self, cls: type, name: str) -> None:
         """Its attribute `name` must be the very object that it is."""
         self.add(cls)
-        self.read[cls][name] = vars(cls)[name]
+        value = vars(cls)[name]
+        self.read[cls][name] = self.deaths.refer(value) if is_mortal(value) else value
 
-    def settle(self) -> None:
+    def settle(self, guards: Guards) -> None:
         """All is added: the condition."""
-        bind, conditions = self.guards.bind, []
+        bind, conditions = guards.bind, []
         for cls, size in self.sizes.items():
-            local, read = bind(viewed(vars(cls)), "table"), self.read[cls]
+            local = bind(viewed(vars(cls)), "table")
             conditions.append(f"len({local}) == {size}")
-            conditions += [f"{name!r} in {local}" for name in self.given[cls] if name not in read]
+            conditions += [f"{name!r} in {local}" for name in self.given[cls] if name not in self.read[cls]]
+            mortal = {name: value for name, value in self.read[cls].items() if type(value) is Mortal}
+            conditions += [guards.same(f"{local}[{name!r}]", value()) for name, value in mortal.items()]
+            read = {name: value for name, value in self.read[cls].items() if name not in mortal}
             if len(read) == 1:
                 ((name, value),) = read.items()
                 conditions.append(f"{local}[{name!r}] is {bind(value, 'object')}")
@@ -50,7 +55,7 @@ class ClassNames:
                 get, values = bind(itemgetter(*read), "get"), bind(tuple(read.values()), "read")
                 conditions.append(f"{get}({local}) == {values}")
         text = f"{', '.join(cls.__name__ for cls in self.sizes)}: the same attributes"
-        self.guards.replace(self.place, " and ".join(conditions), text)
+        guards.replace(self.place, " and ".join(conditions), text)
 
     @property
     def difference(self) -> str:
@@ -59,9 +64,9 @@ class ClassNames:
             now, read = vars(cls), self.read[cls]
             if len(now) != size or any(name not in now for name in (*self.given[cls], *read)):
                 return f"{cls.__name__} has the same attributes"
-            changed = next((name for name, value in read.items() if now[name] is not value), "")
+            changed = next((name for name, value in read.items() if not is_key_of(now[name], value)), "")
             if changed:
-                return f"{cls.__name__}.{changed} is the same {type(read[changed]).__name__}"
+                return f"{cls.__name__}.{changed} is the same"
         return ""
 
     def culprits(self) -> list[Any]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from compiler_core.capture.guards.deaths import Deaths, is_mortal
 from compiler_core.capture.guards.module_protocol import WatchedModule, watch_modules
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.rebinding import TensorWatch, lags
@@ -30,15 +30,6 @@ PLAIN = (bool, int, float, complex, str, bytes, slice, range)
 Found: TypeAlias = tuple[list[Any], tuple[Any, ...]] | int  # (inputs, outside), or the guard that failed
 LOST = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # what a source that is gone raises
 Check: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Found]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorCode:
-    """Where a Tensor comes from: code, the variable of the check function that holds it, and what the user calls it."""
-
-    code: str
-    local: str
-    text: str
 
 
 class Explains(Protocol):
@@ -58,14 +49,15 @@ class Guards:
         self.texts: list[str] = []
         self.inputs: list[str] = []
         self.outside: list[str] = []
-        self.modules: list[Any] = []  # modules whose version is required
-        self.covered: set[int] = set()  # ids of Tensors that are sure to be the same ones while the guards hold
-        self.tensors: dict[int, TensorCode] = {}  # ids of Tensors that come with every call
+        self.deaths = Deaths()
+        self.modules: list[Watch] = []  # on them, which know what has changed, and keep nothing alive
+        self.lasting: set[int] = set()  # ids of things that whoever uses these guards keeps alive
         self._bound: dict[int, str] = {}
         self._locals: dict[Hashable, str] = {}
         self._failures: dict[int, int] = {}  # line -> what the check gives if it raises there
         self._absent: list[str] = []  # what the locals hold
         self._explained: dict[int, Explains] = {}  # number of a guard -> who knows what exactly fails
+        self._tensors: list[TensorWatch] = []
         self._codes: list[CodeType] = []  # of functions that are the same at every call
         self._coded: dict[str, str] = {}  # code for each of them -> what the user calls the function
         self._line_of_codes = 0
@@ -77,6 +69,18 @@ class Guards:
             self.namespace[name] = thing
             self._bound[id(thing)] = name
         return self._bound[id(thing)]
+
+    def refer(self, thing: Any, stem: str) -> str:
+        """Code for `thing`, a program's. It is not kept alive: None once it is gone, and whoever uses the guards drops
+        them then."""
+        if id(thing) in self.lasting or not is_mortal(thing):
+            return self.bind(thing, stem)
+        return f"{self.bind(self.deaths.refer(thing), stem)}()"
+
+    def same(self, code: str, thing: Any) -> str:
+        """The condition that `code` is the very object `thing`."""
+        spelled = self.refer(thing, "object")
+        return f"{code} is {spelled}" if spelled.isidentifier() else f"{code} is {spelled} is not None"
 
     def let(self, stem: str, code: str, key: Hashable = None, text: str = "") -> str:
         """A local variable holding `code`, evaluated here. No bound object has its name: a local would hide it.
@@ -113,7 +117,7 @@ class Guards:
 
     def keep_code(self, function: FunctionType, text: str) -> None:
         """A function that is the same at every call has the code that it has now. One guard for all of these."""
-        current = f"{self.bind(function, 'function')}.__code__"
+        current = f"{self.refer(function, 'function')}.__code__"
         if current in self._coded:
             return
         if not self._codes:
@@ -126,8 +130,7 @@ class Guards:
 
     def require_same(self, code: str, thing: Any, text: str) -> None:
         """`code` must be the very object `thing`."""
-        self.covered.add(id(thing))
-        self.require(f"{code} is {self.bind(thing, 'object')}", f"{text} is the same {type(thing).__name__}")
+        self.require(self.same(code, thing), f"{text} is the same {type(thing).__name__}")
 
     def watch_modules(self, modules: Iterable[WatchedModule]) -> None:
         """These modules (not what is below them) must be as they are, and so must the hooks on all modules."""
@@ -135,7 +138,11 @@ class Guards:
         if given:
             what = "(parameters, buffers, children, attributes, hooks, training flag)"
             text = f"{', '.join(one.text for one in given)}: unchanged {what}"
-            self._require_unchanged(watch_modules(given), "modules", text)
+            watch = watch_modules(given)
+            self.modules.append(watch)
+            self._require_unchanged(watch, "modules", text)
+        for one in given:
+            self.deaths.refer(one.module)
 
     def fix_tensors(self, tensors: Iterable[tuple[Tensor, str]]) -> None:
         """These handles, each with what the user calls it, must stand for the cells they stand for, and require a
@@ -143,10 +150,13 @@ class Guards:
         given = list(tensors)
         if given:
             text = f"{', '.join(text for _, text in given)}: stored where they were, requires_grad as it was"
-            self._require_unchanged(TensorWatch(given), "tensors", text)
+            watch = TensorWatch(given)
+            self._tensors.append(watch)
+            self._require_unchanged(watch, "tensors", text)
         for tensor, text in given:
+            self.deaths.refer(tensor)
             if lags(tensor):
-                condition = f"{self.bind(tensor, 'tensor')}.requires_grad is {tensor.requires_grad}"
+                condition = f"{self.refer(tensor, 'tensor')}.requires_grad is {tensor.requires_grad}"
                 self.require(condition, f"{text}.requires_grad is {tensor.requires_grad}")
 
     def value_of(self, cell: Cell) -> str:
@@ -185,7 +195,7 @@ class Guards:
         filename = f"<frozen distcompile guards of {name}>"
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
         exec(compile(self.source, filename, "exec"), self.namespace)
-        check: Check = self.namespace["check"]
+        check: Check = self.namespace.pop("check")  # which would keep itself alive
         return check
 
     def changed(self, among: Collection[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
@@ -204,6 +214,10 @@ class Guards:
     def _failures_from(self, first: int) -> dict[int, int]:
         """What the check gives if it raises, by line of a source in which the conditions begin at line `first`."""
         return {line + first: failure for line, failure in self._failures.items()}
+
+    def moved(self) -> list[Tensor]:
+        """The tensors that have been bound to other memory than they had."""
+        return [tensor for watch in self._tensors for tensor in watch.culprits()]
 
     def culprits(self, index: int) -> list[Any]:
         """The modules and tensors because of which condition `index` failed, and which may do so at every call.

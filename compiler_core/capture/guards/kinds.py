@@ -31,6 +31,7 @@ import numpy as np
 
 from compiler_core.bytecode.frame import Marker
 from compiler_core.capture.guards.arguments import IDENTIFIED
+from compiler_core.capture.guards.deaths import Mortal
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.tensor.size import Size
@@ -126,6 +127,11 @@ def _key(key: Any) -> Any:
 
 def _same(a: object, b: object) -> bool:
     return a is b or (type(a) is type(b) and is_plain(a) and a == b and repr(a) == repr(b))
+
+
+def is_key_of(key: object, kept: Any) -> bool:
+    """Whether a key is one that was kept, itself or a weak reference to it."""
+    return kept() is key if type(kept) is Mortal else _same(key, kept)
 
 
 def viewed(view: Any) -> Any:

@@ -43,5 +43,4 @@ def _require_by_itself(segment: Segment, module: ModuleProtocol, source: Source,
     elif is_constant(value):
         segment.constant(source, value, fixed=False)
     else:
-        bound = segment.guards.bind(value, "object")
-        segment.require(f"{segment.local(source)} is {bound}", f"{source.text} is the same {type(value).__name__}")
+        segment.guards.require_same(segment.local(source), value, source.text)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from compiler_core.capture.guards.cached_answers import kept_answer
+from compiler_core.capture.guards.deaths import Mortal, is_mortal
 from compiler_core.capture.guards.kinds import viewed
 
 Bind: TypeAlias = Callable[[Any, str], str]
@@ -24,18 +25,29 @@ class Argument:
     text: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Bound:
-    """The very object `thing`: a globals dictionary, the module that was compiled, a class."""
+    """The very object `thing`: a globals dictionary, the module that was compiled, a class. It is not kept alive."""
 
-    thing: Any
-    text: str
+    __match_args__ = ("thing", "text")
+    __slots__ = ("_hash", "_kept", "text")
+
+    def __init__(self, thing: Any, text: str) -> None:
+        self._kept = Mortal(thing) if is_mortal(thing) else thing
+        self._hash, self.text = id(thing), text
+
+    @property
+    def thing(self) -> Any:
+        """None once it is gone."""
+        return self._kept() if type(self._kept) is Mortal else self._kept
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bound) and self.thing is other.thing
+        return isinstance(other, Bound) and self.thing is other.thing is not None
 
     def __hash__(self) -> int:
-        return id(self.thing)
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Bound({self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +86,21 @@ class Variable:
         return self.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """`base[key]`; a key that its repr does not spell is bound."""
+    """`base[key]`; a key that its repr does not spell is bound, and not kept alive."""
 
-    base: Source
-    key: Any
+    __match_args__ = ("base", "key")
+    __slots__ = ("_hash", "_key", "base")
+
+    def __init__(self, base: Source, key: Any) -> None:
+        plain = type(key) in (int, str)
+        self.base, self._key = base, Mortal(key) if not plain and is_mortal(key) else key
+        self._hash = hash((base, key if plain else id(key)))
+
+    @property
+    def key(self) -> Any:
+        """None once it is gone."""
+        return self._key() if type(self._key) is Mortal else self._key
 
     @property
     def text(self) -> str:
@@ -94,7 +115,10 @@ class Item:
         )
 
     def __hash__(self) -> int:
-        return hash((self.base, self.key if type(self.key) in (int, str) else id(self.key)))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Item({self.text})"
 
 
 @dataclass(frozen=True, slots=True)

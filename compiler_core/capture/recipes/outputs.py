@@ -8,11 +8,12 @@ fresh tensor, the common case. Anything else than Tensors and plain values canno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler_core.capture.guards.guards import is_plain
+from compiler_core.capture.kept import KeptTensor
 from compiler_core.capture.memory import Known, Rebound
 from compiler_core.capture.numbers.selections import SelectionCell
 from compiler_core.capture.recipes.rebinding import RESULT, Rebinding, stand_in, what_changed
@@ -26,6 +27,7 @@ from compiler_core.tensor.cell import Cell, DataCell, ViewCell
 from compiler_core.tensor.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Size, Tensor
 
+Keep = Callable[[Known], KeptTensor]
 Chain = tuple[tuple[Op | None, Attrs], ...]  # None: `.data`
 
 
@@ -95,7 +97,7 @@ class Outputs:
 
     results: tuple[Result, ...]
     nodes: tuple[Node, ...]
-    origins: tuple[Known, ...]
+    origins: tuple[KeptTensor, ...]
     rebindings: tuple[Rebinding, ...] = ()
 
     def prepare(self, arguments: Sequence[Tensor]) -> None:
@@ -126,16 +128,16 @@ class Outputs:
         return leaves
 
 
-def describe_outputs(leaves: Sequence[Any], trace: CaptureTrace) -> Outputs:
+def describe_outputs(leaves: Sequence[Any], trace: CaptureTrace, keep: Keep) -> Outputs:
     """How to rebuild `leaves`. Runs under the trace. Raises GraphBreak for what cannot be rebuilt."""
-    return _Description(leaves, trace).outputs()
+    return _Description(leaves, trace, keep).outputs()
 
 
 class _Description:
     """The tables that grow while the leaves are looked at one after the other."""
 
-    def __init__(self, leaves: Sequence[Any], trace: CaptureTrace) -> None:
-        self.leaves, self.trace = leaves, trace
+    def __init__(self, leaves: Sequence[Any], trace: CaptureTrace, keep: Keep) -> None:
+        self.leaves, self.trace, self.keep_tensor = leaves, trace, keep
         self.nodes: list[Value] = []
         self.places: dict[int, int] = {}  # id of a handle or of a root cell -> which of the nodes is its
         self.keep: list[object] = []  # what `places` names by id
@@ -153,7 +155,7 @@ class _Description:
     def outputs(self) -> Outputs:
         results = tuple(map(self.result, self.leaves))
         rebindings = tuple(map(self.rebinding, self.trace.rebound.values()))
-        return Outputs(results, tuple(self.nodes), tuple(self.origins), rebindings)
+        return Outputs(results, tuple(self.nodes), tuple(map(self.keep_tensor, self.origins)), rebindings)
 
     def result(self, leaf: Any) -> Result:
         if not isinstance(leaf, Tensor):
@@ -199,7 +201,7 @@ class _Description:
             result = self.shown(handle if history == RESULT else handle.detach())
         elif history == RESULT:
             result = Fresh(self.place(handle, handle._read()))
-        known = self.trace.by_handle[id(handle)]
+        known = self.keep_tensor(self.trace.by_handle[id(handle)])
         return Rebinding(known, result, moves, history, handle._view is not None, handle._requires_grad)
 
     def place(self, key: object, node: Value) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_core.capture.memory import Known, Rebound
+from compiler_core.capture.kept import KeptTensor
+from compiler_core.capture.memory import Rebound
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.tape import is_traced
 from compiler_core.tensor.tensor import Tensor
@@ -28,7 +29,7 @@ class Rebinding:
     viewed: whether it is a view of something then.
     """
 
-    known: Known
+    known: KeptTensor
     result: Any
     moves: bool
     history: str

@@ -54,7 +54,10 @@ from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
 from compiler_core.capture.tracing.pure import (
+    ASKED,
     KEEPS,
+    OPERATED,
+    READ,
     getting,
     is_numbers,
     is_plain_class,
@@ -167,6 +170,7 @@ class Calls(OperatorSemantics):
             result = function(*map(self.specialise, args), **self.named(kwargs))
         if not is_constant(result):
             name = getattr(function, "__name__", "a constant")
+            self.segment.guards.lasting.add(id(result))
             self.segment.load(Bound(result, f"{name}()"), result, fixed=True)
         return result
 
@@ -241,8 +245,8 @@ class Calls(OperatorSemantics):
         """A function that runs natively is the very one: functions with the same code may hold other things."""
         known = self.segment.find(function)
         if known is not None and not known.fixed:
-            local, bound = self.segment.local(known.source), self.segment.guards.bind(function, "function")
-            self.segment.require_once(f"{local} is {bound}", f"{known.source.text} is the same")
+            same = self.segment.guards.same(self.segment.local(known.source), function)
+            self.segment.require_once(same, f"{known.source.text} is the same")
 
     def _read_state(self, block: Any) -> None:
         """What a block of ours from outside holds counts: the modes that it found, which it brings back, natively."""
@@ -468,7 +472,6 @@ class Calls(OperatorSemantics):
 
 
 HASHING = (set, frozenset, dict, dict.fromkeys)
-READ = ("__iter__", "__len__", "__getitem__", "__index__", "__float__", "__int__", "__buffer__")
 
 
 def hides_program(semantics: Calls, value: Any) -> bool:
@@ -486,15 +489,3 @@ def is_program(value: Any) -> bool:
     if isinstance(value, (FunctionType, MethodType)):
         return not is_ours(value.__code__.co_filename)
     return isinstance(value, functools.partial) and is_program(value.func)
-
-
-ASKED = dict.fromkeys((int, float), ("__int__", "__float__", "__index__", "__trunc__"))
-OPERATED = (
-    *("__index__", "__float__", "__int__", "__complex__", "__abs__", "__round__", "__trunc__", "__floor__", "__ceil__"),
-    *("__bool__", "__neg__", "__pos__", "__invert__", "__getitem__", "__contains__", "__divmod__", "__rdivmod__"),
-    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__radd__", "__sub__", "__rsub__"),
-    *("__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"),
-    *("__pow__", "__rpow__", "__matmul__", "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__"),
-    *("__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__call__", "__bytes__"),
-    *("__str__", "__repr__", "__hash__", "__length_hint__", "__reversed__", "__fspath__", "__buffer__"),
-)

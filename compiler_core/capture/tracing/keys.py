@@ -83,7 +83,7 @@ class Keys(Base):
         for value in filter(self._goes_by_identity, values):
             known = self.segment.find(value)
             assert known is not None
-            code = f"{self.segment.local(known.source)} is {self.segment.guards.bind(value, 'object')}"
+            code = self.segment.guards.same(self.segment.local(known.source), value)
             self.segment.require_once(code, f"{known.source.text} is the same {type(value).__name__}")
 
     def check_keys(self, *containers: Any) -> None:

@@ -47,6 +47,18 @@ KEEPS = frozenset(
         *(isinstance, issubclass, defaultdict, OrderedDict, SimpleNamespace, operator.methodcaller),
     }
 )
+# what C code asks of an object of the program's; and by what it reads one that is written in C itself
+ASKED = dict.fromkeys((int, float), ("__int__", "__float__", "__index__", "__trunc__"))
+OPERATED = (
+    *("__index__", "__float__", "__int__", "__complex__", "__abs__", "__round__", "__trunc__", "__floor__", "__ceil__"),
+    *("__bool__", "__neg__", "__pos__", "__invert__", "__getitem__", "__contains__", "__divmod__", "__rdivmod__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__radd__", "__sub__", "__rsub__"),
+    *("__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__"),
+    *("__pow__", "__rpow__", "__matmul__", "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__"),
+    *("__rxor__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__call__", "__bytes__"),
+    *("__str__", "__repr__", "__hash__", "__length_hint__", "__reversed__", "__fspath__", "__buffer__"),
+)
+READ = ("__iter__", "__len__", "__getitem__", "__index__", "__float__", "__int__", "__buffer__")
 
 
 def is_pure(function: Any) -> bool:

@@ -78,7 +78,7 @@ class Oracle:
             found = self.in_child(lambda: self.compare(point, args, kwargs)) if point.entries else ""
             if found:
                 self.differences.append(f"{point.owner.name}: {found}")
-        if not self.is_child and point.function is not None:
+        if not self.is_child and point.is_root:
             self.last = point, args, kwargs
         return self._run(point, args, kwargs)
 
@@ -154,8 +154,8 @@ class Oracle:
         point.memory = copied(before.lessons)
         with contextlib.suppress(Done):
             Capture(point, args, kwargs).run()
-        values, now = list(found[0]), inputs_now(self.made.captured)
         handed = self.handed
+        values, now = list(found[0]), inputs_now(self.made.captured, handed)
         return (
             difference(facts(before, same_ones(values), found[1]), facts(self.made, same_ones(now), handed))
             or difference_of_values(
@@ -271,7 +271,7 @@ def of_known(known: Any, handed: Sequence[Any]) -> Any:
 
 def of_lift(lift: Any, handed: Sequence[Any]) -> Any:
     """What a placeholder reads, or a write writes, and whether it takes a gradient."""
-    return None if lift is None else (lift.now(handed), getattr(lift, "edge", None) is not None)
+    return None if lift is None else (lift.now(handed), getattr(lift, "takes_gradient", False))
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
@@ -295,8 +295,8 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else object.__repr__(value) if hasattr(value, "_cell") else repr(value)
 
 
-def inputs_now(captured: Captured) -> list[Any]:
-    return [None if lift is None else lift.cell.current() for lift in captured.inputs]
+def inputs_now(captured: Captured, handed: Sequence[Any]) -> list[Any]:
+    return [None if lift is None else lift.now(handed).current() for lift in captured.inputs]
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -63,7 +63,7 @@ def tried(oracle: Oracle, seed: int) -> str:
     if oracle.last is None:
         return ""
     point, args, kwargs = oracle.last
-    found = list(changes(point.function, args, kwargs))
+    found = list(changes(point.owner.called, args, kwargs))
     chosen = random.Random(seed).sample(found, min(CHANGES, len(found)))
     return next((f"{what}: {told}" for what, change in chosen if (told := oracle.after(change))), "")
 

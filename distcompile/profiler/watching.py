@@ -25,6 +25,7 @@ _OURS = tuple(f"{_ROOT}{os.sep}{name}{os.sep}" for name in ("compiler_core", "di
 _LAYERS = f"{_ROOT}{os.sep}distcompile{os.sep}nn{os.sep}"
 _FUNCTIONS = f"{_LAYERS}functional"
 _SELF = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_ASKS_OVERRIDES = f"{_ROOT}{os.sep}compiler_core{os.sep}overrides{os.sep}"  # stands between a call and what it calls
 _ASKING_NAMES = """
 shape dtype device ndim requires_grad grad size dim numel stride is_cuda is_cpu data grad_fn is_leaf layout nbytes
 parameters named_parameters buffers named_buffers modules named_modules children train eval is_available method
@@ -47,7 +48,9 @@ def _kind(code: CodeType) -> int:
         return _ASKED
     if not path.startswith(_OURS):
         return _OUTSIDE
-    if path.startswith(_SELF) or name in _ASKING or (name.startswith("_") and name not in _DUNDERS):
+    if path.startswith((_SELF, _ASKS_OVERRIDES)) or name in _ASKING:
+        return _ASKED
+    if name == "<module>" or (name.startswith("_") and name not in _DUNDERS):
         return _ASKED
     return _INNER if path.startswith(_FUNCTIONS) else _COUNTS
 
@@ -141,6 +144,8 @@ class Watch:
         if kind in (_OUTSIDE, _ASKED):
             return False
         back = frame.f_back
+        while back is not None and back.f_code.co_filename.startswith(_ASKS_OVERRIDES):
+            back = back.f_back
         if back is None or self._kind_of(back.f_code) == _OUTSIDE:
             return True
         path = back.f_code.co_filename

@@ -222,6 +222,28 @@ def gradient_penalty_on_parameters(side: Side) -> Any:
     return trained(side, model, loss=loss, find_unused_parameters=True)
 
 
+def gradients_of_outputs(side: Side) -> Any:
+    """Of an output that the model uses itself: kept, and at one step doubled by a hook."""
+
+    def forward(model: Any, x: Any) -> Any:
+        hidden = model.a(x)
+        return hidden, model.c(model.b(hidden.tanh()).tanh())
+
+    kept: list[Any] = []
+
+    def loss(run: Any, step: int) -> Any:
+        hidden, out = run(side.batch(step))
+        if step != 1:
+            hidden.retain_grad()
+            kept.append(hidden)
+        if step == 2:
+            hidden.register_hook(lambda gradient: gradient * 2)
+        return hidden.sum() + out.square().mean()
+
+    found = trained(side, model_of(side, forward), loss=loss)
+    return found + numbers([hidden.grad for hidden in kept], side.torch)
+
+
 # --- ranks that do a little more --------------------------------------------------------------------------------------
 
 
@@ -294,6 +316,7 @@ PROGRAMS: list[Program] = [
     gradient_penalty,
     gradient_penalty_of_a_critic,
     gradient_penalty_on_parameters,
+    gradients_of_outputs,
     one_forward_more,
     a_batch_skipped,
     clipped_weights,

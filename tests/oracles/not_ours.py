@@ -36,9 +36,6 @@ NOT_OURS_WHOLE = {  # of entries on integers and truths
     "the indices of equal elements stand in another order": "argsort sort kthvalue topk",
     "torch gives the dtype that came, we the sums' int64": "masked.cumsum masked.cumprod",
     "torch gives whole numbers, we floats": "masked.logsumexp",
-    "images of bytes: a named error": (
-        "nn.functional.interpolate/bicubic nn.functional.interpolate/bilinear nn.functional.upsample_bilinear"
-    ),
 }
 
 # entries whose tangents (forward mode) are not torch's: name -> why

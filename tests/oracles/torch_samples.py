@@ -151,7 +151,7 @@ def difference(got: Any, want: Any) -> str | None:
     if str(got.dtype).split(".")[-1] != str(want.dtype).split(".")[-1]:
         return f"dtype {got.dtype} for {want.dtype}"
     wide = np.complex128 if want.is_complex() else np.float64
-    g = np.asarray(got.detach().numpy(), wide)
+    g = np.asarray(got.detach().resolve_conj().numpy(), wide)
     w = want.detach().resolve_conj().resolve_neg().to(torch.cdouble if want.is_complex() else torch.double).numpy()
     largest = float(np.max(np.abs(np.where(np.isfinite(w), w, 0)), initial=1.0))
     return None if np.allclose(g, w, rtol=2e-4, atol=2e-5 * largest, equal_nan=True) else "values"

@@ -190,8 +190,8 @@ def rows() -> Tensor:
 @needs_compiler
 def test_one_node_is_recorded_where_gradients_are() -> None:
     x = rows()
-    assert isinstance(F.gelu(x).grad_fn, WholeNode)
-    assert repr(F.softmax(x, 1).grad_fn) == "<SoftmaxBackward0>"
+    assert isinstance(F.gelu(x)._node, WholeNode)
+    assert type(F.softmax(x, 1).grad_fn).__name__ == "SoftmaxBackward0"
     assert F.gelu(x.detach()).grad_fn is None
     with no_grad():
         assert F.gelu(x).grad_fn is None
@@ -202,7 +202,7 @@ def test_other_dtypes_are_composed() -> None:
     x = tensor(np.ones((2, 3), np.float32)).to(dt.bfloat16).requires_grad_()
     out = F.layer_norm(x, (3,))
     assert out.dtype is dt.bfloat16
-    assert not isinstance(out.grad_fn, WholeNode)
+    assert not isinstance(out._node, WholeNode)
 
 
 @needs_compiler
@@ -278,7 +278,7 @@ def test_a_second_backward_finds_its_values_freed() -> None:
 @needs_compiler
 def test_what_backward_keeps_goes_with_it() -> None:
     out = F.layer_norm(rows(), (4,))
-    node: Any = out.grad_fn
+    node: Any = out._node
     assert len(node.kept) == 2
     F.sum(out).backward()
     assert node.kept is None
@@ -311,7 +311,7 @@ def test_what_was_unpickled_is_computed_whole(dtype: Any) -> None:
     logits = dc.from_numpy(x).requires_grad_()
     made = [dc.nn.functional.gelu(logits), dc.nn.functional.layer_norm(logits, (6,))]
     made.append(dc.nn.functional.cross_entropy(logits, dc.from_numpy(target)))
-    assert [type(one.grad_fn) for one in made] == [WholeNode] * 3
+    assert [type(one._node) for one in made] == [WholeNode] * 3
 
 
 @needs_compiler

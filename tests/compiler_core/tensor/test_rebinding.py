@@ -58,8 +58,8 @@ def convert(parameter: Any) -> None:
 @pytest.mark.parametrize("what", CHANGES)
 def test_every_rebinding_is_seen_and_named(what: str) -> None:
     make, change, words = CHANGES[what]
-    tensor = make()
-    watch = TensorWatch([(dc.ones(1), "other"), (tensor, "w")])
+    other, tensor = dc.ones(1), make()
+    watch = TensorWatch([(other, "other"), (tensor, "w")])
     assert not watch.changed
     change(tensor)
     assert watch.changed

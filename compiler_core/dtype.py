@@ -273,6 +273,30 @@ def promote(*operands: object) -> DType:
     return reduce(_outranked, present)
 
 
+@cache
+def _normal_range(dtype: DType) -> tuple[float, float]:
+    """The least and the greatest normal number of a floating dtype."""
+    limits = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    return float(limits.smallest_normal), float(limits.max)
+
+
+def is_normal(dtype: DType, number: float) -> bool:
+    """Whether a floating dtype holds `number` to its full precision: not as 0, a subnormal or an infinity."""
+    least, greatest = _normal_range(dtype)
+    return least <= abs(number) <= greatest
+
+
+def joint_factor(dtype: DType, a: float, b: float) -> float | None:
+    """The number c for which (x a) b = x c, up to rounding, for every x of a floating dtype; None if there is none.
+
+    Either both enlarge, or nothing does but b, and that by at most 2: else x a may overflow, or lose more than a bit,
+    where neither x nor x c does.
+    """
+    a_size, b_size = abs(a), abs(b)
+    in_range = (a_size >= 1 and b_size >= 1) or (a_size <= 1 and b_size <= 2)
+    return a * b if in_range and all(is_normal(dtype, number) for number in (a, b, a * b)) else None
+
+
 def finfo_eps(dtype: DType) -> float:
     """The distance from 1 to the next larger number of a floating dtype (of a complex one: of its parts)."""
     return float(ml_dtypes.finfo(dtype.real.numpy).eps)  # type: ignore[no-untyped-call]

@@ -47,13 +47,14 @@ _MAX_PIECES = 8  # of a concatenation that is one expression
 class Defined:
     """definitions by name, in order; outputs: the value each graph output is; metas: of every value, inputs included.
 
-    storage: values that live in the memory of another (see place.py).
+    storage: values that live in the memory of another (see place.py). shares: inputs that are 1 over a number of ranks.
     """
 
     definitions: dict[str, d.Definition] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     metas: dict[str, TensorMeta] = field(default_factory=dict)
     storage: dict[str, str] = field(default_factory=dict)
+    shares: frozenset[str] = frozenset()
 
 
 def define(graph: Graph, *, half_products: bool = False) -> Defined:
@@ -71,6 +72,7 @@ def define(graph: Graph, *, half_products: bool = False) -> Defined:
         else:
             definer.result.metas[node.name] = node.meta
     definer.define_outputs(graph)
+    definer.result.shares = frozenset(node.name for node in graph.inputs if node.role == "scale")
     return definer.result
 
 

@@ -9,6 +9,8 @@ In: `Defined`. Out: `Defined` with fewer definitions. Rewrites of an Element v t
     v = g + bias, only read by other products or by the caller  ->  v starts as the bias and g adds onto it (beta = 1)
     v = scatter onto g          ->  g is written where v lies: an embedding's gradient onto that of the head tied to it
 
+Numbers join in alpha where the dtype holds what they make together (`joint_factor`). One read at run time joins them
+only if it is the average over ranks, as nothing is known of others.
 Method: v's index into g, split into digits until it is linear, is inverted; BLAS takes the result if one of the two
 matrix strides is 1. Invariant: a value that the caller or anyone else reads keeps its definition.
 """
@@ -19,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from compiler_core.dtype import DType, float32
+from compiler_core.dtype import DType, float32, joint_factor
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import parts
@@ -55,6 +57,7 @@ class _Placer:
         self.metas = dict(defined.metas)
         self.storage = dict(defined.storage)
         self.outputs = set(defined.outputs)
+        self.shares = defined.shares
         self.place = {name: k for k, name in enumerate(self.definitions)}
         self.before: dict[str, list[d.Definition]] = {}  # definitions to stand right before one of a given name
         self.uses: Counter[str] = Counter()
@@ -152,17 +155,29 @@ class _Placer:
             if scaled is None:
                 continue
             if isinstance(factor, x.Const):
-                is_real = not factor.value.imag
-                return replace(scaled, alpha=scaled.alpha * float(factor.value.real)) if is_real else None
+                alpha = (
+                    None
+                    if factor.value.imag
+                    else joint_factor(scaled.dtype.real, scaled.alpha, float(factor.value.real))
+                )
+                return None if alpha is None else replace(scaled, alpha=alpha)
             is_one = isinstance(factor, x.Load) and self.metas[factor.buffer].numel == 1
             if is_one and not scaled.scale and isinstance(factor, x.Load):
                 return replace(scaled, scale=factor.buffer)
         return None
 
+    def _joined(self, gemm: d.Gemm, scaled: _Scaled) -> float | None:
+        """The number that takes the place of both alphas; None if there is none, or none beside a run-time scale."""
+        scale = gemm.scale or scaled.scale
+        if scale and scale not in self.shares and not gemm.alpha == scaled.alpha == 1:
+            return None
+        return joint_factor(scaled.dtype.real, gemm.alpha, scaled.alpha)
+
     def _moved(self, scaled: _Scaled, axes: d.Axes, target: str, offset: int) -> d.Gemm | None:
         """The product of `scaled` written so that element `axes` of `target` (from offset) is load.index of it."""
         gemm = self._own_gemm(scaled.load)
-        if gemm is None or (gemm.scale and scaled.scale):
+        alpha = None if gemm is None else self._joined(gemm, scaled)
+        if gemm is None or alpha is None or (gemm.scale and scaled.scale):
             return None
         if not is_contiguous(gemm):  # it was moved before: its layout stays
             whole = self.metas[target].numel == gemm.numel
@@ -173,7 +188,7 @@ class _Placer:
         if moved is None:
             return None
         scale = moved.scale or scaled.scale
-        return replace(moved, dtype=scaled.dtype, alpha=moved.alpha * scaled.alpha, scale=scale)
+        return replace(moved, dtype=scaled.dtype, alpha=alpha, scale=scale)
 
     def _relaid(self, gemm: d.Gemm, load: x.Load, axes: d.Axes, target: str, offset: int) -> d.Gemm | None:
         return relayout(gemm, load.index, axes, d.row_major(self.metas[target].shape), target, offset)

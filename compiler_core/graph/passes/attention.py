@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiler_core.dtype import is_normal
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.dce import Dce
@@ -131,7 +132,7 @@ def _scaled(rewriter: Rewriter, node: Node, uses: int) -> _Scores | None:
             factor, node, uses = (float(number) if op == "mul" else 1.0 / float(number)), operands[0], 1
             break
     product = _only(rewriter, node, "matmul", uses)
-    return _Scores(product[0], product[1], factor) if product and math.isfinite(factor) else None
+    return _Scores(product[0], product[1], factor) if product and is_normal(node.dtype, factor) else None
 
 
 # ---- the call

@@ -1,9 +1,10 @@
 """Canonicalise: algebraic identities and movement of movement, so that equal computations look equal and noise is gone.
 
 In: Graph. Out: Graph in which no rule applies (the tables: here, `canonicalise_movement`, `_gradient`, `_views`).
-Rules are exact in the values' arithmetic, with these exceptions, each at most as far from the true value as what it
-replaces: x + 0 forgets the sign of a negative zero; a sum of n equal terms becomes a product with n; x**2 and x**3
-become multiplications; softmax's gradient is written in terms of its output.
+Rules are exact in the values' arithmetic, also where it rounds, overflows or is not finite, with these exceptions,
+each at most as far from the true value as what it replaces: a sum of n equal terms becomes a product with n; x**2, and
+x**3 of the wide floats, become multiplications; softmax's gradient is written in terms of its output. A rule that makes
+a number of others asks the dtype whether it holds it (`dtype.joint_factor`).
 `after_autograd=True` also drops what only differentiation reads: `detach`, `gradient_boundary`, operands of no effect.
 One table entry an op: rules are tried in order, the first that answers wins.
 """
@@ -61,9 +62,17 @@ def _is(node: Node, op: str) -> bool:
     return isinstance(node, Call) and node.op.name == op
 
 
-def _right_identity(number: float) -> Rule:
-    """op(x, number) = x."""
-    return lambda rewriter, call: call.args[0] if splat(call.args[1]) == number else None
+def _by_one(rewriter: Rewriter, call: Call) -> Node | None:
+    """op(x, 1) = x; not of complex numbers, where infinity times the imaginary 0 is NaN."""
+    return call.args[0] if splat(call.args[1]) == 1 and not call.dtype.is_complex else None
+
+
+def _zero_added(rewriter: Rewriter, call: Call) -> Node | None:
+    """x + 0 = x and x - 0 = x; of floats x + -0 and x - 0: the other zero would make 0 of -0."""
+    number, of_zero = splat(call.args[1]), -1.0 if call.op.name == "add" else 1.0
+    if number != 0 or call.dtype.is_complex:
+        return None
+    return call.args[0] if call.dtype.kind != "f" or math.copysign(1.0, number) == of_zero else None
 
 
 def _number_to_the_right(rewriter: Rewriter, call: Call) -> Node | None:
@@ -112,7 +121,7 @@ def _subtract_negated(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _multiply_by_minus_one(rewriter: Rewriter, call: Call) -> Node | None:
-    return rewriter.call("neg", call.args[0]) if splat(call.args[1]) == -1 and call.dtype.is_signed else None
+    return rewriter.call("neg", call.args[0]) if splat(call.args[1]) == -1 and call.dtype.kind in "if" else None
 
 
 def _cancel_signs(rewriter: Rewriter, call: Call) -> Node | None:
@@ -135,9 +144,9 @@ def _divide_by_power_of_two(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _small_power(rewriter: Rewriter, call: Call) -> Node | None:
-    """x**2 = x*x; x**3 = x*x*x."""
+    """x**2 = x*x; x**3 = x*x*x, which 16-bit floats would round twice."""
     base, exponent = call.args[0], splat(call.args[1])
-    if exponent not in (2, 3):
+    if exponent != 2 and (exponent != 3 or call.dtype.compute is not call.dtype):
         return None
     square = rewriter.call("mul", base, base)
     return square if exponent == 2 else rewriter.call("mul", square, base)
@@ -178,11 +187,11 @@ def _known_branch(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
-    "add": (_right_identity(0), _add_negated, add_of_pads),
-    "sub": (_right_identity(0), _subtract_negated),
-    "mul": (_right_identity(1), _multiply_by_minus_one, _cancel_signs),
-    "div": (_right_identity(1), _cancel_signs, _divide_by_power_of_two),
-    "pow": (_right_identity(1), _small_power),
+    "add": (_zero_added, _add_negated, add_of_pads),
+    "sub": (_zero_added, _subtract_negated),
+    "mul": (_by_one, _multiply_by_minus_one, _cancel_signs),
+    "div": (_by_one, _cancel_signs, _divide_by_power_of_two),
+    "pow": (_by_one, _small_power),
     "neg": (_involution,),
     "logical_not": (_involution,),
     "cast": (_cast_to_own, _cast_of_cast),

@@ -1,7 +1,7 @@
 """Canonicalise, the part that differentiation makes worthwhile: factors, signs, softmax, embeddings.
 
 In: a call and the rewriter. Out: a cheaper equal form, or None. What each rule is for:
-  the two halves of the gradient of x*x are one product with 2; powers of two join other factors without rounding
+  the two halves of the gradient of x*x are one product with 2; powers of two join other factors
   signs and factors leave sums, where they would be applied to every term
   softmax's gradient in terms of its output p alone: p * (g - sum(g * p)), so that only p is saved
   embedding rows 0..n-1 are a slice; its gradient adds into what is there instead of into zeros
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from compiler_core.dtype import joint_factor
 from compiler_core.graph.ir import Call, Node
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
 
@@ -35,20 +36,25 @@ def double(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def join_factors(rewriter: Rewriter, call: Call) -> Node | None:
-    """(x a) b = x (a b), where a or b is a power of two."""
+    """(x a) b = x (a b), where a or b is a power of two, and so rounds nothing; see `joint_factor`."""
     inner, b = _match(call.args[0], "mul"), splat(call.args[1])
     if inner is None or b is None or call.dtype.kind != "f":
         return None
     a = splat(inner[1])
-    if a is None or not (_is_power_of_two(a) or _is_power_of_two(b)) or not 1e-30 < abs(a * b) < 1e30:
+    if a is None or not (_is_power_of_two(a) or _is_power_of_two(b)):
         return None
-    return rewriter.call("mul", inner[0], rewriter.full(call.meta, a * b))
+    factor = joint_factor(call.dtype, a, b)
+    return None if factor is None else rewriter.call("mul", inner[0], rewriter.full(call.meta, factor))
 
 
-def factor_to_copies(rewriter: Rewriter, call: Call) -> Node | None:
-    """(expand(r) x) 2**k = expand(r 2**k) x: the factor is applied before copies are made."""
+def half_or_double_copies(rewriter: Rewriter, call: Call) -> Node | None:
+    """(expand(r) x) 2 = expand(r 2) x, or 1/2: the factor is applied before copies are made.
+
+    Not of 16-bit floats; of others only an r at an end of the range, within a factor of 2, leaves it where the product
+    would not.
+    """
     inner, factor = _match(call.args[0], "mul"), splat(call.args[1])
-    if inner is None or factor is None or call.dtype.kind != "f" or not _is_power_of_two(factor):
+    if inner is None or factor not in (2, 0.5) or call.dtype.kind != "f" or call.dtype.compute is not call.dtype:
         return None
     for copies, other in (inner, inner[::-1]):
         source = _match(copies, "expand")
@@ -164,7 +170,7 @@ def add_to_scattered(rewriter: Rewriter, call: Call) -> Node | None:
 
 GRADIENT_RULES: dict[str, tuple[Rule, ...]] = {
     "add": (double, add_to_scattered),
-    "mul": (join_factors, factor_to_copies, sign_to_factor, softmax_gradient),
+    "mul": (join_factors, half_or_double_copies, sign_to_factor, softmax_gradient),
     "sum": (sign_out_of_sum,),
     "take": (take_of_count,),
     "index_add": (index_add_of_count,),

@@ -275,16 +275,20 @@ def _reduce_of_unit_reshape(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _sum_of_expand(rewriter: Rewriter, call: Call) -> Node | None:
-    """A sum over copies is a product with their number, if the dtype can say that number."""
+    """A sum over copies is a product with their number, if the dtype can say that number; of 16-bit floats where
+
+    nothing else is summed: else they would be rounded twice.
+    """
     inner, dims = call.args[0], _attr(call, "dims")
     if not _is(inner, "expand") or not call.dtype.is_floating_point or call.dtype is not inner.dtype:
         return None
     source, rank = inner.operands[0], len(inner.shape)
     aligned = (1,) * (rank - len(source.shape)) + source.shape
     copied = [d for d in dims if aligned[d] != inner.shape[d]]
-    if not copied:
-        return None
     count = math.prod(inner.shape[d] for d in copied)
+    others = any(aligned[d] != 1 for d in dims)
+    if not copied or not count or (others and call.dtype.compute is not call.dtype):
+        return None
     with np.errstate(over="ignore"):
         if float(np.asarray(count).astype(call.dtype.numpy)) != count:
             return None

@@ -106,8 +106,9 @@ graph g(%x: f32[2] input 'x') {
 graph g(%x: f32[2, 3] input 'x') {
   %one: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=1.0
   %zero: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=0.0
+  %less: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=-0.0
   %a: f32[2, 3] = mul(%one, %x)
-  %b: f32[2, 3] = add(%a, %zero)
+  %b: f32[2, 3] = add(%a, %less)
   %c: f32[2, 3] = sub(%b, %zero)
   %d: f32[2, 3] = div(%c, %one)
   %e: f32[2, 3] = neg(%d)
@@ -118,6 +119,60 @@ graph g(%x: f32[2, 3] input 'x') {
   %j: f32[2, 3] = pow(%i, %one)
   %y: f32[2, 3] = exp(%j)
   return %y
+}
+""",
+    ),
+    "a_zero_that_takes_a_sign_away": (
+        CANONICAL,
+        """
+graph g(%x: f32[2] input 'x', %i: i32[2] input 'i') {
+  %zero: f32[2] = full() dtype=f32 shape=(2,) value=0.0
+  %less: f32[2] = full() dtype=f32 shape=(2,) value=-0.0
+  %a: f32[2] = add(%x, %zero)
+  %b: f32[2] = sub(%x, %less)
+  %none: i32[2] = full() dtype=i32 shape=(2,) value=0
+  %c: i32[2] = add(%i, %none)
+  return %a, %b, %c
+}
+""",
+    ),
+    "factors_that_join": (
+        GRADIENT,
+        """
+graph g(%x: f32[2] input 'x', %h: f16[2] input 'h') {
+  %eight: f32[2] = full() dtype=f32 shape=(2,) value=8.0
+  %most: f32[2] = full() dtype=f32 shape=(2,) value=1e30
+  %a: f32[2] = mul(%x, %most)
+  %b: f32[2] = mul(%a, %eight)
+  %tenth: f16[2] = full() dtype=f16 shape=(2,) value=0.1
+  %half: f16[2] = full() dtype=f16 shape=(2,) value=0.5
+  %c: f16[2] = mul(%h, %tenth)
+  %d: f16[2] = mul(%c, %half)
+  return %b, %d
+}
+""",
+    ),
+    "factors_that_a_dtype_keeps_apart": (
+        GRADIENT,
+        """
+graph g(%x: f32[2] input 'x', %h: f16[2] input 'h', %r: f16[1] input 'r') {
+  %three: f32[2] = full() dtype=f32 shape=(2,) value=3.0
+  %half: f32[2] = full() dtype=f32 shape=(2,) value=0.5
+  %a: f32[2] = mul(%x, %three)
+  %b: f32[2] = mul(%a, %half)
+  %thousand: f16[2] = full() dtype=f16 shape=(2,) value=1000.0
+  %many: f16[2] = full() dtype=f16 shape=(2,) value=128.0
+  %c: f16[2] = mul(%h, %thousand)
+  %d: f16[2] = mul(%c, %many)
+  %small: f16[2] = full() dtype=f16 shape=(2,) value=0.003
+  %tiny: f16[2] = full() dtype=f16 shape=(2,) value=0.000244140625
+  %e: f16[2] = mul(%h, %small)
+  %f: f16[2] = mul(%e, %tiny)
+  %copies: f16[2] = expand(%r) shape=(2,)
+  %g: f16[2] = mul(%copies, %h)
+  %two: f16[2] = full() dtype=f16 shape=(2,) value=2.0
+  %i: f16[2] = mul(%g, %two)
+  return %b, %d, %f, %i
 }
 """,
     ),
@@ -139,7 +194,10 @@ graph g(%x: f32[2, 3] input 'x') {
 graph g(%x: f32[2, 3] input 'x') {
   %three: f32[2, 3] = full() dtype=f32 shape=(2, 3) value=3.0
   %a: f32[2, 3] = pow(%x, %three)
-  return %a
+  %h: bf16[2, 3] = cast(%x) dtype=bf16
+  %third: bf16[2, 3] = full() dtype=bf16 shape=(2, 3) value=3.0
+  %b: bf16[2, 3] = pow(%h, %third)
+  return %a, %b
 }
 """,
     ),
@@ -339,7 +397,11 @@ graph g(%x: f16[1] input 'x', %y: f16[1] input 'y') {
   %s: f16[] = sum(%e) dims=(0,)
   %f: f16[1000] = expand(%y) shape=(1000,)
   %t: f16[] = sum(%f) dims=(0,)
-  return %s, %t
+  %g: f16[1000, 1000] = expand(%f) shape=(1000, 1000)
+  %u: f16[] = sum(%g) dims=(0, 1)
+  %n: f16[0] = expand(%x) shape=(0,)
+  %v: f16[] = sum(%n) dims=(0,)
+  return %s, %t, %u, %v
 }
 """,
     ),

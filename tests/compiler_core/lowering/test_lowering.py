@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,13 @@ from compiler_core.ops.rules import Pointwise
 Function = Callable[..., Node | Sequence[Node]]
 
 
-def build(function: Function, *shapes: tuple[int, ...], dtype: DType = float32) -> Graph:
+def build(
+    function: Function, *shapes: tuple[int, ...], dtype: DType = float32, roles: Mapping[int, str] | None = None
+) -> Graph:
+    """roles: those of inputs that are more than inputs, by their place."""
     builder = GraphBuilder("g")
-    inputs = [builder.placeholder("x", TensorMeta(shape, dtype)) for shape in shapes]
+    metas, said = [TensorMeta(shape, dtype) for shape in shapes], roles or {}
+    inputs = [builder.placeholder("x", meta, role=said.get(k, "input")) for k, meta in enumerate(metas)]
     with use_trace(builder):
         result = function(*inputs)
     return builder.build([result] if isinstance(result, Node) else result)
@@ -254,17 +258,27 @@ def test_gradients_of_heads_are_written_into_one_array() -> None:
     assert [gemm.result.slot.offset for gemm in gemms(program)] == [0, 8, 16]
 
 
-def test_scales_become_alpha() -> None:
-    def function(a: Node, b: Node, scale: Node) -> Node:
-        product = prims.permute(F.matmul(a, b), (1, 0))
-        return F.mul(F.mul(product, 0.5), prims.expand(scale, (5, 3)))
+def scaled_product(a: Node, b: Node, scale: Node) -> Node:
+    product = prims.permute(F.matmul(a, b), (1, 0))
+    return F.mul(F.mul(product, 0.5), prims.expand(scale, (5, 3)))
 
+
+def test_scales_become_alpha() -> None:
     shapes = ((3, 4), (4, 5), ())
-    program = check(build(function, *shapes), *random_arrays(*shapes))
+    program = check(build(scaled_product, *shapes, roles={2: "scale"}), *random_arrays(*shapes))
     (gemm,) = gemms(program)
     assert not kernel_calls(program)
     assert dict(gemm.attrs)["alpha"] == 0.5
     assert gemm.operands[2].slot == ir.Slot("x_2")
+
+
+def test_a_number_does_not_join_a_scale_of_which_nothing_is_known() -> None:
+    shapes = ((3, 4), (4, 5), ())
+    program = check(build(scaled_product, *shapes), *random_arrays(*shapes))
+    (gemm,) = gemms(program)
+    assert dict(gemm.attrs)["alpha"] == 0.5
+    assert len(gemm.operands) == 2
+    assert len(kernel_calls(program)) == 1
 
 
 def test_a_bias_that_only_products_read_is_where_accumulation_starts() -> None:

@@ -14,6 +14,7 @@ uint16, uint32 and uint64 have no common dtype with other integers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache, reduce
 
@@ -240,12 +241,15 @@ def _outranked(strong: DType, weak: DType) -> DType:
 
 
 def number_type(number: object) -> type | None:
-    """bool, int, float or complex for a Python or NumPy number (a NumPy scalar, not an array); else None."""
+    """bool, int, float or complex for a Python or NumPy number (a NumPy scalar, not an array); else None.
+
+    NumPy's truth values are floats, as in torch.
+    """
     kind = type(number)
     if kind in _NUMBER:
         return kind
     if isinstance(number, np.generic):
-        kinds: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "V": float, "c": complex}  # V: ml_dtypes
+        kinds: dict[str, type] = {"b": float, "i": int, "u": int, "f": float, "V": float, "c": complex}  # V: ml_dtypes
         return kinds.get(number.dtype.kind)
     return next((base for base in (bool, int, float, complex) if isinstance(number, base)), None)
 
@@ -271,6 +275,30 @@ def promote(*operands: object) -> DType:
         ranks[rank] = dtype if before is None else _promote_pair(before, dtype)
     present = [dtype for dtype in ranks if dtype is not None]
     return reduce(_outranked, present)
+
+
+@cache
+def _limits(dtype: DType) -> tuple[float, float]:
+    """The least and the greatest finite number of a dtype, as torch counts: an unsigned one takes numbers negated."""
+    if dtype.kind in "iu":
+        high = int(np.iinfo(np.dtype(dtype.name)).max)
+        return (-high if dtype.kind == "u" else -high - 1), high
+    high_float = float(ml_dtypes.finfo(dtype.real.numpy).max)  # type: ignore[no-untyped-call]
+    return -high_float, high_float
+
+
+def fits(dtype: DType, number: complex) -> bool:
+    """Whether torch stores `number` in `dtype` without complaint: it is in its range, or a float's NaN or infinity."""
+    if dtype.kind == "b":
+        return True
+    if type(number) is complex:
+        return fits(dtype, number.real) and (fits(dtype, number.imag) if dtype.kind == "c" else number.imag == 0)
+    if type(number) is float and not math.isfinite(number):
+        return dtype.kind in "fc"
+    if type(number) is float and dtype.kind == "u" and number < 0:
+        return False
+    least, greatest = _limits(dtype)
+    return least <= number.real <= greatest
 
 
 @cache

@@ -34,6 +34,10 @@ class DTypeError(DistCompileError, TypeError, RuntimeError):
     is_of_call = True
 
 
+class NoKernelError(DTypeError, NotImplementedError):
+    """A function that is not computed of this element type. A NotImplementedError, as torch's of kernels that lack."""
+
+
 class TypeNameError(DistCompileError, ValueError):
     """The name of a tensor type that does not exist."""
 
@@ -68,6 +72,12 @@ class DivisionByZeroError(DistCompileError, ZeroDivisionError, RuntimeError):
 
 class DomainError(DistCompileError, ValueError, RuntimeError):
     """An element of a tensor for which the function is not defined."""
+
+    is_of_call = True
+
+
+class NumberRangeError(DistCompileError, OverflowError, ValueError, RuntimeError):
+    """A number that the dtype it is to be stored in does not hold. torch has one of the three bases, by the place."""
 
     is_of_call = True
 

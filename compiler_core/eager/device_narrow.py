@@ -62,17 +62,23 @@ def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
     period = _period(b)
     if not (period and cuda.is_array(a) and a.flags.c_contiguous):
         return None
+    if not cuda.is_array(b):
+        return lambda k: joined_with(k, name, a, float(b))
+    return lambda k: _join(k, name, a, _at(b), period, 0.0, _starts_well(a, b))
 
-    def made(k: Kernels) -> Array:
-        out: Array = xp.empty(a.shape, a.dtype)
-        is_number = not cuda.is_array(b)
-        is_wide = not (period % VECTOR or a.size % VECTOR) and _starts_well(a, *(() if is_number else (b,)))
-        where, number = (None, float(b)) if is_number else (_at(b), 0.0)
-        k.all("join", _steps(a.size, is_wide), a, where, out, I64(a.size), I64(period), F32(number), I32(_JOINS[name]),
-              I32(is_wide), blocks=BLOCKS)  # fmt: skip
-        return out
 
-    return made
+def joined_with(k: Kernels, name: str, a: Array, number: float) -> Array:
+    """a op number, which is not rounded to 16 bits, of a dense array."""
+    return _join(k, name, a, None, VECTOR, number, _starts_well(a))
+
+
+def _join(k: Kernels, name: str, a: Array, b: Any, period: int, number: float, aligned: bool) -> Array:
+    """a op what repeats from address b on, or the number."""
+    out: Array = cuda.module().empty(a.shape, a.dtype)
+    is_wide = aligned and not (period % VECTOR or a.size % VECTOR)
+    k.all("join", _steps(a.size, is_wide), a, b, out, I64(a.size), I64(period), F32(number), I32(_JOINS[name]),
+          I32(is_wide), blocks=BLOCKS)  # fmt: skip
+    return out
 
 
 def _period(x: Array) -> int:

@@ -20,6 +20,7 @@ from compiler_core import cuda
 from compiler_core.eager.device_checks import ask
 from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, Kernels, dense, kernels
+from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
 from compiler_core.ops import composite_convolution, functional  # noqa: F401  declares the composites
 from compiler_core.ops.adding import add_at
@@ -119,6 +120,16 @@ def _dropout_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept:
 def _factor(k: Kernels, p: float) -> Any:
     """What is kept is multiplied by this: a number of the operand's dtype."""
     return F64(np.float64(1.0 / (1.0 - p)).astype(k.dtype))
+
+
+def _with_number(k: Kernels, x: Array, *, op: str, number: float) -> Made:
+    joins = kernels(x.dtype, "device_narrow.cu") if x.dtype.itemsize == 2 and x.size else None
+    return None if joins is None else (joined_with(joins, op, dense(x), number), ())
+
+
+def _with_number_backward(k: Kernels, needs: Any, g: Array, _: Any, kept: Any, x: Array, **how: Any) -> Any:
+    made = _with_number(k, g, **how)
+    return None if made is None else (made[0],)
 
 
 # ---- products: linear, attention
@@ -269,6 +280,7 @@ def _define_all() -> None:
     for name in ("gelu", "gelu_tanh", "silu", "relu"):
         _activation(name)
     define_there("dropout", _dropout, _dropout_backward, reads=())
+    define_there("with_number", _with_number, _with_number_backward, reads=())
     define_there("linear", _linear, _linear_backward, reads=(0, 1))
     define_there("attention", _attention, _attention_backward)
     define_there("embedding", _embedding, _embedding_backward, reads=(1,))

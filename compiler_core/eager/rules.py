@@ -169,6 +169,23 @@ def _activation(k: Kernels, name: str) -> None:
     define_quietly(name, activated, activated_backward, reads=() if from_out else (0,), reads_out=from_out)
 
 
+# ---- 16-bit floats and a number
+
+_JOINS = {"mul": np.multiply, "div": np.divide}
+_F32 = np.dtype(np.float32)
+
+
+def _with_number(x: Array, *, op: str, number: float) -> Made:
+    """x op number, in f32."""
+    wide = x.astype(_F32)
+    return np.asarray(_JOINS[op](wide, _F32.type(number)).astype(x.dtype)), ()
+
+
+def _with_number_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, **how: Any) -> Any:
+    made = _with_number(g, **how)
+    return None if made is None else (made[0],)
+
+
 # ---- attention
 
 _MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
@@ -277,6 +294,7 @@ def _classes(k: Kernels) -> None:
 
 def _define_all() -> None:
     define_quietly("linear", _linear, _linear_backward, reads=(0, 1))
+    define_quietly("with_number", _with_number, _with_number_backward, reads=())
     found = kernels()
     if found is None:
         return

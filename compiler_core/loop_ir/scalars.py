@@ -2,7 +2,7 @@
 
 In: NumPy arrays or scalars of one dtype. Out: the same shape. Floating results are within a few ulp of these in
 generated code. Meanings worth stating: `maximum` and `minimum` propagate NaN; `remainder` and `floor_divide` follow
-Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is nan; `sigmoid(x) = 1/(1+exp(-x))`, without overflow;
+Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is 0; `sigmoid(x) = 1/(1+exp(-x))`, without overflow;
 integer division by zero gives 0 (NumPy's). Of complex numbers abs, real and imag are real; complex(re, im) is of the
 complex dtype of such parts. and, or, xor are bitwise on integers, logical on bool. philox(seed, stream, element: u64)
 -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with key (seed lo,
@@ -61,6 +61,10 @@ def _abs(x: Numeric) -> Numeric:
     return np.absolute(x)
 
 
+def _sign(x: Numeric) -> Numeric:
+    return np.where(x == x, np.sign(x), np.zeros_like(x)).astype(np.asarray(x).dtype)
+
+
 def _isnan(x: Numeric) -> Numeric:
     return np.isnan(x) if np.asarray(x).dtype.kind in "fc" else np.zeros(np.shape(x), np.bool_)
 
@@ -107,6 +111,9 @@ TABLE: tuple[Entry, ...] = (
     Entry("neg", 1, "same", np.negative),
     Entry("exp", 1, "same", np.exp, costly=True),
     Entry("log", 1, "same", np.log, costly=True),
+    Entry("exp2", 1, "same", np.exp2, costly=True),
+    Entry("log2", 1, "same", np.log2, costly=True),
+    Entry("log10", 1, "same", np.log10, costly=True),
     Entry("log1p", 1, "same", np.log1p, costly=True),
     Entry("expm1", 1, "same", np.expm1, costly=True),
     Entry("sin", 1, "same", np.sin, costly=True),
@@ -127,7 +134,7 @@ TABLE: tuple[Entry, ...] = (
     Entry("imag", 1, "real", np.imag),
     Entry("conj", 1, "same", np.conjugate),
     Entry("complex", 2, "complex", complex_of),
-    Entry("sign", 1, "same", np.sign),
+    Entry("sign", 1, "same", _sign),
     Entry("floor", 1, "same", np.floor),
     Entry("ceil", 1, "same", np.ceil),
     Entry("round", 1, "same", np.rint),  # half to even

@@ -84,20 +84,20 @@ def _vjp_complex_pow(g: Value, out: Value, a: Value, b: Value) -> Pair:
     return da, prims.where(at_zero, zero, prims.mul(g, prims.conj(prims.mul(out, log_a))))
 
 
-def _share(wins: Value, ties: Value, g: Value) -> Value:
-    """g where the operand wins, half of it on a tie, else 0."""
+def _share(loses: Value, ties: Value, g: Value) -> Value:
+    """0 where the other operand wins, half of g on a tie, else g: also where one is NaN, which both then get."""
     half = prims.mul(g, prims.full_like(g, 0.5))
-    return prims.where(wins, g, prims.where(ties, half, prims.full_like(g, 0.0)))
+    return prims.where(loses, prims.full_like(g, 0.0), prims.where(ties, half, g))
 
 
 def _vjp_maximum(g: Value, out: Value, a: Value, b: Value) -> Pair:
     ties = prims.eq(a, b)
-    return _share(prims.gt(a, b), ties, g), _share(prims.lt(a, b), ties, g)
+    return _share(prims.lt(a, b), ties, g), _share(prims.gt(a, b), ties, g)
 
 
 def _vjp_minimum(g: Value, out: Value, a: Value, b: Value) -> Pair:
     ties = prims.eq(a, b)
-    return _share(prims.lt(a, b), ties, g), _share(prims.gt(a, b), ties, g)
+    return _share(prims.gt(a, b), ties, g), _share(prims.lt(a, b), ties, g)
 
 
 def _vjp_remainder(g: Value, out: Value, a: Value, b: Value) -> Pair:

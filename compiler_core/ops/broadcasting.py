@@ -9,21 +9,23 @@ Dims may be negative; a bad one raises IndexError_, as in torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeGuard
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import IndexError_, ShapeError
+from compiler_core.errors import IndexError_, NumberRangeError, ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value, current_trace, meta_of, not_a_tensor
 
 Scalar = bool | int | float  # and complex, where the function takes complex values
 Dim = int | Sequence[int] | None
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_scalar(x: object) -> TypeGuard[Scalar]:
@@ -32,8 +34,10 @@ def is_scalar(x: object) -> TypeGuard[Scalar]:
 
 
 def plain(x: Scalar) -> Scalar:
-    """The Python number that x is: NumPy's scalars become Python's."""
+    """The Python number that x is: NumPy's scalars become Python's. Raises NumberRangeError beyond 64 bits."""
     kind = dt.number_type(x)
+    if kind is int and not -(1 << 63) <= x < 1 << 64:
+        raise NumberRangeError("int too big to convert", expected="64 bits at most", got=str(x))
     return x if kind is None or type(x) is kind else kind(x)
 
 
@@ -160,6 +164,41 @@ def widened(x: Value) -> Value:
     """x in the dtype that sums and exponentials are computed in: f32 for the 16-bit floats."""
     x = floating(x)
     return cast(x, dtype_of(x).compute)
+
+
+# ---- 16-bit floats, computed in float32 and rounded once a function, as torch's kernels do
+
+NARROW = frozenset({dt.float16, dt.bfloat16, dt.float16.numpy, dt.bfloat16.numpy})  # as values of either kind say it
+
+
+def is_narrow(x: object) -> bool:
+    """Whether a value (no number) is of 16-bit floats."""
+    return getattr(x, "dtype", None) in NARROW and not isinstance(x, np.generic)
+
+
+def rounded_once(function: F) -> F:
+    """A function whose 16-bit floats are computed in float32, and its results rounded to what they promote to."""
+
+    @functools.wraps(function)
+    def rounded(*args: Any, **kwargs: Any) -> Any:
+        if not (any(map(is_narrow, args)) or any(map(is_narrow, kwargs.values()))):
+            return function(*args, **kwargs)
+        given = [x for x in (*args, *kwargs.values()) if hasattr(x, "dtype") and not isinstance(x, np.generic)]
+        target = dt.promote(*(x for x in given if dtype_of(x).is_inexact))
+        wide = [prims.cast(x, dt.float32) if is_narrow(x) else x for x in args]
+        named = {name: prims.cast(x, dt.float32) if is_narrow(x) else x for name, x in kwargs.items()}
+        return _narrowed(function(*wide, **named), target if target in NARROW else None)
+
+    return rounded  # type: ignore[return-value]
+
+
+def _narrowed(result: Any, dtype: DType | None) -> Any:
+    """What a function gave in float32, in a smaller dtype."""
+    if isinstance(result, tuple) and not hasattr(result, "dtype"):
+        parts = [_narrowed(part, dtype) for part in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
+    is_wide = dtype is not None and getattr(result, "shape", None) is not None and dtype_of(result) is dt.float32
+    return prims.cast(result, dtype) if is_wide and dtype is not None else result
 
 
 def normalize_dim(dim: int, ndim: int) -> int:

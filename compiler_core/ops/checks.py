@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.meta import Shape, TensorMeta
 
 FLOATING = dt.FLOATING
@@ -30,10 +30,10 @@ Infer = Callable[..., TensorMeta]
 
 
 def check_dtype(op: str, meta: TensorMeta, allowed: tuple[DType, ...], role: str = "operand") -> None:
-    """Raise DTypeError unless `meta`'s dtype is among `allowed`."""
+    """Raise NoKernelError unless `meta`'s dtype is among `allowed`."""
     if meta.dtype not in allowed:
         names = ", ".join(d.name for d in allowed)
-        raise DTypeError(f"{op}: {role} has dtype {meta.dtype.name}", expected=names, got=str(meta))
+        raise NoKernelError(f"{op}: {role} has dtype {meta.dtype.name}", expected=names, got=str(meta))
 
 
 def check_alike(op: str, *metas: TensorMeta) -> None:

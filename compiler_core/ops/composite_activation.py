@@ -21,12 +21,13 @@ from compiler_core.ops.broadcasting import (
     floating,
     kept_shape,
     normalize_dim,
+    rounded_once,
     shape_of,
     widened,
 )
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import chunk
-from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid
+from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid, true_divide
 from compiler_core.ops.composite_reduction import stable_shift
 from compiler_core.ops.random_there import drawing_on
 from compiler_core.ops.registry import Value
@@ -55,32 +56,33 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value
     """input limited to [min_val, max_val], with derivative 0 at both."""
     x = as_value(input)
     low, high = prims.full_like(x, min_val), prims.full_like(x, max_val)
-    return prims.where(prims.le(x, low), low, prims.where(prims.ge(x, high), high, x))
+    inside = prims.bitwise_and(prims.gt(x, low), prims.lt(x, high))
+    return prims.where(inside, x, prims.minimum(prims.maximum(prims.detach(x), low), high))  # NaN has no gradient
 
 
+@rounded_once
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """input, times negative_slope where not positive."""
     x = as_value(input)
     return prims.where(prims.gt(x, prims.full_like(x, 0)), x, mul(x, negative_slope))
 
 
+@rounded_once
 def elu(input: Value, alpha: float = 1.0) -> Value:
     """input where positive, else alpha * (exp(input) - 1)."""
-    x = floating(input)
-    zero = prims.full_like(x, 0.0)
-    positive = prims.gt(x, zero)
-    return prims.where(positive, x, mul(prims.expm1(prims.where(positive, zero, x)), alpha))
+    return prims.elu(floating(input), alpha)
 
 
+@rounded_once
 def selu(input: Value) -> Value:
     """Klambauer et al., "Self-normalizing neural networks", 2017."""
-    return mul(elu(input, 1.6732632423543772), 1.0507009873554805)
+    return prims.elu(floating(input), 1.6732632423543772, 1.0507009873554805)
 
 
+@rounded_once
 def silu(input: Value) -> Value:
     """input * sigmoid(input)."""
-    x = floating(input)
-    return cast(_silu(widened(x)), dtype_of(x))
+    return _silu(floating(input))
 
 
 @whole
@@ -88,12 +90,12 @@ def _silu(x: Value) -> Value:
     return prims.mul(x, prims.sigmoid(x))
 
 
+@rounded_once
 def gelu(input: Value, approximate: str = "none") -> Value:
     """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
     if approximate not in ("none", "tanh"):
         raise ShapeError("gelu: unknown approximation", expected="'none' or 'tanh'", got=repr(approximate))
-    x = floating(input)
-    return cast((_gelu if approximate == "none" else _gelu_tanh)(widened(x)), dtype_of(x))
+    return (_gelu if approximate == "none" else _gelu_tanh)(floating(input))
 
 
 @whole
@@ -115,6 +117,7 @@ def log1p_exp(x: Value) -> Value:
     return prims.where(large, x, prims.log1p(prims.exp(small)))
 
 
+@rounded_once
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
     x = floating(input)
@@ -123,26 +126,30 @@ def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     return where(prims.gt(scaled, prims.full_like(scaled, threshold)), x, soft if beta == 1 else mul(soft, 1.0 / beta))
 
 
+@rounded_once
 def logsigmoid(input: Value) -> Value:
     """log(sigmoid(input))."""
     return prims.neg(log1p_exp(prims.neg(floating(input))))
 
 
+@rounded_once
 def mish(input: Value) -> Value:
     """input * tanh(softplus(input))."""
     x = floating(input)
     return prims.mul(x, prims.tanh(softplus(x)))
 
 
+@rounded_once
 def hardsigmoid(input: Value) -> Value:
-    """input / 6 + 1/2, limited to [0, 1]."""
-    return hardtanh(add(mul(floating(input), 1.0 / 6.0), 0.5), 0.0, 1.0)
+    """(input + 3) / 6, limited to [0, 1]."""
+    return true_divide(hardtanh(add(floating(input), 3.0), 0.0, 6.0), 6.0)
 
 
+@rounded_once
 def hardswish(input: Value) -> Value:
     """input * hardsigmoid(input)."""
     x = floating(input)
-    return prims.mul(x, hardsigmoid(x))
+    return true_divide(prims.mul(x, hardtanh(add(x, 3.0), 0.0, 6.0)), 6.0)
 
 
 def softsign(input: Value) -> Value:
@@ -151,6 +158,7 @@ def softsign(input: Value) -> Value:
     return prims.div(x, cast(add(prims.abs(x), 1.0), dtype_of(x)))
 
 
+@rounded_once
 def glu(input: Value, dim: int = -1) -> Value:
     """The first half along `dim` times the sigmoid of the second."""
     d = normalize_dim(dim, len(input.shape))
@@ -243,7 +251,8 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
 def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
     with drawing_on(cuda.number_of(x)):
         kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
-    return prims.mul(mul(x, 1.0 / (1.0 - p)), prims.cast(kept, dtype_of(x)))  # what is no number stays none
+    scaled = prims.mul(x, prims.full_like(x, 1.0 / (1.0 - p)))  # by a number of x's dtype
+    return prims.mul(scaled, prims.cast(kept, dtype_of(x)))  # what is no number stays none
 
 
 def keep_mask(shape: tuple[int, ...], p: float, rng: Rng | None) -> Value:

@@ -65,6 +65,11 @@ def _scaled_i(x: Value, order: int) -> Value:
     top = F.mul(prims.asin(F.sqrt(F.clamp(F.div(20.0, big), max=1.0))), 2.0)  # where big * (1 - cos t) is 40
     by_peak = F.mul(_peak(big, top, order, hyperbolic=False), 1.0 / math.pi)
     by_peak = prims.mul(prims.copysign(prims.full_like(x, 1.0), x), by_peak) if order else by_peak
+    if order:  # the waves cancel near 0
+        tiny = F.lt(size, 1e-4)
+        small = prims.where(tiny, x, prims.full_like(x, 0.0))
+        series = prims.mul(F.mul(small, 0.5), F.add(F.mul(prims.mul(small, small), 0.125), 1.0))
+        by_circle = prims.where(tiny, prims.mul(series, F.exp(prims.neg(prims.abs(small)))), by_circle)
     return F.where(F.isinf(x), 0.0, prims.where(far, by_peak, by_circle))
 
 

@@ -84,7 +84,8 @@ def angle(input: Value) -> Value:
     if dtype_of(x).is_complex:
         return prims.atan2(prims.imag(x), prims.real(x))
     turned = prims.where(F.lt(x, 0.0), prims.full_like(x, math.pi), prims.full_like(x, 0.0))
-    return prims.where(prims.isnan(x), x, turned)
+    angle = prims.where(prims.isnan(x), prims.detach(x), turned)
+    return prims.where(prims.full(shape_of(x), True, bool_), angle, x)  # of x, with gradient 0
 
 
 def view_as_real(input: Value) -> Value:

@@ -23,6 +23,7 @@ from compiler_core.ops.composite_movement import narrow, reshape
 from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random_there import drawing, normal_there, uniform_there
+from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value
 
 
@@ -45,7 +46,9 @@ def _owned(x: Value) -> Value:
 
 def full(size: Sequence[int], fill_value: Scalar, *, dtype: DType | None = None) -> Value:
     """fill_value everywhere. dtype: from fill_value unless given."""
-    return _owned(prims.full(tuple(size), plain(fill_value), dt.promote(fill_value) if dtype is None else dtype))
+    dtype = dt.promote(fill_value) if dtype is None else dtype
+    check_fits(dtype, fill_value)
+    return _owned(prims.full(tuple(size), plain(fill_value), dtype))
 
 
 def zeros(size: Sequence[int], *, dtype: DType | None = None) -> Value:

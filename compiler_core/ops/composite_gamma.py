@@ -53,6 +53,8 @@ def _lgamma_wide(wide: Value) -> Value:
     x = prims.where(infinite, prims.full_like(wide, 1.0), wide)
     reflected = F.lt(x, 0.5)
     value = _lgamma_positive(prims.where(reflected, F.sub(1.0, x), x))
+    is_root = F.logical_or(F.eq(x, 1.0), F.eq(x, 2.0))
+    value = prims.sub(value, F.where(is_root, prims.detach(value), 0.0))
     t = prims.where(reflected, _from_pole(x), prims.full_like(x, 0.5))
     sine = prims.abs(F.sin(F.mul(t, math.pi)))
     mirrored = prims.sub(prims.neg(F.log(F.mul(sine, 1.0 / math.pi))), value)

@@ -37,7 +37,7 @@ from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composite_movement import movedim, permute, reshape
 from compiler_core.ops.composite_pointwise import mul, truth
 from compiler_core.ops.meta_value import MetaValue, no_data
-from compiler_core.ops.refusals import need_index, need_one_dtype
+from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -364,6 +364,7 @@ def _scatter(
         return reshape(_scatter(primitive, reshape(x, -1), 0, reshape(idx, -1), src), shape_of(x))
     shape = shape_of(idx)
     if is_scalar(src):
+        check_fits(dtype_of(x), src)
         src = prims.full(shape, src, dtype_of(x))
     elif tuple(src.shape) != shape:  # torch reads only as much of src as there are indices
         src = getitem(src, tuple(slice(n) for n in shape))

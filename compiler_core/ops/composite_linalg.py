@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import Scalar, as_value, broadcast_shapes, broadcast_to, cast, dtype_of
+from compiler_core.ops.broadcasting import (
+    Scalar,
+    as_value,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    dtype_of,
+    is_narrow,
+    rounded_once,
+    shape_of,
+)
 from compiler_core.ops.casting import as_given, in_lower, in_lower_on_cuda
 from compiler_core.ops.composite_movement import (
     narrow,
@@ -145,19 +155,31 @@ def outer(input: Value, vec2: Value) -> Value:
 @in_lower
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat1 @ mat2."""
-    return _plus("addmm", input, mm(mat1, mat2), beta, alpha)
+    return plus_product("addmm", input, mm, mat1, mat2, beta, alpha)
 
 
 @in_lower
 def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * batch1 @ batch2."""
-    return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+    return plus_product("baddbmm", input, bmm, batch1, batch2, beta, alpha)
 
 
-def _plus(op: str, input: Value, product: Value, beta: Scalar, alpha: Scalar) -> Value:
+def plus_product(
+    op: str, input: Value, multiply: Callable[[Value, Value], Value], a: Value, b: Value, beta: Scalar, alpha: Scalar
+) -> Value:
+    """beta * input + alpha * multiply(a, b); for beta 0 input does not count, NaN or not.
+
+    A product of 16-bit floats that is scaled is not rounded before, but on a GPU, whose units make it 16-bit.
+    """
+    if alpha != 1 and is_narrow(input) and not getattr(input, "is_cuda", False):
+        need_one_dtype(op, input, a, b)
+        return rounded_once(plus_product)(op, input, multiply, a, b, beta, alpha)
+    product = multiply(a, b)
     need_one_dtype(op, input, product)
     beta, alpha = factor_of(input, beta), factor_of(input, alpha)
     product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        return broadcast_to(product, broadcast_shapes(shape_of(input), shape_of(product)))
     return add(product, input if beta == 1 else mul(input, beta))
 
 

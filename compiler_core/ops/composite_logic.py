@@ -23,7 +23,7 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.composite_pointwise import Operand, abs, add, mul, sub, truth
-from compiler_core.ops.refusals import need_mask, need_one_dtype
+from compiler_core.ops.refusals import check_fits, need_mask, need_one_dtype
 from compiler_core.ops.registry import Value
 
 
@@ -142,6 +142,8 @@ def where(condition: Value, input: Operand, other: Operand) -> Value:
     a, b = loose(input), loose(other)
     shape = broadcast_shapes(shape_of(condition), shape_of(a), shape_of(b))
     dtype = dt.promote(a, b)
+    for choice in (a, b) if dtype.compute is dtype else ():
+        check_fits(dtype, choice)
     return prims.where(strict(condition, shape, bool_), strict(a, shape, dtype), strict(b, shape, dtype))
 
 
@@ -150,6 +152,7 @@ def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
     x = as_value(input)
     need_mask("masked_fill", mask)
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
+    check_fits(dtype_of(x), value)
     fill = strict(value, shape, dtype_of(x))
     return prims.where(strict(mask, shape, bool_), fill, strict(x, shape, dtype_of(x)))
 

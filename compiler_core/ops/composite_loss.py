@@ -14,7 +14,16 @@ import math
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, kept_shape, shape_of, widened
+from compiler_core.ops.broadcasting import (
+    broadcast_to,
+    cast,
+    dtype_of,
+    floating,
+    kept_shape,
+    rounded_once,
+    shape_of,
+    widened,
+)
 from compiler_core.ops.casting import in_float32, refused_on_cuda
 from compiler_core.ops.composite_activation import log1p_exp
 from compiler_core.ops.composite_logic import where
@@ -194,15 +203,19 @@ def l1_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
 
 
 @in_float32
+@rounded_once
 def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: float = 1.0) -> Value:
     """Half the square within delta of the target, linear beyond."""
     distance = abs(sub(input, target))
-    near = mul(prims.mul(distance, distance), 0.5)
+    is_near = prims.logical_not(prims.gt(distance, prims.full_like(distance, delta)))  # also NaN
+    within = prims.where(is_near, distance, prims.full_like(distance, 0.0))  # of infinities the square has no gradient
+    near = mul(prims.mul(within, within), 0.5)
     far = mul(sub(distance, 0.5 * delta), delta)
-    return reduced(prims.where(prims.le(distance, prims.full_like(distance, delta)), near, far), reduction)
+    return reduced(prims.where(is_near, near, far), reduction)
 
 
 @in_float32
+@rounded_once
 def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: float = 1.0) -> Value:
     """huber_loss / beta; l1_loss for beta = 0."""
     if beta == 0.0:
@@ -214,6 +227,7 @@ def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: f
 
 
 @in_float32
+@rounded_once
 def binary_cross_entropy_with_logits(
     input: Value,
     target: Value,
@@ -236,6 +250,7 @@ def binary_cross_entropy_with_logits(
 
 @refused_on_cuda("use binary_cross_entropy_with_logits")
 @in_float32
+@rounded_once
 def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
     """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.
 
@@ -266,9 +281,7 @@ def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: boo
     if log_target:
         loss = mul(prims.exp(target), sub(target, input))
     else:
-        zero = prims.eq(target, prims.full_like(target, 0.0))
-        safe = prims.where(zero, prims.full_like(target, 1.0), target)
-        loss = sub(mul(target, prims.log(safe)), mul(target, input))  # NaN for a negative target, as in torch
+        loss = sub(prims.xlogy(target, target), mul(target, input))  # NaN for a negative target, as in torch
     if reduction == "batchmean":
         return true_divide(sum(loss), input.shape[0] if input.shape else 1)
     return reduced(loss, reduction)

@@ -21,6 +21,7 @@ from compiler_core.ops.broadcasting import (
     floating,
     normalize_dim,
     operands,
+    plain,
 )
 from compiler_core.ops.casting import in_float32, in_lower
 from compiler_core.ops.composite_eigen import eigvalsh
@@ -52,7 +53,9 @@ def vector_norm(
     if math.isinf(ord):
         if ord > 0 and any(shape[d] == 0 for d in chosen):
             return F.sum(size, chosen, keepdim)
-        return (F.amax if ord > 0 else F.amin)(size, chosen, keepdim)
+        found = (prims.max if ord > 0 else prims.min)(size, tuple(sorted(chosen)), shared=True)
+        kept = tuple(1 if d in chosen else n for d, n in enumerate(shape))
+        return F.reshape(found, kept) if keepdim else found
     if ord == 0:
         return F.sum(_is_not_zero(value), chosen, keepdim)
     if ord == 1:
@@ -71,6 +74,7 @@ def _is_not_zero(x: Value) -> Value:
     """1 where x is not 0, with the gradient 0."""
     if dtype_of(x).is_complex:
         x = F.abs(x)
+    x = F.where(F.isfinite(x), x, 1.0) if dtype_of(x).is_inexact else x
     ones = F.add(F.mul(F.clamp(x, -1, 1), 0.0), 1.0)
     return F.where(F.eq(x, 0), F.sub(ones, 1.0), ones)
 
@@ -98,7 +102,7 @@ def matrix_norm(
     dtype: DType | None = None,
 ) -> Value:
     """The norm of matrices over two dims. ord: "fro", "nuc", inf, -inf, 1, -1, 2, -2."""
-    a = cast(matrix(A, "matrix_norm"), dtype)
+    a, ord = cast(matrix(A, "matrix_norm"), dtype), ord if isinstance(ord, str) else plain(ord)
     if ord == "fro":
         return vector_norm(a, 2, tuple(dim), keepdim)
     x, dims = _to_matrix(a, dim)

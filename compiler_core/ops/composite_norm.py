@@ -21,6 +21,7 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     kept_shape,
+    rounded_once,
     shape_of,
     widened,
 )
@@ -189,6 +190,7 @@ def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
 
 
 @in_float32_on_cuda
+@rounded_once
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between x1 and x2 along `dim`, each norm being at least eps."""
     dtype = dt.promote(x1, x2)

@@ -12,11 +12,11 @@ import math
 from compiler_core import dtype as dt
 from compiler_core.errors import IndexError_, ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, cast, dtype_of, normalize_dim
+from compiler_core.ops.broadcasting import as_value, dtype_of, normalize_dim
 from compiler_core.ops.composite_indexing import take_along_dim
 from compiler_core.ops.composite_logic import isnan, where
 from compiler_core.ops.composite_movement import narrow, reshape, squeeze
-from compiler_core.ops.composite_reduction import ValuesAndIndices, amax, any, argmax, sum
+from compiler_core.ops.composite_reduction import ValuesAndIndices, any, argmax, sum
 from compiler_core.ops.registry import Value
 
 
@@ -124,10 +124,9 @@ def _spread(x: Value, value: Value) -> Value:
     """`value`, an element of x, with the gradient spread evenly over the elements that equal it, as torch does."""
     if not dtype_of(x).is_floating_point:
         return value
-    everywhere = prims.expand(value, tuple(x.shape))
-    equal = prims.eq(x, everywhere)
-    chosen = prims.where(equal, x, prims.full_like(x, -math.inf))
-    spoiled = isnan(x)
-    count = prims.maximum(cast(sum(spoiled), dtype_of(x)), prims.full_like(value, 1))
-    nan = prims.div(sum(prims.where(spoiled, x, prims.full_like(x, 0))), count)
-    return prims.where(isnan(value), nan, amax(chosen))
+    dims, low = tuple(range(len(x.shape))), prims.full_like(x, -math.inf)
+    equal = prims.eq(x, prims.expand(value, tuple(x.shape)))
+    above = prims.min(prims.where(equal, x, prims.neg(low)), dims)
+    below = prims.max(prims.where(equal, x, low), dims)
+    found = prims.where(prims.eq(value, prims.full_like(value, -math.inf)), above, below)
+    return prims.where(isnan(value), prims.max(x, dims, shared=True), found)

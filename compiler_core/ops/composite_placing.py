@@ -23,10 +23,12 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     is_scalar,
     normalize_dim,
+    rounded_once,
     shape_of,
     strict,
 )
 from compiler_core.ops.composite_stacking import diag_embed
+from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value
 from compiler_core.ops.strided import check_strided, strided_places
 
@@ -219,6 +221,7 @@ def as_strided_scatter(
     return F.reshape(flat, shape_of(input))
 
 
+@rounded_once
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """input with each slice along `dim` whose p-norm exceeds maxnorm scaled down to it."""
     d = normalize_dim(dim, len(input.shape))
@@ -230,4 +233,5 @@ def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
 
 def fill(input: Value, value: Value | Scalar) -> Value:
     """`value` in input's shape and dtype. input's gradient is 0."""
+    check_fits(dtype_of(input), value)
     return with_flat(input, strict(value, shape_of(input), dtype_of(input)))

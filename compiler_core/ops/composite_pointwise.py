@@ -7,12 +7,15 @@ Derivatives at corners follow torch: clamp passes the cotangent at its bounds, a
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from compiler_core import dtype as dt
-from compiler_core.dtype import bool_
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.dtype import DType, bool_
+from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Scalar,
@@ -20,14 +23,17 @@ from compiler_core.ops.broadcasting import (
     as_value,
     dtype_of,
     floating,
+    is_narrow,
     is_scalar,
     loose,
     operands,
     plain,
+    rounded_once,
     shape_of,
 )
-from compiler_core.ops.refusals import check_factor, need_floating, refuse_bools
+from compiler_core.ops.refusals import check_factor, check_fits, need_floating, refuse_bools
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 Operand = Value | Scalar
 
@@ -43,19 +49,32 @@ def _scaled(name: str, input: Operand, other: Operand, alpha: Scalar) -> Operand
     if not is_scalar(alpha):  # a 0-d value
         return mul(prims.cast(as_value(other), dtype), alpha)
     check_factor(name, dtype, alpha)
+    check_fits(dtype, alpha)
     if alpha == 1 or is_scalar(other):
         return other if alpha == 1 else mul(other, alpha)
     return mul(prims.cast(as_value(other), dtype), bool(alpha) if dtype is bool_ else alpha)
 
 
+def _rounded_to(dtype: DType, number: Operand) -> Operand:
+    """A float number as a 16-bit float says it, in whose range it is; anything else as it is."""
+    if dt.number_type(number) is not float:
+        return number
+    check_fits(dtype, number)
+    return float(np.asarray(number).astype(dtype.numpy))
+
+
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input + alpha * other; a logical or for two bools."""
+    if alpha != 1 and is_narrow(input) and is_narrow(other):
+        return rounded_once(add)(input, other, alpha=_rounded_to(dtype_of(other), alpha))
     a, b = operands(input, _scaled("add", input, other, alpha))
     return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.add(a, b)
 
 
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input - alpha * other."""
+    if alpha != 1 and is_narrow(input) and is_narrow(other):
+        return rounded_once(sub)(input, other, alpha=_rounded_to(dtype_of(other), alpha))
     refuse_bools("Subtraction", input, other)
     return prims.sub(*operands(input, _scaled("sub", input, other, alpha)))
 
@@ -67,12 +86,37 @@ def rsub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
 
 def mul(input: Operand, other: Operand) -> Value:
     """input * other; a logical and for two bools."""
+    for x, number in ((input, other), (other, input)):
+        made = _by_number("mul", x, number) if is_narrow(x) else None
+        if made is not None:
+            return made
     a, b = operands(input, other)
     return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.mul(a, b)
 
 
+def _by_number(op: str, x: Value, other: Operand) -> Value | None:
+    """x op other for 16-bit floats x, in float32, where other, a real number or 0-d and wider, is not rounded first.
+
+    None where other is neither.
+    """
+    if is_scalar(other):
+        number = plain(other)
+        return None if isinstance(number, complex) else _with_number(x, op=op, number=float(number))
+    outranked = shape_of(other) == () != shape_of(x) and dtype_of(other) in (dt.float32, dt.float64)
+    return rounded_once(_JOINS[op])(x, other) if outranked else None
+
+
+@whole
+def _with_number(x: Value, *, op: str, number: float) -> Value:
+    wide = prims.cast(x, dt.float32)
+    return prims.cast(_JOINS[op](wide, prims.full_like(wide, number)), dtype_of(x))
+
+
 def true_divide(input: Operand, other: Operand) -> Value:
     """input / other; integers become the default dtype first."""
+    made = _by_number("div", input, other) if is_narrow(input) else None
+    if made is not None:
+        return made
     dtype = dt.promote(loose(input), loose(other))
     return prims.div(*operands(input, other, dtype=dtype if dtype.is_inexact else dt.get_default_dtype()))
 
@@ -92,6 +136,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         return floor_divide(input, other)
     if rounding_mode != "trunc":
         raise ShapeError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", got=repr(rounding_mode))
+    if is_narrow(input) and is_scalar(other):
+        return rounded_once(div)(input, other, rounding_mode=rounding_mode)
     a, b = operands(input, other)
     if dtype_of(a).is_floating_point:
         return prims.trunc(prims.div(a, b))
@@ -104,6 +150,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
 
 def floor_divide(input: Operand, other: Operand) -> Value:
     """floor(input / other). Raises DivisionByZeroError for whole numbers over 0."""
+    if is_narrow(input) and is_scalar(other):
+        return rounded_once(floor_divide)(input, other)
     a, b = operands(input, other)
     return prims.floor_divide(a, _divisor(b, other))
 
@@ -127,6 +175,8 @@ def fmod(input: Operand, other: Operand) -> Value:
 
 def pow(input: Operand, exponent: Operand) -> Value:
     """input ** exponent. Small whole exponents become products; integers wrap."""
+    if is_narrow(input) and is_scalar(exponent):  # which is rounded, as torch's is, but computed with in float32
+        return rounded_once(pow)(input, _rounded_to(dtype_of(input), exponent))
     if is_scalar(exponent) and not is_scalar(input):
         fast = _pow_scalar(as_value(input), plain(exponent))
         if fast is not None:
@@ -164,6 +214,9 @@ def float_power(input: Operand, exponent: Operand) -> Value:
     return prims.pow(*operands(input, exponent, dtype=dt.complex128 if is_complex else dt.float64))
 
 
+_JOINS: dict[str, Callable[[Value, Value], Value]] = {"mul": mul, "div": true_divide}
+
+
 def maximum(input: Operand, other: Operand) -> Value:
     """The larger, NaN if either is."""
     a, b = operands(input, other)
@@ -180,28 +233,51 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
     """input limited to [min, max]; NaN stays. Where min > max the result is max."""
     if min is None and max is None:
         raise ShapeError("clamp: neither min nor max", expected="at least one of them")
+    if dt.promote(*(loose(x) for x in (input, min, max) if x is not None)) is bool_:
+        raise NoKernelError("clamp is not computed of bool")
     if min is not None:
         x, low = operands(input, min)
-        input = prims.where(prims.lt(x, low), low, x)
+        check_fits(dtype_of(x), min)
+        input = prims.where(prims.ge(x, low), x, _beyond(prims.maximum, x, low, min))
     if max is not None:
         x, high = operands(input, max)
-        input = prims.where(prims.gt(x, high), high, x)
+        check_fits(dtype_of(x), max)
+        input = prims.where(prims.le(x, high), x, _beyond(prims.minimum, x, high, max))
     return input
+
+
+def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, given: Operand) -> Value:
+    """The bound, or NaN where x or the bound is: then neither has a gradient."""
+    value = extremum(prims.detach(x), prims.detach(bound))
+    return value if is_scalar(given) else prims.where(prims.eq(value, bound), bound, value)
 
 
 clip = clamp
 
 
+@rounded_once
 def lerp(input: Value, end: Value, weight: Operand) -> Value:
-    """input + weight * (end - input)."""
+    """input + weight * (end - input); from a weight of 1/2 on end - (1 - weight) * (end - input): exact at both ends.
+
+    Raises DTypeError for other dtypes than input's.
+    """
     dtype = dtype_of(as_value(input))
     for given in (end, *((weight,) if shape_of(weight) else ())):
         if dtype_of(given) is not dtype:
             raise DTypeError("lerp: end and weight have input's dtype", expected=dtype.name, got=dtype_of(given).name)
     need_floating("lerp", as_value(input))
-    return add(input, mul(weight, sub(end, input)))
+    span = sub(end, input)
+    if is_scalar(weight):
+        number = plain(weight)
+        return add(input, mul(span, number)) if builtins.abs(number) < 0.5 else sub(end, mul(span, 1 - number))
+    a, b, factor, span = operands(input, end, weight, span)
+    near = prims.lt(prims.abs(factor), prims.full_like(prims.abs(factor), 0.5))
+    start = prims.where(near, a, b)
+    factor = prims.where(near, factor, prims.sub(factor, prims.full_like(factor, 1.0)))
+    return prims.add(start, prims.mul(span, factor))
 
 
+@rounded_once
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 * tensor2."""
     product = mul(tensor1, tensor2)
@@ -210,6 +286,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
     return add(input, mul(product, int(value)))  # as torch: cast to whole numbers
 
 
+@rounded_once
 def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 / tensor2."""
     if dt.promote(as_value(tensor1), as_value(tensor2)).kind in "biu":
@@ -264,7 +341,8 @@ def exp(input: Value) -> Value:
 
 def exp2(input: Value) -> Value:
     """2 ** input."""
-    return prims.exp(mul(floating(input), math.log(2.0)))
+    x = floating(input)
+    return prims.exp(mul(x, math.log(2.0))) if dtype_of(x).is_complex else prims.exp2(x)
 
 
 def expm1(input: Value) -> Value:
@@ -279,12 +357,14 @@ def log(input: Value) -> Value:
 
 def log2(input: Value) -> Value:
     """Logarithm to base 2."""
-    return mul(log(input), 1.0 / math.log(2.0))
+    x = floating(input)
+    return mul(prims.log(x), 1.0 / math.log(2.0)) if dtype_of(x).is_complex else prims.log2(x)
 
 
 def log10(input: Value) -> Value:
     """Logarithm to base 10."""
-    return mul(log(input), 1.0 / math.log(10.0))
+    x = floating(input)
+    return mul(prims.log(x), 1.0 / math.log(10.0)) if dtype_of(x).is_complex else prims.log10(x)
 
 
 def log1p(input: Value) -> Value:
@@ -302,11 +382,13 @@ def cos(input: Value) -> Value:
     return prims.cos(floating(input))
 
 
+@rounded_once
 def tan(input: Value) -> Value:
     """Tangent of radians."""
     return prims.div(sin(input), cos(input))
 
 
+@rounded_once
 def sinh(input: Value) -> Value:
     """Hyperbolic sine: by expm1 near 0; else by e^(|x|/2), squared last, as e^|x| overflows first. Complex: by sin."""
     x = floating(input)
@@ -321,6 +403,7 @@ def sinh(input: Value) -> Value:
     return prims.where(is_small, small, large)
 
 
+@rounded_once
 def cosh(input: Value) -> Value:
     """Hyperbolic cosine, by e^(x/2), squared last, as e^x overflows first. Complex: by cos."""
     x = floating(input)
@@ -380,6 +463,7 @@ def trunc(input: Value) -> Value:
     return _rounding(input, prims.trunc)
 
 
+@rounded_once
 def round(input: Value, *, decimals: int = 0) -> Value:
     """The nearest whole number, half to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:

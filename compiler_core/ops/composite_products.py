@@ -17,26 +17,11 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, floating, normalize_dim, shape_of
 from compiler_core.ops.casting import as_given, in_float32, in_lower, in_lower_on_cuda
-from compiler_core.ops.composite_linalg import factor_of, matmul
+from compiler_core.ops.composite_linalg import matmul, plus_product
 from compiler_core.ops.composite_placing import with_flat
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_dims, need_one_dtype
 from compiler_core.ops.registry import Value
-
-
-def _plus(input: Value, product: Value, beta: Scalar, alpha: Scalar) -> Value:
-    """beta * input + alpha * product; for beta 0 input does not count, NaN or not."""
-    beta, alpha = factor_of(input, beta), factor_of(input, alpha)
-    scaled = product if alpha == 1 else F.mul(product, alpha)
-    if beta == 0:
-        return F.expand(scaled, torch_shape(input, product))
-    return F.add(input if beta == 1 else F.mul(input, beta), scaled)
-
-
-def torch_shape(input: Value, product: Value) -> tuple[int, ...]:
-    """The shape of a sum of the two."""
-    return tuple(np.broadcast_shapes(shape_of(input), shape_of(product)))
-
 
 _scalar_product = as_given(matmul)  # of two vectors, which autocast leaves alone
 
@@ -48,13 +33,13 @@ def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scal
     need_one_dtype("addmv", mat, vec)
     if len(mat.shape) != 2 or len(vec.shape) != 1:
         raise ShapeError("addmv takes a matrix and a vector", got=f"{tuple(mat.shape)}, {tuple(vec.shape)}")
-    return _plus(input, matmul(mat, vec), beta, alpha)
+    return plus_product("addmv", input, matmul, mat, vec, beta, alpha)
 
 
 def addr(input: Value, vec1: Value, vec2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * the outer product of two vectors."""
     need_dims("addr", 1, vec1, vec2)
-    return _plus(input, F.mul(F.unsqueeze(vec1, 1), F.unsqueeze(vec2, 0)), beta, alpha)
+    return plus_product("addr", input, F.mul, F.unsqueeze(vec1, 1), F.unsqueeze(vec2, 0), beta, alpha)
 
 
 @in_lower
@@ -64,7 +49,7 @@ def addbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alph
         raise ShapeError("addbmm takes batches of matrices", got=f"{tuple(batch1.shape)}, {tuple(batch2.shape)}")
     b, n, m = batch1.shape
     wide = F.reshape(F.permute(batch1, (1, 0, 2)), (n, b * m))
-    return _plus(input, matmul(wide, F.reshape(batch2, (b * m, batch2.shape[-1]))), beta, alpha)
+    return plus_product("addbmm", input, matmul, wide, F.reshape(batch2, (b * m, batch2.shape[-1])), beta, alpha)
 
 
 def kron(input: Value, other: Value) -> Value:

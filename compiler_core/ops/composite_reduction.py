@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from compiler_core import dtype as dt
@@ -26,6 +27,7 @@ from compiler_core.ops.broadcasting import (
     like,
     normalize_dim,
     normalize_dims,
+    plain,
     shape_of,
     widened,
 )
@@ -143,6 +145,13 @@ def sqrt_flat_at_zero(x: Value) -> Value:
     return prims.where(is_zero, zero, prims.sqrt(prims.where(is_zero, prims.full_like(x, 1.0), x)))
 
 
+def _power_flat_at_zero(x: Value, exponent: float) -> Value:
+    """x ** exponent with derivative 0 at 0, as torch's norm has it."""
+    zero, one = prims.full_like(x, 0.0), prims.full_like(x, 1.0)
+    is_zero = prims.bitwise_and(prims.eq(x, zero), prims.full(shape_of(x), exponent > 0, dt.bool_))
+    return prims.where(is_zero, zero, prims.pow(prims.where(is_zero, one, x), prims.full_like(x, exponent)))
+
+
 @numpy_names
 def std(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
@@ -202,11 +211,17 @@ def _along(x: Value, dim: int, keepdim: bool, *, largest: bool) -> ValuesAndIndi
     return ValuesAndIndices(*both)
 
 
+def _of_all(extremum: Callable[..., Value], x: Value) -> Value:
+    """The extremum of all elements: if NaN, its gradient is shared by those that are, as by equal numbers."""
+    dims = tuple(range(len(x.shape)))
+    return extremum(x, dims, shared=dtype_of(x).is_floating_point) if dims else as_new(x)
+
+
 @numpy_names
 def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """max(x): the largest. max(x, dim): (values, indices). max(x, y): the elementwise larger."""
     if dim is None:
-        return amax(input)
+        return _of_all(prims.max, as_value(input))
     if isinstance(dim, int):
         return _along(as_value(input), dim, keepdim, largest=True)
     return maximum(input, dim)
@@ -216,7 +231,7 @@ def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> 
 def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """min(x): the smallest. min(x, dim): (values, indices). min(x, y): the elementwise smaller."""
     if dim is None:
-        return amin(input)
+        return _of_all(prims.min, as_value(input))
     if isinstance(dim, int):
         return _along(as_value(input), dim, keepdim, largest=False)
     return minimum(input, dim)
@@ -249,17 +264,18 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
     """The vector norm (sum |x|^p)^(1/p) over `dim`; p may be inf, -inf, 0, or "fro" (2)."""
     need_floating("norm", as_value(input))
     x = cast(as_value(input), dtype)
+    p = p if isinstance(p, str) else plain(p)
     if p == "nuc":
         from compiler_core.ops import composite_matrix  # which is above this file
 
         return composite_matrix.nuclear_norm(x, dim, keepdim)
-    wide = widened(x)
+    wide, dims = widened(x), normalize_dims(dim, len(x.shape))
     if p in ("fro", 2):
         result = sqrt_flat_at_zero(sum(abs_squared(wide), dim, keepdim))
     elif p == math.inf:
-        result = amax(prims.abs(wide), dim, keepdim)
+        result = _keep(prims.max(prims.abs(wide), dims, shared=True), shape_of(x), dims, keepdim)
     elif p == -math.inf:
-        result = amin(prims.abs(wide), dim, keepdim)
+        result = _keep(prims.min(prims.abs(wide), dims, shared=True), shape_of(x), dims, keepdim)
     elif p == 0:
         count = cast(sum(truth(wide), dim, keepdim), dtype_of(wide).real)
         always = prims.full(shape_of(count), True, dt.bool_)
@@ -269,8 +285,8 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
         result = sum(prims.abs(wide), dim, keepdim)
     else:
         power, size = float(p), prims.abs(wide)
-        total = sum(prims.pow(size, prims.full_like(size, power)), dim, keepdim)
-        result = prims.pow(total, prims.full_like(total, 1.0 / power))
+        total = sum(_power_flat_at_zero(size, power), dim, keepdim)
+        result = _power_flat_at_zero(total, 1.0 / power)
     return cast(result, dtype_of(x).real)
 
 

@@ -16,7 +16,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, loose, operands
+from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, loose, operands, rounded_once
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_trigonometry import floating_operands
@@ -48,6 +48,7 @@ def _log_of_sum(input: Operand, other: Operand, base: float) -> Value:
     return prims.add(F.maximum(a, b), F.mul(rest, 1.0 / math.log(base)))
 
 
+@rounded_once
 def logaddexp(input: Operand, other: Operand) -> Value:
     """log(exp(input) + exp(other)), without overflow; of complex numbers by the one of greater real part."""
     if dt.promote(loose(input), loose(other)).is_complex:
@@ -58,46 +59,31 @@ def logaddexp(input: Operand, other: Operand) -> Value:
     return _log_of_sum(input, other, math.e)
 
 
+@rounded_once
 def logaddexp2(input: Operand, other: Operand) -> Value:
     """log2(2^input + 2^other), without overflow."""
     return _log_of_sum(input, other, 2.0)
 
 
-def _times_log(x: Value, y: Value, log: Value) -> Value:
-    zero = prims.full_like(x, 0.0)
-    product = prims.where(prims.eq(x, zero), zero, prims.mul(x, log))
-    return prims.where(prims.isnan(y), y, product)
-
-
 def xlogy(input: Operand, other: Operand) -> Value:
     """input * log(other), 0 where input is 0."""
-    x, y = floating_operands(input, other)
-    safe = prims.where(prims.eq(x, prims.full_like(x, 0.0)), prims.full_like(y, 1.0), y)
-    return _times_log(x, y, prims.log(safe))
+    return prims.xlogy(*floating_operands(input, other))
 
 
 def xlog1py(input: Operand, other: Operand) -> Value:
     """input * log(1 + other), 0 where input is 0."""
-    x, y = floating_operands(input, other)
-    safe = prims.where(prims.eq(x, prims.full_like(x, 0.0)), prims.full_like(y, 0.0), y)
-    return _times_log(x, y, prims.log1p(safe))
+    return prims.xlog1py(*floating_operands(input, other))
 
 
 def entr(input: Value) -> Value:
     """-input * log(input): 0 at 0, -inf below."""
-    x = floating(input)
-    zero = prims.full_like(x, 0.0)
-    positive = prims.gt(x, zero)
-    value = prims.neg(prims.mul(x, prims.log(prims.where(positive, x, prims.full_like(x, 1.0)))))
-    outside = prims.where(prims.eq(x, zero), prims.mul(x, zero), prims.full_like(x, -math.inf))
-    return prims.where(prims.logical_not(prims.eq(x, x)), x, prims.where(positive, value, outside))
+    return prims.entr(floating(input))
 
 
+@rounded_once
 def logit(input: Value, eps: float | None = None) -> Value:
     """log(input / (1 - input)), input limited to [eps, 1 - eps] first."""
-    x = floating(input)
-    x = x if eps is None else F.clamp(x, eps, 1.0 - eps)
-    return F.log(F.div(x, F.sub(1.0, x)))
+    return prims.logit(floating(input), -1.0 if eps is None else eps)
 
 
 # ---- the error function's kin and the normal distribution

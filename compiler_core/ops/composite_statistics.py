@@ -221,7 +221,7 @@ def mode(input: Value, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices
     value = prims.gather(lines, best, last)
     count = prims.iota(shape_of(x), last, dt.int64)
     hit = F.eq(prims.detach(x), broadcast_to(value, shape_of(x)))
-    place = F.amax(F.where(hit, count, -1), -1, True)
+    place = F.clamp(F.amax(F.where(hit, count, -1), -1, True), min=0)  # NaN, which equals nothing: the first
     values = prims.gather(x, place, last)
     both = (F.movedim(values, -1, dim), F.movedim(place, -1, dim))
     return ValuesAndIndices(*(both if keepdim else (F.squeeze(v, dim) for v in both)))

@@ -13,7 +13,17 @@ from compiler_core.dtype import bool_
 from compiler_core.errors import DTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, like, operands, shape_of
+from compiler_core.ops.broadcasting import (
+    as_value,
+    cast,
+    dtype_of,
+    floating,
+    is_scalar,
+    like,
+    operands,
+    rounded_once,
+    shape_of,
+)
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.registry import Value
@@ -69,6 +79,8 @@ def hypot(input: Operand, other: Operand) -> Value:
     if wide is not dt.float64:
         a, b = cast(a, dt.float64), cast(b, dt.float64)
         return prims.cast(F.sqrt(F.add(F.mul(a, a), F.mul(b, b))), wide)
+    infinite = F.logical_or(F.isinf(a), F.isinf(b))  # then NaN does not count
+    a, b = (F.masked_fill(v, F.logical_and(infinite, prims.isnan(v)), 0.0) for v in (a, b))
     scale = prims.detach(F.maximum(F.abs(a), F.abs(b)))
     usable = F.logical_and(F.gt(scale, 0.0), F.lt(scale, math.inf))
     scale = F.where(usable, scale, 1.0)
@@ -86,10 +98,11 @@ def rad2deg(input: Value) -> Value:
     return F.mul(floating(input), 180.0 / math.pi)
 
 
+@rounded_once
 def sinc(input: Value) -> Value:
     """sin(pi x) / (pi x), 1 at 0."""
     x = floating(input)
-    is_zero = prims.eq(x, prims.full_like(x, 0.0))
+    is_zero = prims.eq(F.mul(prims.mul(x, x), math.pi), prims.full_like(x, 0.0))  # as torch's derivative has it
     angle = F.mul(prims.where(is_zero, prims.full_like(x, 1.0), x), math.pi)
     return prims.where(is_zero, prims.full_like(x, 1.0), prims.div(prims.sin(angle), angle))
 
@@ -123,11 +136,9 @@ def sgn(input: Value) -> Value:
 
 
 def heaviside(input: Value, values: Value) -> Value:
-    """0 below 0, `values` at 0, 1 above; NaN stays."""
+    """0 below 0 and at NaN, `values` at 0, 1 above."""
     x, at_zero = operands(input, values)
-    step = F.where(F.lt(x, 0), prims.full_like(x, 0), prims.full_like(x, 1))
-    result = F.where(F.eq(x, 0), at_zero, step)
-    return F.where(prims.isnan(x), x, result) if dtype_of(x).is_floating_point else result
+    return F.where(F.eq(x, 0), at_zero, cast(F.gt(x, 0), dtype_of(x)))
 
 
 def _refuse_complex(name: str, x: Value) -> None:
@@ -155,7 +166,7 @@ def _nowhere(input: Value) -> Value:
 
 
 def _nan_aside(a: Value, b: Value, chosen: Value) -> Value:
-    return prims.where(prims.isnan(a), b, prims.where(prims.isnan(b), a, chosen))
+    return prims.where(prims.isnan(b), a, prims.where(prims.isnan(a), b, chosen))
 
 
 def fmax(input: Operand, other: Operand) -> Value:

@@ -50,6 +50,11 @@ def computed(function: Eager) -> Eager:
     return eager
 
 
+def sign_array(xp: Any, x: Array) -> Array:
+    """-1, 0 or 1; of NaN 0, as in torch."""
+    return xp.sign(x) if x.dtype.kind in "iu" else xp.where(x == x, xp.sign(x), x.dtype.type(0))  # type: ignore[no-any-return]
+
+
 def _unary(
     name: str,
     eager: Eager,
@@ -104,6 +109,27 @@ LOG = _unary(
     dtypes=INEXACT,
     work=10,
 )
+EXP2 = _unary("exp2", lambda xp, x: xp.exp2(x), lambda g, out, x: (prims.mul(g, _scale(out, math.log(2.0))),), work=10)
+
+
+def _log10(xp: Any, x: Array) -> Array:
+    """By float64: NumPy's of float32 is not exact of powers of ten."""
+    return xp.log10(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else xp.log10(x)  # type: ignore[no-any-return]
+
+
+def _logarithm(base: int, eager: Eager) -> Op:
+    """Of a power of its base it is exact, which log(x) / log(base) is not."""
+    return _unary(
+        f"log{base}",
+        eager,
+        lambda g, out, x: (prims.div(g, _scale(x, math.log(base))),),
+        low=0.1,
+        high=4.0,
+        work=10,
+    )
+
+
+LOG2, LOG10 = _logarithm(2, lambda xp, x: xp.log2(x)), _logarithm(10, _log10)
 LOG1P = _unary(
     "log1p",
     lambda xp, x: xp.log1p(x),
@@ -191,7 +217,7 @@ ABS = register(
         cheap=True,
     )
 )
-SIGN = _unary("sign", lambda xp, x: xp.sign(x), _FLAT, dtypes=SIGNED, cheap=True)
+SIGN = _unary("sign", sign_array, _FLAT, dtypes=SIGNED, cheap=True)
 FLOOR = _unary("floor", lambda xp, x: xp.floor(x), _FLAT, cheap=True)
 CEIL = _unary("ceil", lambda xp, x: xp.ceil(x), _FLAT, cheap=True)
 ROUND = _unary("round", lambda xp, x: xp.rint(x), _FLAT, cheap=True)  # half to even

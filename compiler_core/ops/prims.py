@@ -19,6 +19,7 @@ from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random_there import drawing, philox_there
 from compiler_core.ops.registry import OPS, Value, bind, current_trace
+from compiler_core.ops.special_prims import *  # noqa: F403
 
 Ints = Sequence[int]
 Number = builtins.complex  # and so float, int, bool
@@ -190,14 +191,6 @@ def copysign(a: Value, b: Value) -> Value:
     return bind(OPS["copysign"], a, b)
 
 
-def igamma(a: Value, x: Value) -> Value:
-    return bind(OPS["igamma"], a, x)
-
-
-def igammac(a: Value, x: Value) -> Value:
-    return bind(OPS["igammac"], a, x)
-
-
 def gcd(a: Value, b: Value) -> Value:
     return bind(OPS["gcd"], a, b)
 
@@ -261,12 +254,12 @@ def prod(x: Value, dims: Ints) -> Value:
     return bind(OPS["prod"], x, dims=tuple(dims))
 
 
-def max(x: Value, dims: Ints) -> Value:
-    return bind(OPS["max"], x, dims=tuple(dims))
+def max(x: Value, dims: Ints, shared: bool = False) -> Value:
+    return bind(OPS["max"], x, dims=tuple(dims), **({"shared": True} if shared else {}))
 
 
-def min(x: Value, dims: Ints) -> Value:
-    return bind(OPS["min"], x, dims=tuple(dims))
+def min(x: Value, dims: Ints, shared: bool = False) -> Value:
+    return bind(OPS["min"], x, dims=tuple(dims), **({"shared": True} if shared else {}))
 
 
 def argmax(x: Value, dims: Ints) -> Value:

@@ -61,7 +61,7 @@ def _infer_sum(name: str) -> Any:
 
 
 def _infer_extremum(name: str) -> Any:
-    def infer(x: TensorMeta, dims: Dims) -> TensorMeta:
+    def infer(x: TensorMeta, dims: Dims, shared: bool = False) -> TensorMeta:
         _check(name, x, dims, ORDERED)
         _check_not_empty(name, x, dims)
         return x.with_shape(reduced_shape(x.shape, dims))
@@ -91,7 +91,7 @@ def _eager_accumulate(function: str) -> Any:
 
 def _eager_extremum(function: str, of_truths: str) -> Any:
     @quietly
-    def eager(xp: Any, x: Array, dims: Dims) -> Array:
+    def eager(xp: Any, x: Array, dims: Dims, shared: bool = False) -> Array:
         if x.dtype == np.bool_:  # which has one over nothing too
             return as_array(xp, getattr(xp, of_truths)(x, axis=dims))  # type: ignore[no-any-return]
         return as_array(xp, getattr(xp, function)(x, axis=dims))  # type: ignore[no-any-return]
@@ -123,12 +123,13 @@ def _vjp_prod(g: Value, out: Value, x: Value, dims: Dims) -> tuple[Value]:
     return (prims.mul(restore(g, shape, dims), prims.conj(prims.where(alone, prims.div(others, safe), zero))),)
 
 
-def _vjp_extremum(g: Value, out: Value, x: Value, dims: Dims) -> tuple[Value]:
+def _vjp_extremum(g: Value, out: Value, x: Value, dims: Dims, shared: bool = False) -> tuple[Value]:
+    """g / n for each of n equal extremes. shared: NaN is equal to NaN; else where the extreme is NaN, so is all."""
     shape = tuple(x.shape)
-    zero, one = prims.full_like(x, 0.0), prims.full_like(x, 1.0)
     attained = prims.eq(x, restore(out, shape, dims))
-    count = prims.sum(prims.where(attained, one, zero), dims)
-    return (prims.where(attained, restore(prims.div(g, count), shape, dims), zero),)
+    attained = prims.bitwise_or(attained, prims.isnan(x)) if shared else attained
+    is_one = prims.cast(attained, of(x.dtype))
+    return (prims.mul(restore(prims.div(g, prims.sum(is_one, dims)), shape, dims), is_one),)
 
 
 def _samples(low: float = -2.0, high: float = 2.0) -> tuple[Sample, ...]:

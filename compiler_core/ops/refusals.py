@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, ShapeError
-from compiler_core.ops.broadcasting import Scalar, loose
+from compiler_core.errors import DTypeError, NumberRangeError, ShapeError
+from compiler_core.ops.broadcasting import Scalar, is_scalar, loose, plain
 from compiler_core.ops.registry import Value
 
 
@@ -57,10 +57,17 @@ def need_mask(name: str, mask: Value) -> None:
 
 def check_factor(name: str, dtype: DType, factor: Scalar) -> None:
     """`alpha` of add and sub: no fraction where the result is whole, and bool only where it is bool."""
-    if isinstance(factor, bool) and dtype is not dt.bool_:
+    kind = dt.number_type(factor)
+    if kind is bool and dtype is not dt.bool_:
         raise DTypeError(f"{name}: boolean alpha is only supported for boolean results", got=dtype.name)
-    if isinstance(factor, float) and _whole(dtype):
+    if kind is float and _whole(dtype):
         raise DTypeError(f"{name}: for integral operands alpha must not be a floating point number", got=str(factor))
+
+
+def check_fits(dtype: DType, number: Value | Scalar) -> None:
+    """A number that is to be stored, but is out of the dtype's range, is refused; a value is not."""
+    if is_scalar(number) and not dt.fits(dtype, plain(number)):
+        raise NumberRangeError(f"value cannot be converted to type {dtype.name} without overflow", got=str(number))
 
 
 def refuse_bools(name: str, *xs: Value | Scalar) -> None:

@@ -18,9 +18,10 @@ from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
-from compiler_core.errors import DomainError, DTypeError, ShapeError
+from compiler_core.errors import DTypeError, NumberRangeError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import prims
+from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.cell import cell_of, cell_trace
 from compiler_core.tensor.inference import made
@@ -102,6 +103,8 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
             if dtype is not None and not dtype.is_complex:
                 raise DTypeError("a complex number cannot be made a real one without loss", expected=dtype.name)
             array = array.astype(dt.of_number(complex).numpy) if dtype is None else array
+    if array.dtype.kind == "O" and array.size and all(type(number) is int for number in array.flat):
+        raise NumberRangeError("Overflow when unpacking long", expected="64 bits at most", got=str(array.flat[0]))
     if array.dtype.kind in "OUSMm":
         raise DTypeError(
             f"cannot make a tensor of {type(data).__name__}",
@@ -110,18 +113,11 @@ def to_array(data: Any, dtype: DType | None = None) -> Array:
         )
     if dtype is not None and array.dtype != dtype.numpy:
         if dtype.kind in "iu" and array.dtype == np.int64 and not _holds_arrays(data):
-            _check_fits(array, dtype)
+            for end in (array.min(), array.max()) if array.size else ():
+                check_fits(dtype, end)
         return (array.real if array.dtype.kind == "c" and dtype.kind not in "cb" else array).astype(dtype.numpy)
     dt.of(array.dtype)
     return array
-
-
-def _check_fits(array: Array, dtype: DType) -> None:
-    """Raise DomainError for Python numbers beyond an integer dtype, as torch: an unsigned one takes them negated."""
-    high = int(np.iinfo(np.dtype(dtype.name)).max)
-    low = -high if dtype.kind == "u" else -high - 1
-    if array.size and (int(array.max()) > high or int(array.min()) < low):
-        raise DomainError(f"value cannot be converted to type {dtype.name} without overflow")
 
 
 def _holds_arrays(data: Any) -> bool:

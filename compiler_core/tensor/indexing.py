@@ -9,6 +9,7 @@ index names a place twice, the last value stays.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,10 +42,13 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
     index = _as_torch_reads(index)
     if _is_basic(index):
         selected = get_item(self, index)
+        if dt.number_type(value) is not None:  # of the dtype that is written to, not of its own
+            selected.fill_(_number(value, self))
+            return
         selected.copy_(_without_leading_ones(value, selected.ndim))
         return
     check_masks(as_tuple(index), tuple(self.shape))
-    operand = _operand(value, self)
+    operand = _operand(_number(value, self), self)
     beside = _mask_beside(index)
     if beside >= 0 and current_trace() is not None and _is_one(operand):
         _set_by_mask_beside(self, index, beside, operand)
@@ -88,6 +92,13 @@ def _without_leading_ones(value: Any, ndim: int) -> Any:
     while getattr(value, "ndim", 0) > ndim and value.shape[0] == 1:
         value = value[0]
     return value
+
+
+def _number(value: Any, like: Tensor) -> Any:
+    """A number to write, infinite where a 16-bit float is so small that it is not refused; anything else as it is."""
+    if dt.number_type(value) is not float or like.dtype.compute is like.dtype or dt.fits(like.dtype, value):
+        return value
+    return math.copysign(math.inf, value)
 
 
 def _is_basic(index: Any) -> bool:

@@ -17,7 +17,9 @@ from compiler_core.errors import ShapeError
 from compiler_core.forward import level
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import is_scalar, plain
 from compiler_core.ops.meta_value import no_data
+from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.indexing import index_put
 from compiler_core.tensor.journal import note_change
@@ -76,9 +78,10 @@ def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Value:
 
 
 def _filled(self: Tensor, value: Any) -> Value:
-    if hasattr(value, "shape"):
+    if not is_scalar(value):
         return _copy(self, value)
-    return type(self)._wrap(prims.full_like(self, value))
+    check_fits(self.dtype, value)
+    return type(self)._wrap(prims.full_like(self, plain(value)))
 
 
 def _zeros(self: Tensor) -> Value:

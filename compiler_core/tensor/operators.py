@@ -16,7 +16,7 @@ import numpy as np
 
 from compiler_core.cuda import are_here, is_alone
 from compiler_core.device import is_array
-from compiler_core.dtype import of
+from compiler_core.dtype import of, promote
 from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _FULL = OPS["full"]
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_WHOLE = (-(1 << 63), 1 << 64)  # beyond which a whole number is refused
 _REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
 Unary: TypeAlias = "Callable[[Tensor], Tensor]"
@@ -45,10 +46,31 @@ def _binary(function: Callable[..., Value]) -> Binary:
         if isinstance(other, _NUMPYS):
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, self, other))
-            other = getattr(other, "__tensor__", other)
+            other = _held(other, self)
         return function(self, other) if isinstance(other, _OPERANDS) else met(operator, self, other)
 
     return operator
+
+
+def _over(a: Any, b: Any) -> Any:
+    """a / b, where a is a number: as torch has it, a times the reciprocal."""
+    reciprocal = F.reciprocal(b)
+    return reciprocal if type(a) in (int, float) and a == 1 else F.mul(reciprocal, a)
+
+
+def _held(other: Any, beside: Any) -> Any:
+    """An operand as it is; the Tensor of one that is traced by NumPy's rules. If that stands for a number, it is in the
+    dtype that the number would be computed in."""
+    held = getattr(other, "__tensor__", None)
+    if held is None:
+        return other
+    if not other.is_scalar:
+        return held
+    dtype = promote(beside, _LIKE[held.dtype.kind])
+    return broadcasting.cast(held, dtype if not beside.ndim else dtype.compute)
+
+
+_LIKE: dict[str, complex] = {"b": 1.0, "i": 1, "u": 1, "f": 1.0, "c": 1j}  # numbers of these kinds
 
 
 def _by_numpy(function: Callable[..., Value], a: Any, b: Any) -> tuple[Value, Value]:
@@ -86,8 +108,9 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
                 finally:
                     restore(before)
                 return _result(self, other, out, primitive)
-        elif type(other) in (float, int) and self._cell.value.dtype.kind == "f":
-            value = self._cell.value
+        elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and (
+            (value := self._cell.value).dtype.kind == "f" and value.dtype.itemsize != 2
+        ):
             constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
             if type(value) is not np.ndarray and (value.dtype is _F32 or value.dtype is _F64) and is_alone():
                 with suppress(MemoryError):  # the general way says more
@@ -129,7 +152,7 @@ def _reflected(function: Callable[..., Value]) -> Binary:
         if isinstance(other, _NUMPYS):
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, other, self))
-            other = getattr(other, "__tensor__", other)
+            other = _held(other, self)
         return function(other, self) if isinstance(other, _OPERANDS) else met(operator, self, other)
 
     return operator
@@ -139,7 +162,7 @@ def _augmented(function: Callable[..., Value]) -> Binary:
     method = in_place(function)
 
     def operator(self: Any, other: object) -> Any:
-        other = getattr(other, "__tensor__", other)
+        other = _held(other, self)
         return method(self, other) if isinstance(other, _OPERANDS) else met(operator, self, other)
 
     return operator
@@ -167,7 +190,7 @@ class Operators:
     __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul)
     __truediv__, __rtruediv__, __itruediv__ = (
         _arithmetic(F.true_divide, "div", by.truediv),
-        _reflected(F.true_divide),
+        _reflected(_over),
         _augmented(F.true_divide),
     )
     __floordiv__, __rfloordiv__ = _binary(F.floor_divide), _reflected(F.floor_divide)

@@ -149,7 +149,7 @@ template <class T> DC_INLINE T dc_min(T a, T b) { return (a < b) | (a != a) ? a 
     "offer_max": (("reduce_max",), _OFFER.replace("BEST", "max").replace("BEATS", ">")),
     "offer_min": (("reduce_min",), _OFFER.replace("BEST", "min").replace("BEATS", "<")),
     "sign": ((), """\
-template <class T> DC_INLINE T dc_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x; }
+template <class T> DC_INLINE T dc_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : (T)0; }
 """),
     "square": ((), "template <class T> DC_INLINE T dc_square(T x) { return x * x; }\n"),
     "cube": ((), "template <class T> DC_INLINE T dc_cube(T x) { return x * x * x; }\n"),

@@ -172,7 +172,7 @@ EMIT: dict[str, Emit] = {
     "neg": _neg,
     "exp": _exp,
     "log": _libm("log"),
-    "log1p": _libm("log1p"),
+    **{name: _libm(name) for name in ("exp2", "log2", "log10", "log1p")},
     "expm1": _libm("expm1"),
     "sin": _libm("sin"),
     "cos": _libm("cos"),

@@ -61,7 +61,7 @@ def dc_inverse_quick(x):
     "erfc64": _ERFC,
     "sign": """
 def dc_sign(x):
-    return tl.where(x > 0, 1, tl.where(x < 0, -1, x)).to(x.dtype)
+    return tl.where(x > 0, 1, tl.where(x < 0, -1, 0)).to(x.dtype)  # of NaN, 0
 """,
     "trunc": """
 def dc_trunc(x):
@@ -79,6 +79,13 @@ def dc_expm1(x):
     d = u - 1.0
     exact = d * x / tl.log(u)
     return tl.where(u == 1.0, x, tl.where(d == -1.0, d, tl.where(u == float("inf"), u, exact))).to(x.dtype)
+""",
+    "log10": """
+def dc_log10(x):
+    y = tl.log(x.to(tl.float64)) * 0.4342944819032518
+    near = tl.floor(y + 0.5)
+    whole = (tl.abs(y - near) < 1e-14) & (tl.abs(near) < 23.0) & (x != 1.0)
+    return tl.where(whole, near, y).to(x.dtype)  # of a power of ten it is exact
 """,
     "log1p": """
 def dc_log1p(x):

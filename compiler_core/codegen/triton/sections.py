@@ -32,8 +32,8 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 
-_COSTLY = {"tanh", "erf", "expm1", "log1p", "sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2", "philox",
-           "normal32", "normal64"}  # fmt: skip
+_COSTLY = {"tanh", "erf", "expm1", "log1p", "log10", "sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2",
+           "philox", "normal32", "normal64"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,27 @@ def _known_branch(rewriter: Rewriter, call: Call) -> Node | None:
     return None if known is None else call.args[1 if known else 2]
 
 
+def _extremum(rewriter: Rewriter, call: Call) -> Node | None:
+    """where(a >= b, a, maximum(a, b)) = maximum(a, b), and so for the least: clamps, once no gradient asks for more."""
+    test, then, other = call.args
+    if not isinstance(other, Call) or not isinstance(test, Call) or other.op.name not in ("maximum", "minimum"):
+        return None
+    names = {"maximum": "ge", "minimum": "le"}
+    if test.op.name == names[other.op.name] and set(test.args) == set(other.args):
+        return other if then is test.args[0] else None
+    return other if _is_between(test, then, other) else None
+
+
+def _is_between(test: Call, x: Node, limited: Call) -> bool:
+    """Whether `limited` is minimum(maximum(x, low), high), and `test` is low < x < high."""
+    raised, high = limited.args
+    if not (_is(test, "bitwise_and") and _is(limited, "minimum") and _is(raised, "maximum")):
+        return False
+    above, below = test.args
+    is_above = _is(above, "gt") and above.operands == raised.operands and raised.operands[0] is x
+    return is_above and _is(below, "lt") and below.operands == (x, high)
+
+
 ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
     "add": (_zero_added, _add_negated, add_of_pads),
     "sub": (_zero_added, _subtract_negated),
@@ -199,7 +220,7 @@ ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
 }
 # rules that drop an operand through which a gradient (of zeros) would have flowed
 RULES_AFTER_AUTOGRAD: dict[str, tuple[Rule, ...]] = {
-    "where": (_known_branch,),
+    "where": (_known_branch, _extremum),
     "slice": (slice_of_cat,),
     "cat": (cat_of_views,),
 }

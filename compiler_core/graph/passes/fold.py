@@ -74,11 +74,11 @@ def _is_small_constant(node: Node) -> bool:
 
 
 def _scalar(node: Node) -> Array:
-    return np.array(splat(node), node.dtype.numpy)
+    return np.asarray(splat(node)).astype(node.dtype.numpy)  # which wraps, as full does
 
 
 def _array(node: Node) -> Array:
-    return node.array if isinstance(node, Constant) else np.full(node.shape, splat(node), node.dtype.numpy)
+    return node.array if isinstance(node, Constant) else np.broadcast_to(_scalar(node), node.shape)
 
 
 def _evaluate(call: Call, arrays: list[Array]) -> Array:

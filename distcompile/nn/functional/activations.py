@@ -12,6 +12,8 @@ import warnings
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.casting import in_lower
 from compiler_core.tensor.random_creation import rand_like
 from compiler_core.tensor.tensor import Tensor
@@ -107,9 +109,12 @@ def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha · (exp(x/alpha) - 1)."""
-    x = _kept(input, inplace)
-    below = C.expm1(C.where(x > 0, 0.0, x) / alpha) * alpha
-    return _placed(input, C.where(x > 0, x, below), inplace)
+    return _placed(input, _celu(_kept(input, inplace), alpha), inplace)
+
+
+@rounded_once
+def _celu(x: Tensor, alpha: float) -> Tensor:
+    return prims.elu(x, alpha, 1.0, 1.0 / alpha)
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -182,6 +187,7 @@ def tanhshrink(input: Tensor) -> Tensor:
     return input - input.tanh()
 
 
+@rounded_once
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards zero by lambd."""
     if lambd < 0:
@@ -191,7 +197,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else zero."""
-    return C.where(input.abs() <= lambd, 0.0, input)
+    return C.where(input.abs() > lambd, input, C.where(input.abs() <= lambd, 0.0, input.detach()))
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:

@@ -16,6 +16,7 @@ from compiler_core.ops.registry import Array
 N = 100  # not a multiple of a vector's width
 COMPUTE = [d for d in ALL if d.compute is d]
 FLOAT_ONLY = {"exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "sqrt", "rsqrt", "erf", "sigmoid"}
+FLOAT_ONLY |= {"exp2", "log2", "log10"}
 FLOAT_ONLY |= {"erfc", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "copysign"}
 INTEGER_ONLY = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 NOT_ON_BOOL = {
@@ -45,7 +46,7 @@ def operand(rng: np.random.Generator, dtype: DType, name: str, position: int) ->
         return rng.integers(0, 2, N).astype(bool)
     if dtype.is_floating_point:
         values = rng.uniform(-4, 4, N)
-        if name in ("log", "log1p", "sqrt", "rsqrt", "pow") and position == 0:
+        if name in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow") and position == 0:
             values = np.abs(values) + 0.1
         values[:7] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0] if position == 0 else [1, 2, 3, np.nan, 0, -1, 2]
         return values.astype(dtype.numpy)

@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler_core import alive
 from compiler_core.config import config
-from compiler_core.errors import CudaMemoryError, DeviceError
+from compiler_core.errors import CudaMemoryError, DeviceError, NoCudaError
 
 Array = Any  # NumPy's or CuPy's
 REMEDY = "pip install 'distcompile[cuda]', on a machine with an NVIDIA GPU; or stay on the CPU"
@@ -96,7 +96,7 @@ def module(name: str = "cuda") -> Any:
     """CuPy. Raises DeviceError, which says that device `name` is not there, and what is missing."""
     found = _look()
     if found.why:
-        raise DeviceError(f"there is no device {name!r} here", got=found.why, expected="cpu, or meta", remedy=REMEDY)
+        raise NoCudaError(f"there is no device {name!r} here", got=found.why, expected="cpu, or meta", remedy=REMEDY)
     return found.module
 
 

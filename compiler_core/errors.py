@@ -38,6 +38,22 @@ class NoKernelError(DTypeError, NotImplementedError):
     """A function that is not computed of this element type. A NotImplementedError, as torch's of kernels that lack."""
 
 
+class UnsuitableDTypeError(DTypeError, ValueError):
+    """An element type that the function makes nothing of. A ValueError, as torch.signal's."""
+
+
+class ArgumentTypeError(DistCompileError, TypeError):
+    """An argument of a type that the function does not take."""
+
+    is_of_call = True
+
+
+class OverlapError(DistCompileError, RuntimeError):
+    """Memory that would be written while it is read, or of which several elements are one place."""
+
+    is_of_call = True
+
+
 class TypeNameError(DistCompileError, ValueError):
     """The name of a tensor type that does not exist."""
 
@@ -54,6 +70,10 @@ class IndexError_(DistCompileError, IndexError, RuntimeError):
     """An index outside its dimension, or of a kind that indexing does not take. A RuntimeError too: torch has both."""
 
     is_of_call = True
+
+
+class RankError(ShapeError, NotImplementedError):
+    """A number of dims that the function is not computed for. A NotImplementedError, as torch's."""
 
 
 class EmptyReductionError(ShapeError, IndexError_):
@@ -88,6 +108,10 @@ class OpDefinitionError(DistCompileError):
 
 class DeviceError(DistCompileError, RuntimeError):
     """A device that does not exist on this machine, or that is not supported yet."""
+
+
+class NoCudaError(DeviceError, AssertionError):
+    """CUDA was asked for where there is none. An AssertionError, as torch's where it was built without it."""
 
 
 class DeviceTypeError(DeviceError, TypeError):

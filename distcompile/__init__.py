@@ -58,7 +58,7 @@ def _found(name: str, module: str, inner: str) -> Any:
     if module.startswith("compiler_core.ops."):
         value = _as_torchs(name, value)
     elif module.startswith("compiler_core.tensor."):
-        value = importlib.import_module("compiler_core.ops.numpy_names").numpy_names(value)
+        value = importlib.import_module("compiler_core.tensor.torch_names").with_out(name, value)
     return _public(name, value) if module.startswith(_OVERRIDABLE) else value
 
 
@@ -71,10 +71,11 @@ def _public(name: str, function: Any) -> Any:
 def _as_torchs(name: str, function: Any) -> Any:
     """A function over values under its public name: Tensors come out, views are handles of their own."""
     from compiler_core.ops.numpy_names import numpy_names
-    from compiler_core.tensor.own_views import VIEWS, own_view
+    from compiler_core.tensor.own_views import SEVERAL, VIEWS, of_several, own_view
     from compiler_core.tensor.torch_names import public
 
-    return own_view(function) if name in VIEWS else public(numpy_names(function))
+    function = of_several(numpy_names(function)) if name in SEVERAL else numpy_names(function)
+    return own_view(function) if name in VIEWS else public(function)
 
 
 def __dir__() -> list[str]:

@@ -51,6 +51,12 @@ class OptimizerStateError(StateDictError, ValueError):
     """A state dict that does not fit the optimizer."""
 
 
+class NoInitialRateError(OptimizerStateError, KeyError):
+    """A scheduler that goes on from an epoch, of an optimizer that does not know its first rates."""
+
+    __str__ = Exception.__str__
+
+
 class ArgumentError(DistCompileError, ValueError, RuntimeError):
     """An argument outside its range, or arguments that exclude each other: torch raises one or the other."""
 

@@ -149,13 +149,18 @@ def set_item(array: TracedArray, index: Any, value: Any) -> None:
     """array[index] = value."""
     target = array.writable()
     parsed = parse(array, index)
-    value = _value(value, array.dtype)
+    value = apart(target, _value(value, array.dtype))
     if parsed.flipped:
         turned = F.flip(target, parsed.flipped)
         _write(turned, parsed, value)
         target.copy_(F.flip(turned, parsed.flipped))
     else:
         _write(target, parsed, value)
+
+
+def apart(target: Tensor, value: Tensor) -> Tensor:
+    """The value, in memory of its own: NumPy reads all of it before it writes."""
+    return value.clone() if value._cell.root is target._cell.root else value
 
 
 def _write(target: Tensor, index: Index, value: Tensor) -> None:

@@ -133,8 +133,12 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor._cell.raw.shape)
 
 
-def torch_function(name: str) -> Any:
-    """The function that torch has under `name`, from the table of the less common ones."""
-    from compiler_core.tensor.torch_names import named
+def torch_function(name: str, of_numbers: bool = False) -> Any:
+    """The function that torch has under `name`, from the table of the less common ones.
 
-    return named(name)
+    of_numbers: any operand may be a number, as NumPy's may.
+    """
+    from compiler_core.tensor.torch_names import as_tensors, load, named
+    from compiler_core.torch_table import FUNCTIONS
+
+    return (lambda *operands: as_tensors(load(FUNCTIONS[name])(*operands))) if of_numbers else named(name)

@@ -26,7 +26,11 @@ Rule = Callable[..., Any]
 
 
 def _named(name: str) -> Rule:
-    return lambda *operands: torch_function(name)(*operands)
+    return lambda *operands: torch_function(name, of_numbers=True)(*operands)
+
+
+def _absolute(x: Tensor) -> Tensor:
+    return x if x.dtype.kind == "b" else F.abs(x)
 
 
 def _cbrt(x: Tensor) -> Tensor:
@@ -133,7 +137,8 @@ def _conjugate(x: Tensor) -> Tensor:
 UFUNCS: dict[np.ufunc, Rule] = {
     np.add: F.add, np.subtract: F.sub, np.multiply: F.mul, np.divide: F.true_divide, np.negative: F.neg,
     np.positive: F.positive, np.power: _power, np.float_power: F.pow, np.floor_divide: _floor_divide,
-    np.remainder: _remainder, np.fmod: _fmod, np.divmod: _divmod, np.absolute: F.abs, np.fabs: F.abs, np.sign: F.sign,
+    np.remainder: _remainder, np.fmod: _fmod, np.divmod: _divmod, np.absolute: _absolute, np.fabs: F.abs,
+    np.sign: F.sign,
     np.rint: _of_floats(F.round, _same), np.floor: _of_floats(F.floor, _same), np.ceil: _of_floats(F.ceil, _same),
     np.trunc: _of_floats(F.trunc, _same), np.conjugate: _conjugate, np.square: lambda x: F.mul(x, x),
     np.sqrt: F.sqrt, np.cbrt: _cbrt, np.reciprocal: _reciprocal, np.modf: _modf,

@@ -30,6 +30,7 @@ from compiler_core.ops.composite_movement import chunk
 from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid, true_divide
 from compiler_core.ops.composite_reduction import stable_shift
 from compiler_core.ops.random_there import drawing_on
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -38,6 +39,7 @@ Rng = tuple[Value, int]
 
 def relu(input: Value) -> Value:
     """max(input, 0)."""
+    need_kind("relu", "iufc", input)
     return _relu(as_value(input))
 
 
@@ -63,6 +65,7 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value
 @rounded_once
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """input, times negative_slope where not positive."""
+    need_kind("leaky_relu", "f", input)
     x = as_value(input)
     return prims.where(prims.gt(x, prims.full_like(x, 0)), x, mul(x, negative_slope))
 
@@ -70,19 +73,22 @@ def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
 @rounded_once
 def elu(input: Value, alpha: float = 1.0) -> Value:
     """input where positive, else alpha * (exp(input) - 1)."""
-    return prims.elu(floating(input), alpha)
+    need_kind("elu", "fc", input)
+    return prims.elu(as_value(input), alpha)
 
 
 @rounded_once
 def selu(input: Value) -> Value:
     """Klambauer et al., "Self-normalizing neural networks", 2017."""
-    return prims.elu(floating(input), 1.6732632423543772, 1.0507009873554805)
+    need_kind("selu", "fc", input)
+    return prims.elu(as_value(input), 1.6732632423543772, 1.0507009873554805)
 
 
 @rounded_once
 def silu(input: Value) -> Value:
     """input * sigmoid(input)."""
-    return _silu(floating(input))
+    need_kind("silu", "fc", input)
+    return _silu(as_value(input))
 
 
 @whole
@@ -93,9 +99,10 @@ def _silu(x: Value) -> Value:
 @rounded_once
 def gelu(input: Value, approximate: str = "none") -> Value:
     """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
+    need_kind("gelu", "f", input)
     if approximate not in ("none", "tanh"):
         raise ShapeError("gelu: unknown approximation", expected="'none' or 'tanh'", got=repr(approximate))
-    return (_gelu if approximate == "none" else _gelu_tanh)(floating(input))
+    return (_gelu if approximate == "none" else _gelu_tanh)(as_value(input))
 
 
 @whole
@@ -120,7 +127,8 @@ def log1p_exp(x: Value) -> Value:
 @rounded_once
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
-    x = floating(input)
+    need_kind("softplus", "fc", input)
+    x = as_value(input)
     scaled = x if beta == 1 else mul(x, beta)
     soft = log1p_exp(scaled)
     return where(prims.gt(scaled, prims.full_like(scaled, threshold)), x, soft if beta == 1 else mul(soft, 1.0 / beta))
@@ -129,38 +137,44 @@ def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
 @rounded_once
 def logsigmoid(input: Value) -> Value:
     """log(sigmoid(input))."""
-    return prims.neg(log1p_exp(prims.neg(floating(input))))
+    need_kind("logsigmoid", "fc", input)
+    return prims.neg(log1p_exp(prims.neg(as_value(input))))
 
 
 @rounded_once
 def mish(input: Value) -> Value:
     """input * tanh(softplus(input))."""
-    x = floating(input)
+    need_kind("mish", "fc", input)
+    x = as_value(input)
     return prims.mul(x, prims.tanh(softplus(x)))
 
 
 @rounded_once
 def hardsigmoid(input: Value) -> Value:
     """(input + 3) / 6, limited to [0, 1]."""
-    return true_divide(hardtanh(add(floating(input), 3.0), 0.0, 6.0), 6.0)
+    need_kind("hardsigmoid", "fc", input)
+    return true_divide(hardtanh(add(as_value(input), 3.0), 0.0, 6.0), 6.0)
 
 
 @rounded_once
 def hardswish(input: Value) -> Value:
     """input * hardsigmoid(input)."""
-    x = floating(input)
+    need_kind("hardswish", "fc", input)
+    x = as_value(input)
     return true_divide(prims.mul(x, hardtanh(add(x, 3.0), 0.0, 6.0)), 6.0)
 
 
 def softsign(input: Value) -> Value:
     """input / (1 + |input|)."""
-    x = floating(input)
+    need_kind("softsign", "iufc", input)
+    x = as_value(input)
     return prims.div(x, cast(add(prims.abs(x), 1.0), dtype_of(x)))
 
 
 @rounded_once
 def glu(input: Value, dim: int = -1) -> Value:
     """The first half along `dim` times the sigmoid of the second."""
+    need_kind("glu", "f", input)
     d = normalize_dim(dim, len(input.shape))
     if input.shape[d] % 2:
         raise ShapeError("glu halves a dim of odd size", expected="an even size", got=str(input.shape[d]))
@@ -173,7 +187,8 @@ def glu(input: Value, dim: int = -1) -> Value:
 
 def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """exp(input) / sum(exp(input)) along `dim`."""
-    x = floating(cast(as_value(input), dtype))
+    x = cast(as_value(input), dtype)
+    need_kind("softmax", "fc", x)
     return _softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
 
@@ -209,7 +224,8 @@ def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
 
 def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
-    x = floating(cast(as_value(input), dtype))
+    x = cast(as_value(input), dtype)
+    need_kind("log_softmax", "fc", x)
     return _log_softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
 
@@ -236,6 +252,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
 
     rng: (key, stream); needed when training with 0 < p < 1. Kept: philox bits >= p * 2**32.
     """
+    need_kind("dropout", "f", input)
     x = as_value(input)
     if not 0.0 <= p <= 1.0:
         raise ShapeError("dropout: p is no probability", expected="0 <= p <= 1", got=str(p))

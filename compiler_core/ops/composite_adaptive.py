@@ -31,6 +31,7 @@ from compiler_core.ops.composite_pooling import (
     take_flat,
 )
 from compiler_core.ops.composite_reduction import ValuesAndIndices
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 from compiler_core.ops.windows import lowest
 
@@ -44,6 +45,8 @@ def _target(output_size: Sizes, sizes: Shape) -> tuple[int, ...]:
     wanted = wanted * len(sizes) if len(wanted) == 1 else wanted
     if len(wanted) != len(sizes):
         raise ShapeError(f"output_size needs one int or {len(sizes)}", got=str(wanted))
+    if any(o is not None and o < 0 for o in wanted):
+        raise ShapeError("elements of output_size must be greater than or equal to 0", got=str(wanted))
     return tuple(n if o is None else o for o, n in zip(wanted, sizes))
 
 
@@ -79,6 +82,7 @@ def _kernel(sizes: Shape, target: Shape) -> tuple[int, ...]:
 
 def _adaptive_avg(rank: int, input: Value, output_size: Sizes) -> Value:
     x, had_batch = batched(f"adaptive_avg_pool{rank}d", input, rank)
+    need_kind(f"adaptive_avg_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]
     target = _target(output_size, sizes)
     if _is_even(sizes, target):
@@ -101,6 +105,7 @@ def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
 
 def _adaptive_max(rank: int, input: Value, output_size: Sizes, return_indices: bool) -> Value:
     x, had_batch = batched(f"adaptive_max_pool{rank}d", input, rank)
+    need_kind(f"adaptive_max_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]
     target = _target(output_size, sizes)
     if _is_even(sizes, target):

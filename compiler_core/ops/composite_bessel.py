@@ -19,6 +19,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import cast, dtype_of, floating
 from compiler_core.ops.composite_special import in_float64, polynomial
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 _POINTS = 80  # on the whole circle, for I and small K
@@ -74,6 +75,7 @@ def _scaled_i(x: Value, order: int) -> Value:
 
 
 def _of(input: Value, function: object) -> Value:
+    need_kind("special", "biuf", input)
     x = floating(input)
     return cast(function(in_float64(x)), dtype_of(x))  # type: ignore[operator]
 

@@ -23,6 +23,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
 )
 from compiler_core.ops.casting import in_float32_on_cpu
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 
@@ -38,6 +39,7 @@ def complex(real: Value, imag: Value) -> Value:
 @in_float32_on_cpu
 def polar(abs: Value, angle: Value) -> Value:
     """abs (cos angle + i sin angle)."""
+    need_kind("polar", "f", abs, angle)
     return complex(F.mul(abs, F.cos(angle)), F.mul(abs, F.sin(angle)))
 
 

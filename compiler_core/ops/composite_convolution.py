@@ -19,6 +19,7 @@ from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_padding import pad
 from compiler_core.ops.composite_pointwise import add
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 from compiler_core.ops.windows import window_counts
@@ -268,6 +269,7 @@ def conv_transpose3d(
 
 def unfold(input: Value, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Value:
     """The windows of T[N, C, H, W] as columns, T[N, C*kH*kW, oH*oW] (or without N)."""
+    need_kind("im2col", "bfc", input)
     x, had_batch = batched("unfold", input, 2)
     kernel, gaps = spread("kernel_size", kernel_size, 2), spread("dilation", dilation, 2)
     margin, steps = spread("padding", padding, 2), spread("stride", stride, 2)

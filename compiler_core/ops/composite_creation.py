@@ -81,9 +81,13 @@ def ones_like(input: Value, *, dtype: DType | None = None) -> Value:
 def arange(start: Scalar, end: Scalar | None = None, step: Scalar = 1, *, dtype: DType | None = None) -> Value:
     """start, start + step, ... before end. arange(n) counts from 0. i64 for ints, the default dtype for floats."""
     start, end, step = (0, plain(start), plain(step)) if end is None else (plain(start), plain(end), plain(step))
+    if not all(math.isfinite(v) for v in (start, end)):
+        raise ShapeError("unsupported range", got=f"{start} -> {end}")
     if step == 0 or (end - start) * step < 0:
         raise ShapeError("arange: the step does not lead from start to end", got=f"{start}, {end}, {step}")
     target = dtype or dt.promote(start, end, step)
+    if target.kind in "iu" and not int(step):
+        raise ShapeError("step must be nonzero", got=f"{step} as {target.name}")
     count = max(0, math.ceil((end - start) / step))
     whole = all(isinstance(v, int) for v in (start, step))
     ramp = prims.iota((count,), 0, dt.int64 if whole else dt.float64)

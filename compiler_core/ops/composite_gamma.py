@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, ShapeError
@@ -20,6 +21,7 @@ from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, i
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_special import in_float64, polynomial
 from compiler_core.ops.composite_trigonometry import floating_operands
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 # Bernoulli numbers B2, B4, ...
@@ -63,6 +65,7 @@ def _lgamma_wide(wide: Value) -> Value:
 
 def lgamma(input: Value) -> Value:
     """log(|gamma(input)|): inf at 0, -1, -2, ..."""
+    need_kind("lgamma", "biuf", input)
     x = floating(input)
     return cast(_lgamma_wide(in_float64(x)), dtype_of(x))
 
@@ -84,6 +87,7 @@ def _digamma_positive(x: Value) -> Value:
 
 def digamma(input: Value) -> Value:
     """The derivative of lgamma: -inf at 0, inf at -0, NaN at -1, -2, ..."""
+    need_kind("digamma", "biuf", input)
     x = floating(input)
     wide = in_float64(x)
     whole = prims.eq(wide, prims.detach(prims.floor(wide)))
@@ -122,6 +126,7 @@ def _zeta_wide(s: Value, q: Value) -> Value:
 
 def zeta(input: Operand, other: Operand) -> Value:
     """Hurwitz' zeta: the sum of (k + other)^-input over k >= 0. inf at poles, NaN for input < 1."""
+    need_kind("zeta", "biuf", input, other)
     dtype = dt.promote(*(v if is_scalar(v) else as_value(v) for v in (input, other)))
     dtype = dtype if dtype.is_floating_point else dt.get_default_dtype()
     s, q = operands(input, other, dtype=dt.float64)
@@ -136,8 +141,9 @@ def zeta(input: Operand, other: Operand) -> Value:
     return cast(value, dtype)
 
 
-def polygamma(n: Value, input: Value) -> Value:
+def polygamma(n: Any, input: Any) -> Value:
     """The n-th derivative of digamma; also in the method's order, polygamma(input, n)."""
+    need_kind("polygamma", "biuf", n, input)
     if isinstance(input, int):
         n, input = input, n
     if n < 0:
@@ -158,6 +164,7 @@ def polygamma(n: Value, input: Value) -> Value:
 
 def mvlgamma(input: Value, p: int) -> Value:
     """The logarithm of the multivariate gamma function of dimension p (constant included)."""
+    need_kind("mvlgamma", "iuf", input)
     if p < 1:
         raise ShapeError("mvlgamma: p must be positive", got=str(p))
     x = floating(input)
@@ -191,11 +198,13 @@ def _slope(a: Value, x: Value) -> Value:
     return F.exp(F.sub(F.sub(F.mul(F.sub(a, 1.0), F.log(x)), x), lgamma(a)))
 
 
-def igamma(input: Operand, other: Operand) -> Value:
+def igamma(input: Value, other: Value) -> Value:
     """The regularised lower incomplete gamma function P(input, other). Differentiable in `other`, four times."""
+    need_kind("igamma", "f", input)
     return _incomplete(input, other, upper=False)
 
 
-def igammac(input: Operand, other: Operand) -> Value:
+def igammac(input: Value, other: Value) -> Value:
     """The regularised upper incomplete gamma function Q(input, other). Differentiable in `other`, four times."""
+    need_kind("igammac", "f", input)
     return _incomplete(input, other, upper=True)

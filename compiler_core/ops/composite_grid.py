@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32
@@ -63,7 +63,7 @@ def _check(x: Value, grid: Value, rank: int, mode: str, padding_mode: str) -> No
     if mode == "bicubic" and rank != 2:
         raise ShapeError("grid_sample: bicubic interpolation only supports 4D input", got=str(shape_of(x)))
     if dtype_of(x) is not dtype_of(grid) or not dtype_of(x).is_floating_point:
-        raise DTypeError("grid_sample: input and grid need one floating dtype", got=f"{x.dtype}, {grid.dtype}")
+        raise NoKernelError("grid_sample: input and grid need one floating dtype", got=f"{x.dtype}, {grid.dtype}")
 
 
 def _unnormalized(grid: Value, component: int, n: int, align_corners: bool) -> Value:

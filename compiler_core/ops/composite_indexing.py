@@ -376,6 +376,13 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Sca
     d = normalize_dim(dim, len(input.shape))
     need_index("index_add", index)
     need_one_dtype("index_add", input, source)
+    kept = [tuple(n for k, n in enumerate(x.shape) if k != d) for x in (input, source)] if input.shape else []
+    if kept and kept[0] != kept[1]:
+        raise ShapeError(
+            "index_add: source tensor shape must match self tensor shape, excluding the specified dimension",
+            expected=str(tuple(input.shape)),
+            got=str(tuple(source.shape)),
+        )
     scaled = source if alpha == 1 else mul(source, prims.full_like(source, alpha))
     if not input.shape:
         return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(scaled, -1), accumulate=True), ())
@@ -408,6 +415,8 @@ def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Va
     index = as_value(input)
     if dtype_of(index) not in (dt.int64, dt.int32):
         raise DTypeError("embedding indices must be int64 or int32", got=dtype_of(index).name)
+    if len(weight.shape) != 2:
+        raise ShapeError("'weight' must be 2-D", got=str(tuple(weight.shape)))
     return _embedding(weight, index, padding_idx=None if padding_idx is None else padding_idx % weight.shape[0])
 
 

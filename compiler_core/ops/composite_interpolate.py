@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import NoKernelError, RankError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.composite_pointwise import clamp, floor
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 
 Taps = tuple[Array, Array]  # places i64[o, L] and weights f[o, L]
@@ -76,14 +77,16 @@ def _check(x: Value, rank: int, mode: str, align_corners: bool | None, antialias
             "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
         )
     if not 1 <= rank <= 3 or (not plain and _RANKS.get(mode) != rank):
-        raise ShapeError(f"interpolate: mode {mode!r} does not take {rank + 2}-d input", got=str(shape_of(x)))
+        raise RankError(f"interpolate: mode {mode!r} does not take {rank + 2}-d input", got=str(shape_of(x)))
     if antialias and mode not in ("bilinear", "bicubic", "lanczos"):
         raise ShapeError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes")
     if mode == "lanczos" and (align_corners or not antialias):
         raise ShapeError("lanczos mode requires antialias=True and does not support align_corners=True")
     takes_bytes = mode in ("bilinear", "bicubic", "lanczos") and dtype_of(x) is dt.uint8
     if (not plain or mode == "area") and not dtype_of(x).is_floating_point and not takes_bytes:
-        raise DTypeError(f"interpolate: mode {mode!r} takes floating input", got=dtype_of(x).name)
+        raise NoKernelError(f"interpolate: mode {mode!r} takes floating input", got=dtype_of(x).name)
+    if mode in ("nearest", "nearest-exact") and dtype_of(x) is not dt.uint8:
+        need_kind(f"upsample_{mode}", "f", x)
     if 0 in x.shape[1:]:
         raise ShapeError("interpolate: input with a zero size", got=str(shape_of(x)))
 

@@ -23,6 +23,7 @@ from compiler_core.ops.broadcasting import (
     cast,
     dtype_of,
     is_narrow,
+    is_scalar,
     rounded_once,
     shape_of,
 )
@@ -36,7 +37,7 @@ from compiler_core.ops.composite_movement import (
 )
 from compiler_core.ops.composite_pointwise import add, floor_divide, mul, remainder
 from compiler_core.ops.composite_reduction import sum
-from compiler_core.ops.refusals import need_dims, need_one_dtype
+from compiler_core.ops.refusals import need_dims, need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -44,6 +45,7 @@ from compiler_core.ops.whole import whole
 @in_lower
 def matmul(input: Value, other: Value) -> Value:
     """torch.matmul: vectors count as a row on the left, a column on the right; batch dims broadcast."""
+    need_kind("matmul", "iufc", input)
     a, b = as_value(input), as_value(other)
     if not a.shape or not b.shape:
         raise ShapeError("matmul of a scalar", expected="at least one dim on both sides", remedy="use mul")
@@ -140,6 +142,7 @@ def mv(input: Value, vec: Value) -> Value:
 
 def dot(input: Value, tensor: Value) -> Value:
     """The inner product of two vectors."""
+    need_kind("dot", "iufc", input)
     need_dims("dot", 1, input, tensor)
     need_one_dtype("dot", input, tensor)
     dtype, product = dtype_of(input), sum(mul(input, tensor))
@@ -164,6 +167,10 @@ def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alp
     return plus_product("baddbmm", input, bmm, batch1, batch2, beta, alpha)
 
 
+def _is(factor: Scalar, number: int) -> bool:
+    return is_scalar(factor) and factor == number
+
+
 def plus_product(
     op: str, input: Value, multiply: Callable[[Value, Value], Value], a: Value, b: Value, beta: Scalar, alpha: Scalar
 ) -> Value:
@@ -171,22 +178,22 @@ def plus_product(
 
     A product of 16-bit floats that is scaled is not rounded before, but on a GPU, whose units make it 16-bit.
     """
-    if alpha != 1 and is_narrow(input) and not getattr(input, "is_cuda", False):
+    if is_narrow(input) and not _is(alpha, 1) and not getattr(input, "is_cuda", False):
         need_one_dtype(op, input, a, b)
         return rounded_once(plus_product)(op, input, multiply, a, b, beta, alpha)
     product = multiply(a, b)
     need_one_dtype(op, input, product)
     beta, alpha = factor_of(input, beta), factor_of(input, alpha)
-    product = product if alpha == 1 else mul(product, alpha)
-    if beta == 0:
+    product = product if _is(alpha, 1) else mul(product, alpha)
+    if _is(beta, 0):
         return broadcast_to(product, broadcast_shapes(shape_of(input), shape_of(product)))
-    return add(product, input if beta == 1 else mul(input, beta))
+    return add(product, input if _is(beta, 1) else mul(input, beta))
 
 
 def factor_of(x: Value, factor: Scalar) -> Scalar:
     """A factor as x's dtype has it: of whole numbers a whole one, rounded towards 0, as in torch."""
     kind = dtype_of(x).kind
-    return factor if kind in "fc" else builtins.bool(factor) if kind == "b" else int(factor)
+    return factor if kind in "fc" or not is_scalar(factor) else builtins.bool(factor) if kind == "b" else int(factor)
 
 
 @in_lower

@@ -10,12 +10,14 @@ import math
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import bool_
+from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     as_new,
     as_value,
     broadcast_shapes,
     dtype_of,
+    is_scalar,
     like,
     loose,
     operands,
@@ -126,6 +128,9 @@ def isfinite(input: Value) -> Value:
 def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Value:
     """|input - other| <= atol + rtol * |other|, or both equal."""
     need_one_dtype("isclose", as_value(input), as_value(other))
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance < 0:
+            raise ShapeError(f"isclose: {name} must be greater than or equal to zero", got=str(tolerance))
     a, b = operands(input, other)
     if dtype_of(a) is bool_:
         return prims.eq(a, b)
@@ -152,6 +157,10 @@ def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
     x = as_value(input)
     need_mask("masked_fill", mask)
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
+    if not is_scalar(value) and shape_of(value):
+        raise ShapeError("masked_fill_ only supports a 0-dimensional value tensor", got=str(shape_of(value)))
+    if not is_scalar(value) and dtype_of(value).is_complex and not dtype_of(x).is_complex:
+        raise DTypeError("value cannot be converted to a real type without overflow", got=dtype_of(value).name)
     check_fits(dtype_of(x), value)
     fill = strict(value, shape, dtype_of(x))
     return prims.where(strict(mask, shape, bool_), fill, strict(x, shape, dtype_of(x)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import ArgumentTypeError, DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     broadcast_to,
@@ -29,6 +29,7 @@ from compiler_core.ops.composite_activation import log1p_exp
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_pointwise import abs, add, mul, sub, true_divide
 from compiler_core.ops.composite_reduction import mean, stable_shift, sum
+from compiler_core.ops.refusals import need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -59,7 +60,12 @@ def cross_entropy(
     input: logits T[C], T[N, C] or T[N, C, *]. target: class indices i64[], [N] or [N, *]; or probabilities in input's
     shape. weight: T[C] per class. "mean" divides by the summed weight of the targets that are not ignored.
     """
+    need_kind("cross_entropy", "f", input)
     x = floating(input)
+    if not 0 <= label_smoothing <= 1:
+        raise ShapeError("label_smoothing must be between 0.0 and 1.0", got=str(label_smoothing))
+    if ignore_index >= 0 and dtype_of(target).is_floating_point:
+        raise DTypeError("ignore_index is not supported for floating point target", got=dtype_of(target).name)
     if weight is None and not label_smoothing and not dtype_of(target).is_floating_point:
         return _cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
     return _any_cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
@@ -98,6 +104,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Value:
     """-input[target]: input holds log-probabilities. Shapes as for cross_entropy with class indices."""
+    need_kind("nll_loss", "f", input)
     x = floating(input)
     classes = Classes(target, x, _class_dim(x), weight, ignore_index)
     loss = classes.valid_only(classes.weighted(prims.neg(classes.pick(x))))
@@ -110,13 +117,15 @@ class Classes:
     def __init__(self, target: Value, scores: Value, dim: int, weight: Value | None, ignore_index: int) -> None:
         shape = shape_of(scores)
         rows = (*shape[:dim], *shape[dim + 1 :])
-        if dtype_of(target).kind not in "iu":
-            raise DTypeError("class targets are integers", expected="int64", got=dtype_of(target).name)
+        if dtype_of(target) not in (dt.int64, dt.uint8):
+            raise DTypeError("expected target dtype to be Long or Byte", got=dtype_of(target).name, remedy="use long()")
         if tuple(target.shape) != rows:
             raise ShapeError("targets do not fit the scores", expected=str(rows), got=str(tuple(target.shape)))
         if weight is not None and tuple(weight.shape) != (scores.shape[dim],):
             what = "weight is to have an element for each class"
             raise ShapeError(what, expected=f"({scores.shape[dim]},)", got=str(tuple(weight.shape)))
+        if weight is not None:
+            need_one_dtype("nll_loss", scores, weight)
         self.shape, self.dim, self.weight = shape, dim, weight
         target = cast(target, dt.int64)
         self.valid = prims.ne(target, prims.full_like(target, ignore_index))
@@ -192,6 +201,7 @@ def _soft_cross_entropy(
 @in_float32
 def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """(input - target)^2."""
+    need_kind("mse_loss", "f", input, target)
     difference = sub(input, target)
     return reduced(prims.mul(difference, difference), reduction)
 
@@ -206,6 +216,9 @@ def l1_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
 @rounded_once
 def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: float = 1.0) -> Value:
     """Half the square within delta of the target, linear beyond."""
+    need_kind("huber_loss", "f", input)
+    if dt.number_type(delta) not in (float, int):
+        raise ArgumentTypeError(f"delta must be a float or int, got: {type(delta)}")
     distance = abs(sub(input, target))
     is_near = prims.logical_not(prims.gt(distance, prims.full_like(distance, delta)))  # also NaN
     within = prims.where(is_near, distance, prims.full_like(distance, 0.0))  # of infinities the square has no gradient
@@ -218,6 +231,7 @@ def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: floa
 @rounded_once
 def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: float = 1.0) -> Value:
     """huber_loss / beta; l1_loss for beta = 0."""
+    need_kind("smooth_l1_loss", "f", input)
     if beta == 0.0:
         return l1_loss(input, target, reduction)
     return mul(huber_loss(input, target, reduction, beta), 1.0 / beta)
@@ -236,6 +250,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Value | None = None,
 ) -> Value:
     """-(target log s + (1 - target) log(1 - s)) with s = sigmoid(input), from the logits without overflow."""
+    need_kind("binary_cross_entropy_with_logits", "f", input)
     x = floating(input)
     if tuple(x.shape) != tuple(target.shape):
         raise ShapeError("targets do not fit the logits", expected=str(tuple(x.shape)), got=str(tuple(target.shape)))
@@ -256,6 +271,7 @@ def binary_cross_entropy(input: Value, target: Value, weight: Value | None = Non
 
     Raises RuntimeError, compiled too, for an input or a target outside of [0, 1].
     """
+    need_kind("binary_cross_entropy", "f", input)
     x = floating(input)
     x = _within_unit("input", x)
     target = _within_unit("target", target)
@@ -278,6 +294,7 @@ def _log_held(p: Value) -> Value:
 @in_float32
 def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: bool = False) -> Value:
     """target (log target - input): input holds log-probabilities; 0 where target is 0. reduction may be "batchmean"."""
+    need_kind("kl_div", "biuf", input, target)
     if log_target:
         loss = mul(prims.exp(target), sub(target, input))
     else:

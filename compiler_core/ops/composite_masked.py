@@ -13,13 +13,14 @@ from typing import Any
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import ShapeError
+from compiler_core.errors import ShapeError, UnsuitableDTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Dim, as_value, broadcast_to, cast, dtype_of, floating, shape_of
 from compiler_core.ops.casting import as_given
 from compiler_core.ops.composite_placing import integer_limits
 from compiler_core.ops.composite_special import logaddexp as plain_logaddexp
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 Mask = Value | None
@@ -27,6 +28,13 @@ Mask = Value | None
 
 def _prepared(input: Value, dtype: DType | None) -> Value:
     return cast(as_value(input), dtype)
+
+
+def _of_kind(kinds: str, input: Value, dtype: DType | None) -> Value:
+    """The same, refused of other kinds of dtypes."""
+    x = _prepared(input, dtype)
+    need_kind("masked", kinds, x)
+    return x
 
 
 def _holds(x: Value, mask: Mask) -> Value:
@@ -71,7 +79,7 @@ def amax(
     input: Value, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:
     """The largest."""
-    x = _prepared(input, dtype)
+    x = _of_kind("biuf", input, dtype)
     return F.amax(_filled(x, mask, _lowest(x)), _dims(dim), keepdim)
 
 
@@ -79,7 +87,7 @@ def amin(
     input: Value, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:
     """The smallest."""
-    x = _prepared(input, dtype)
+    x = _of_kind("biuf", input, dtype)
     return F.amin(_filled(x, mask, _highest(x)), _dims(dim), keepdim)
 
 
@@ -87,7 +95,7 @@ def argmax(
     input: Value, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:
     """The place of the largest, in the dtype of what is looked at, as torch has it."""
-    x = _prepared(input, dtype)
+    x = _of_kind("iufc", input, dtype)
     return cast(F.argmax(_filled(x, mask, _lowest(x)), dim, keepdim), dtype_of(x))
 
 
@@ -95,7 +103,7 @@ def argmin(
     input: Value, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:
     """The place of the smallest, in the dtype of what is looked at."""
-    x = _prepared(input, dtype)
+    x = _of_kind("iufc", input, dtype)
     return cast(F.argmin(_filled(x, mask, _highest(x)), dim, keepdim), dtype_of(x))
 
 
@@ -107,7 +115,11 @@ def mean(
     input: Value, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:
     """The mean of the elements where the mask holds; NaN of none."""
-    x, dims = floating(_prepared(input, dtype)), _dims(dim)
+    x, dims = _prepared(input, dtype), _dims(dim)
+    if not dtype_of(x).is_inexact:
+        raise UnsuitableDTypeError(
+            "masked.mean: cannot infer the dtype of the result", got=dtype_of(x).name, remedy="dtype="
+        )
     return F.div(F.sum(_filled(x, mask, 0), dims, keepdim), _count(x, mask, dims, keepdim))
 
 
@@ -117,7 +129,7 @@ def median(
     """The lower median of the elements where the mask holds; NaN of none, or if one of them is NaN."""
     from compiler_core.ops.composite_order import nanmedian
 
-    x = floating(_prepared(input, dtype))
+    x = floating(_of_kind("iufc", input, dtype))
     holds = _holds(x, mask)
     spoiled = F.any(F.logical_and(holds, F.isnan(x)), dim, keepdim)
     value = nanmedian(F.where(holds, x, math.nan), dim, keepdim)
@@ -135,7 +147,7 @@ def var(
     mask: Mask = None,
 ) -> Value:
     """The variance about the mean; of complex numbers complex, as torch has it, though it is real."""
-    x, dims = floating(_prepared(input, dtype)), _dims(dim)
+    x, dims = floating(_of_kind("iufc", input, dtype)), _dims(dim)
     away = _filled(F.sub(x, mean(x, dims, keepdim=True, mask=mask)), mask, 0)
     less = correction if correction is not None else float(unbiased is None or unbiased)
     count = cast(_count(x, mask, dims, keepdim), dtype_of(x).real)
@@ -167,7 +179,7 @@ def norm(
     mask: Mask = None,
 ) -> Value:
     """The vector norm of order `ord`."""
-    x = floating(_prepared(input, dtype))
+    x = _of_kind("fc", input, dtype)
     return F.norm(_filled(x, mask, math.inf if ord == -math.inf else 0), ord, _dims(dim), keepdim)
 
 
@@ -175,7 +187,7 @@ def logsumexp(
     input: Value, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Value:
     """log(sum(exp(input)))."""
-    x = floating(_prepared(input, dtype))
+    x = floating(_of_kind("iufc", input, dtype))
     return F.logsumexp(_filled(x, mask, -math.inf), _dims(dim), keepdim)
 
 
@@ -183,26 +195,26 @@ def logaddexp(
     input: Value, other: Value, *, dtype: DType | None = None, input_mask: Mask = None, other_mask: Mask = None
 ) -> Value:
     """log(exp(input) + exp(other)), each where its mask holds."""
-    a = _filled(floating(_prepared(input, dtype)), input_mask, -math.inf)
-    b = _filled(floating(_prepared(other, dtype)), other_mask, -math.inf)
+    a = _filled(_of_kind("fc", input, dtype), input_mask, -math.inf)
+    b = _filled(_of_kind("fc", other, dtype), other_mask, -math.inf)
     return plain_logaddexp(a, b)
 
 
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Value:
     """Running sums."""
-    return F.cumsum(_filled(_prepared(input, dtype), mask, 0), dim)
+    return F.cumsum(_filled(_of_kind("iufc", input, dtype), mask, 0), dim)
 
 
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Value:
     """Running products."""
     from compiler_core.ops.composite_running import cumprod as plain
 
-    return plain(_filled(_prepared(input, dtype), mask, 1), dim)
+    return plain(_filled(_of_kind("iufc", input, dtype), mask, 1), dim)
 
 
 def _normalised(function: Callable[[Value, int], Value], neutral: float) -> Callable[..., Value]:
     def masked(input: Value, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Value:
-        return function(_filled(floating(_prepared(input, dtype)), mask, neutral), dim)
+        return function(_filled(_of_kind("fc", input, dtype), mask, neutral), dim)
 
     return masked
 
@@ -218,6 +230,6 @@ def normalize(
     """input (0 where the mask does not hold) over its norm, which counts as eps at least."""
     if eps < 0:
         raise ShapeError("normalize: eps must not be negative", got=str(eps))
-    x = floating(_prepared(input, dtype))
+    x = _of_kind("fc", input, dtype)
     length = norm(x, ord, dim, keepdim=True, mask=mask)
     return F.div(_filled(x, mask, 0), F.clamp(length, min=eps))

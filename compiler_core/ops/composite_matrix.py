@@ -29,6 +29,7 @@ from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.composite_solving import inv, matrix, pinv, solve, svdvals, tolerance
 from compiler_core.ops.factor import eye_like
 from compiler_core.ops.matmul import adjoint
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 Dims = int | Sequence[int] | None
@@ -41,6 +42,7 @@ def vector_norm(
     x: Value, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
     """(sum |x|^ord)^(1/ord) over dim (all of them by default); max, min and a count for ord = inf, -inf, 0."""
+    need_kind("vector_norm", "fc", x)
     value = floating(cast(as_value(x), dtype))
     shape = tuple(value.shape)
     dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim or range(len(shape))
@@ -133,6 +135,7 @@ def norm(
     dtype: DType | None = None,
 ) -> Value:
     """vector_norm, or matrix_norm where ord and dim ask for it (torch.linalg.norm's rule)."""
+    need_kind("norm", "fc", A)
     a = as_value(A)
     if ord is None:
         return vector_norm(a, 2, dim, keepdim, dtype=dtype)
@@ -180,6 +183,7 @@ def matrix_rank(
 
 def matrix_power(A: Value, n: int) -> Value:
     """A multiplied n times; of the inverse for negative n."""
+    need_kind("matrix_power", "iufc", A)
     a = as_value(A) if n > 0 else matrix(A, "matrix_power")
     if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:
         raise ShapeError("linalg.matrix_power: A must be batches of square matrices", got=str(tuple(a.shape)))
@@ -196,6 +200,7 @@ def matrix_power(A: Value, n: int) -> Value:
 
 def multi_dot(tensors: Sequence[Value]) -> Value:
     """The product of matrices, in the cheapest order; the first and the last may be vectors."""
+    need_kind("multi_dot", "iufc", *tensors)
     xs = [as_value(x) for x in tensors]
     if len(xs) < 2:
         raise ShapeError("linalg.multi_dot takes at least two tensors", got=str(len(xs)))
@@ -228,11 +233,18 @@ def _cheapest(xs: list[Value]) -> Value:
 @in_lower
 def vecdot(x: Value, y: Value, *, dim: int = -1) -> Value:
     """Inner products along dim."""
+    need_kind("vecdot", "fc", x)
     return F.sum(F.mul(prims.conj(as_value(x)), y), dim)
 
 
 def cross(input: Value, other: Value, *, dim: int = -1) -> Value:
     """The vector product along dim, of size 3."""
+    need_kind("linalg.cross", "iufc", input)
+    if len(input.shape) != len(other.shape):
+        raise ShapeError("linalg.cross: inputs must have the same number of dimensions.")
+    for x in (input, other):
+        if x.shape[normalize_dim(dim, len(x.shape))] != 3:
+            raise ShapeError("linalg.cross: inputs dimension must have length 3", got=str(tuple(x.shape)))
     a, b = operands(input, other)
     d = normalize_dim(dim, len(a.shape))
     if a.shape[d] != 3:
@@ -244,6 +256,7 @@ def cross(input: Value, other: Value, *, dim: int = -1) -> Value:
 
 def vander(x: Value, N: int | None = None) -> Value:
     """Powers 0, 1, ... N-1 of x along a new last dim."""
+    need_kind("linalg.vander", "iufc", x)
     value = as_value(x)
     value = cast(value if value.shape else F.unsqueeze(value, 0), dt.promote(value, dt.int64))
     count = value.shape[-1] if N is None else N
@@ -281,6 +294,7 @@ def tensorinv(A: Value, ind: int = 2) -> Value:
 @in_float32
 def tensorsolve(A: Value, B: Value, dims: Sequence[int] | None = None) -> Value:
     """X with tensordot(A, X, X.ndim) = B."""
+    need_kind("linalg.tensorsolve", "fc", A, B)
     a, b = floating(A), floating(B)
     if dims is not None:
         chosen = [normalize_dim(d, len(a.shape)) for d in dims]

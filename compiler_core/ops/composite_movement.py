@@ -9,11 +9,12 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import ArgumentTypeError, DTypeError, IndexError_, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -146,6 +147,12 @@ def movedim(input: Value, source: Sizes, destination: Sizes) -> Value:
     ndim = len(input.shape)
     src = [normalize_dim(d, ndim) for d in sizes((source,))]
     dst = [normalize_dim(d, ndim) for d in sizes((destination,))]
+    if len(src) != len(dst):
+        what = "movedim: source and destination differ in their number of dims"
+        raise ShapeError(what, got=f"{source}, {destination}")
+    for name, places in (("source", src), ("destination", dst)):
+        if len({*places}) != len(places):
+            raise ShapeError(f"movedim: repeated dim in `{name}`", got=str(source if name == "source" else destination))
     order = [d for d in range(ndim) if d not in src]
     for place, d in sorted(zip(dst, src)):
         order.insert(place, d)
@@ -177,6 +184,8 @@ def broadcast_tensors(*tensors: Value) -> tuple[Value, ...]:
 
 def repeat(input: Value, *repeats: Sizes) -> Value:
     """input tiled repeats[d] times along dim d; more repeats than dims add dims in front."""
+    if not repeats:
+        raise ArgumentTypeError("repeat() missing 1 required positional argument: 'repeats'")
     times = sizes(repeats)
     shape = shape_of(input)
     if len(times) < len(shape):
@@ -228,8 +237,11 @@ def contiguous(input: Value) -> Value:
 
 @numpy_names
 @in_widest
-def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
+def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     """Tensors joined along `dim`; they are promoted, and must agree in the other sizes."""
+    if not isinstance(tensors, Sequence):
+        kind = type(tensors).__name__
+        raise ArgumentTypeError(f"cat(): argument 'tensors' (position 1) must be tuple of Tensors, not {kind}")
     xs = [as_value(x) for x in tensors]
     if not xs:
         raise ShapeError("cat of nothing", expected="at least one tensor")
@@ -257,7 +269,13 @@ def narrow(input: Value, dim: int, start: int, length: int) -> Value:
     """Elements start .. start+length-1 along `dim`."""
     x = as_value(input)
     shape = shape_of(x)
+    if not shape:
+        raise ShapeError("narrow() cannot be applied to a 0-dim tensor")
     d = normalize_dim(dim, len(shape))
+    if hasattr(start, "dtype") and (shape_of(start) or dtype_of(start).kind not in "iu"):
+        raise ShapeError("start must be an 0-dim integral Tensor.", got=f"{dtype_of(start).name}{shape_of(start)}")
+    if isinstance(start, int) and not -shape[d] <= start <= shape[d]:
+        raise IndexError_("start out of range", expected=f"-{shape[d]} to {shape[d]}", got=str(start))
     start = start + shape[d] if start < 0 else start
     if length < 0 or not 0 <= start <= shape[d] - length:
         raise ShapeError("narrow leaves the dimension", expected=f"within 0..{shape[d]}", got=f"{start}+{length}")
@@ -315,14 +333,23 @@ def select(input: Value, dim: int, index: int) -> Value:
 def flip(input: Value, *dims: Sizes) -> Value:
     """The order along `dims` reversed."""
     x = as_value(input)
-    chosen = sorted({normalize_dim(d, len(x.shape)) for d in sizes(dims)})
+    named = [normalize_dim(d, len(x.shape)) for d in sizes(dims)]
+    chosen = sorted(set(named))
+    if len(chosen) < len(named):
+        raise ShapeError("flip: a dim appears multiple times in the list of dims", got=str(tuple(sizes(dims))))
     return prims.flip(x, chosen) if chosen and x.shape else as_new(x)
 
 
 def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
     """Elements moved `shifts` places along `dims`, those that fall off entering at the front."""
-    if dims is None:
+    if not sizes((shifts,)):
+        raise ShapeError("roll: `shifts` required")
+    if dims is None or not sizes((dims,)):
+        if len(sizes((shifts,))) != 1:
+            raise ShapeError("roll: shifts and dimensions must align", got=f"shifts {shifts}, no dims")
         return reshape(roll(flatten(input), shifts, 0), shape_of(input))
+    if len(sizes((shifts,))) != len(sizes((dims,))):
+        raise ShapeError("roll: shifts and dimensions must align", got=f"shifts {shifts}, dims {dims}")
     x = as_value(input)
     for shift, dim in zip(sizes((shifts,)), sizes((dims,))):
         d = normalize_dim(dim, len(x.shape))
@@ -367,10 +394,10 @@ def triu(input: Value, diagonal: int = 0) -> Value:
 def one_hot(tensor: Value, num_classes: int) -> Value:
     """i64[*tensor.shape, num_classes]: 1 at the class. num_classes must be given: data would decide it otherwise."""
     idx = as_value(tensor)
-    if dtype_of(idx).kind not in "iu":
-        raise DTypeError("one_hot takes integers", expected="int64", got=dtype_of(idx).name)
+    if dtype_of(idx) is not dt.int64:
+        what = "one_hot is only applicable to index tensor of type LongTensor"
+        raise DTypeError(what, expected="int64", got=dtype_of(idx).name, remedy="use long()")
     shape = (*idx.shape, num_classes)
-    idx = cast(idx, dt.int64)
     outside = prims.bitwise_or(prims.lt(idx, prims.full_like(idx, 0)), prims.ge(idx, prims.full_like(idx, num_classes)))
     checked = prims.require(idx, outside, "value", f"one_hot: class values must be in [0, {num_classes})")
     classes = prims.iota(shape, len(shape) - 1, dt.int64)

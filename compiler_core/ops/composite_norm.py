@@ -29,7 +29,7 @@ from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_pointwise import add, maximum, mul
 from compiler_core.ops.composite_reduction import centered, norm, sum
-from compiler_core.ops.refusals import need_floating
+from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -73,6 +73,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Value:
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (Ba, Kiros and Hinton, 2016)."""
+    need_kind("layer_norm", "f", input)
     x = floating(input)
     dims = _last_dims("layer_norm", x, normalized_shape)
     return _layer_norm(x, weight, bias, dims=len(dims), eps=eps)
@@ -88,6 +89,7 @@ def rms_norm(
     input: Value, normalized_shape: int | Sequence[int], weight: Value | None = None, eps: float | None = None
 ) -> Value:
     """input / sqrt(mean(input^2) + eps) * weight over the last dims. eps: the dtype's machine epsilon unless given."""
+    need_kind("rms_norm", "fc", input)
     import ml_dtypes
 
     x = floating(input)
@@ -106,6 +108,7 @@ def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
 ) -> Value:
     """Standardised within each sample's groups of channels. input: T[N, C, *]; weight, bias: T[C]."""
+    need_kind("group_norm", "f", input)
     x = floating(input)
     shape = shape_of(x)
     if len(shape) < 2 or shape[1] % num_groups:
@@ -144,6 +147,7 @@ def batch_norm(
 
     Pure: the running statistics are not changed here; `batch_statistics` gives what to update them with.
     """
+    need_kind("batch_norm", "f", input)
     x = floating(input)
     shape = shape_of(x)
     if len(shape) < 2:
@@ -184,6 +188,7 @@ def batch_statistics(input: Value) -> tuple[Value, Value]:
 @in_float32_on_cuda
 def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Value:
     """input divided by its p-norm along `dim`, the norm being at least eps."""
+    need_kind("normalize", "fc", input)
     x = floating(input)
     size = cast(maximum(norm(x, p, dim, keepdim=True), eps), dtype_of(x))
     return prims.div(x, broadcast_to(size, shape_of(x)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import NoKernelError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, operands, shape_of
@@ -23,7 +23,7 @@ def _shift_operands(input: Operand, other: Operand) -> tuple[Value, Value, Value
     """(input, 2^other, whether other is within the width)."""
     a, b = operands(input, other)
     if dtype_of(a).kind not in "iu":
-        raise DTypeError("shifts take integers", got=dtype_of(a).name)
+        raise NoKernelError("shifts take integers", got=dtype_of(a).name)
     width = 8 * dtype_of(a).itemsize - (dtype_of(a).kind == "i")
     inside = F.logical_and(F.ge(b, 0), F.lt(b, width))
     power = prims.full_like(a, 1)
@@ -53,12 +53,12 @@ def bitwise_right_shift(input: Operand, other: Operand) -> Value:
     return prims.where(inside, prims.floor_divide(a, power), prims.neg(gone) if dtype_of(a).kind == "i" else gone)
 
 
-def gcd(input: Operand, other: Operand) -> Value:
+def gcd(input: Value, other: Value) -> Value:
     """The greatest common divisor, not negative."""
     return prims.gcd(*operands(input, other))
 
 
-def lcm(input: Operand, other: Operand) -> Value:
+def lcm(input: Value, other: Value) -> Value:
     """The least common multiple, not negative; 0 where one is 0."""
     a, b = operands(input, other)
     divisor = prims.gcd(a, b)

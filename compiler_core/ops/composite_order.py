@@ -17,6 +17,7 @@ from compiler_core.ops.composite_indexing import take_along_dim
 from compiler_core.ops.composite_logic import isnan, where
 from compiler_core.ops.composite_movement import narrow, reshape, squeeze
 from compiler_core.ops.composite_reduction import ValuesAndIndices, any, argmax, sum
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 
@@ -46,6 +47,7 @@ def msort(input: Value) -> Value:
 
 def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesAndIndices:
     """The k largest (or smallest) elements along dim, in order. Raises ShapeError if there are fewer."""
+    need_kind("topk", "iufc", input)
     x = as_value(input)
     size = x.shape[normalize_dim(dim, len(x.shape))] if x.shape else 1
     if not 0 <= k <= size:
@@ -65,6 +67,7 @@ def _one_place(x: Value, places: Value, dim: int, keepdim: bool) -> ValuesAndInd
 
 def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The k-th smallest element along dim, k from 1. Raises ShapeError if there are fewer."""
+    need_kind("kthvalue", "iufc", input)
     x = as_value(input)
     size = x.shape[normalize_dim(dim, len(x.shape))] if x.shape else 1
     if not 1 <= k <= size:
@@ -85,6 +88,7 @@ def nanmedian(input: Value, dim: int | None = None, keepdim: bool = False) -> Va
 
 
 def _median(x: Value, dim: int | None, keepdim: bool, ignore_nan: bool) -> Value | ValuesAndIndices:
+    need_kind("median", "iufc", x)
     if dim is None and 0 in x.shape:
         dtype = dtype_of(x)
         least = -(1 << 8 * dtype.itemsize - 1) if dtype.is_signed else 0

@@ -16,6 +16,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_new, as_value, broadcast_to, dtype_of
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_movement import cat, flip, narrow
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 
@@ -38,6 +39,8 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar 
         raise ShapeError(
             f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported: {len(pad) // 2} dims of {ndim}"
         )
+    if mode != "circular":
+        need_kind(f"{mode}_pad", "iufc", x)
     if mode == "replicate" or (mode == "reflect" and len(pad) < 6):
         return _pad_in_float32(x, low, high, mode)
     return _pad_dims(x, low, high, mode)

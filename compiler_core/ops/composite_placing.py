@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, ShapeError
@@ -28,7 +29,7 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.composite_stacking import diag_embed
-from compiler_core.ops.refusals import check_fits
+from compiler_core.ops.refusals import check_fits, need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.strided import check_strided, strided_places
 
@@ -69,7 +70,7 @@ def take(input: Value, index: Value) -> Value:
     return F.getitem(F.reshape(input, -1), (index,))
 
 
-def index_fill(input: Value, dim: int, index: Value, value: Value) -> Value:
+def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
     """input with one value at places `index` along `dim`."""
     if not is_scalar(value) and tuple(value.shape):
         raise ShapeError("index_fill takes a number or a 0-d tensor", got=str(tuple(value.shape)))
@@ -196,6 +197,7 @@ def index_reduce(
     input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
     """input with source's slices reduced into places `index` along `dim`. reduce: "prod", "mean", "amax" or "amin"."""
+    need_kind("index_reduce", "iuf", input)
     x = F.reshape(input, 1) if not input.shape else as_value(input)
     d = normalize_dim(dim, len(x.shape))
     flat = F.reshape(index, -1)
@@ -224,6 +226,8 @@ def as_strided_scatter(
 @rounded_once
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """input with each slice along `dim` whose p-norm exceeds maxnorm scaled down to it."""
+    if len(input.shape) < 2:
+        raise ShapeError("renorm: input needs at least 2 dimensions", got=str(tuple(input.shape)))
     d = normalize_dim(dim, len(input.shape))
     others = tuple(k for k in range(len(input.shape)) if k != d)
     norms = F.norm(input, p, others, True)

@@ -31,7 +31,7 @@ from compiler_core.ops.broadcasting import (
     rounded_once,
     shape_of,
 )
-from compiler_core.ops.refusals import check_factor, check_fits, need_floating, refuse_bools
+from compiler_core.ops.refusals import check_factor, check_fits, need_floating, need_kind, refuse_bools
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -63,18 +63,23 @@ def _rounded_to(dtype: DType, number: Operand) -> Operand:
     return float(np.asarray(number).astype(dtype.numpy))
 
 
+def _alpha(dtype: DType, number: Operand) -> Operand:
+    """The same of a factor that may be the 0-d value of a number that changes."""
+    return _rounded_to(dtype, number) if is_scalar(number) else prims.cast(as_value(number), dtype)
+
+
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input + alpha * other; a logical or for two bools."""
-    if alpha != 1 and is_narrow(input) and is_narrow(other):
-        return rounded_once(add)(input, other, alpha=_rounded_to(dtype_of(other), alpha))
+    if is_narrow(input) and is_narrow(other) and (not is_scalar(alpha) or alpha != 1):
+        return rounded_once(add)(input, other, alpha=_alpha(dtype_of(other), alpha))
     a, b = operands(input, _scaled("add", input, other, alpha))
     return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.add(a, b)
 
 
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input - alpha * other."""
-    if alpha != 1 and is_narrow(input) and is_narrow(other):
-        return rounded_once(sub)(input, other, alpha=_rounded_to(dtype_of(other), alpha))
+    if is_narrow(input) and is_narrow(other) and (not is_scalar(alpha) or alpha != 1):
+        return rounded_once(sub)(input, other, alpha=_alpha(dtype_of(other), alpha))
     refuse_bools("Subtraction", input, other)
     return prims.sub(*operands(input, _scaled("sub", input, other, alpha)))
 
@@ -217,13 +222,13 @@ def float_power(input: Operand, exponent: Operand) -> Value:
 _JOINS: dict[str, Callable[[Value, Value], Value]] = {"mul": mul, "div": true_divide}
 
 
-def maximum(input: Operand, other: Operand) -> Value:
+def maximum(input: Value, other: Value) -> Value:
     """The larger, NaN if either is."""
     a, b = operands(input, other)
     return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.maximum(a, b)
 
 
-def minimum(input: Operand, other: Operand) -> Value:
+def minimum(input: Value, other: Value) -> Value:
     """The smaller, NaN if either is."""
     a, b = operands(input, other)
     return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.minimum(a, b)
@@ -248,8 +253,10 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
 
 def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, given: Operand) -> Value:
     """The bound, or NaN where x or the bound is: then neither has a gradient."""
+    if is_scalar(given):
+        return extremum(prims.detach(x), bound)
     value = extremum(prims.detach(x), prims.detach(bound))
-    return value if is_scalar(given) else prims.where(prims.eq(value, bound), bound, value)
+    return prims.where(prims.eq(value, bound), bound, value)
 
 
 clip = clamp
@@ -280,6 +287,7 @@ def lerp(input: Value, end: Value, weight: Operand) -> Value:
 @rounded_once
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 * tensor2."""
+    need_kind("addcmul", "iufc", tensor1)
     product = mul(tensor1, tensor2)
     if not is_scalar(value) or dt.promote(as_value(input), product).kind in "fc":
         return add(input, product if is_scalar(value) and value == 1 else mul(product, value))
@@ -317,6 +325,7 @@ def neg(input: Value) -> Value:
 
 def abs(input: Value) -> Value:
     """|input|."""
+    need_kind("abs", "iufc", input)
     x = as_value(input)
     return as_new(x) if dtype_of(x).kind in "ub" else prims.abs(x)
 
@@ -325,12 +334,13 @@ def sign(input: Value) -> Value:
     """-1, 0 or 1."""
     x = as_value(input)
     if dtype_of(x).is_complex:
-        raise DTypeError("sign is not defined for complex numbers", got=dtype_of(x).name, remedy="use sgn")
+        raise NoKernelError("sign is not defined for complex numbers", got=dtype_of(x).name, remedy="use sgn")
     return prims.cast(prims.ne(x, prims.full_like(x, 0)), dtype_of(x)) if dtype_of(x).kind in "ub" else prims.sign(x)
 
 
 def positive(input: Value) -> Value:
     """input."""
+    need_kind("positive", "iufc", input)
     return input
 
 
@@ -445,6 +455,7 @@ def sigmoid(input: Value) -> Value:
 
 def _rounding(x: Value, primitive: Callable[[Value], Value]) -> Value:
     x = as_value(x)
+    need_kind(primitive.__name__, "iufc", x)
     return primitive(x) if dtype_of(x).is_inexact else as_new(x)  # which refuses complex numbers
 
 
@@ -468,11 +479,13 @@ def round(input: Value, *, decimals: int = 0) -> Value:
     """The nearest whole number, half to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:
         return _rounding(input, prims.round)
+    need_kind("round", "f", input)
     return true_divide(_rounding(mul(input, 10.0**decimals), prims.round), 10.0**decimals)
 
 
 def frac(input: Value) -> Value:
     """What trunc leaves."""
+    need_kind("frac", "fc", input)
     return sub(input, trunc(input))
 
 

@@ -24,6 +24,7 @@ from compiler_core.ops.composite_activation import relu
 from compiler_core.ops.composite_convolution import Ints, batched, spread, unbatched
 from compiler_core.ops.composite_pointwise import abs, div, mul, pow, sign
 from compiler_core.ops.composite_reduction import ValuesAndIndices
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 from compiler_core.ops.windows import lowest
 
@@ -124,7 +125,11 @@ def _max_pool(
     return_indices: bool,
 ) -> Value:
     x, had_batch = batched(f"max_pool{rank}d", input, rank)
+    need_kind(f"max_pool{rank}d", "f" if rank == 1 else "iuf", x)
     sizes = shape_of(x)[2:]
+    if 0 in shape_of(x)[1:]:
+        what = f"max_pool{rank}d: Expected input's non-batch dimensions to have positive length"
+        raise ShapeError(what, got=str(shape_of(input)))
     windows = pool_windows(sizes, kernel_size, stride, padding, dilation, ceil_mode)
     padded = _padded(x, windows, lowest(dtype_of(x)))
     where = windows.kernel, windows.stride, windows.dilation
@@ -178,6 +183,7 @@ def max_pool3d(
 
 def max_unpool(rank: int, input: Value, indices: Value, sizes: Sequence[int]) -> Value:
     """Zeros of spatial size `sizes` with input: T[N, C, *o] at `indices`, as max pooling returned them."""
+    need_kind("max_unpool", "f", input)
     x, had_batch = batched(f"max_unpool{rank}d", input, rank)
     places, _ = batched(f"max_unpool{rank}d", indices, rank)
     if tuple(places.shape) != tuple(x.shape):
@@ -216,6 +222,8 @@ def _avg_pool(
     divisor_override: int | None,
 ) -> Value:
     x, had_batch = batched(f"avg_pool{rank}d", input, rank)
+    if dtype_of(x) is not dt.int64:
+        need_kind(f"avg_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]
     windows = pool_windows(sizes, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:

@@ -20,7 +20,7 @@ from compiler_core.ops.casting import as_given, in_float32, in_lower, in_lower_o
 from compiler_core.ops.composite_linalg import matmul, plus_product
 from compiler_core.ops.composite_placing import with_flat
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.refusals import need_dims, need_one_dtype
+from compiler_core.ops.refusals import need_dims, need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
 
 _scalar_product = as_given(matmul)  # of two vectors, which autocast leaves alone
@@ -30,6 +30,7 @@ _scalar_product = as_given(matmul)  # of two vectors, which autocast leaves alon
 @as_given
 def addmv(input: Value, mat: Value, vec: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat @ vec."""
+    need_kind("addmv", "iufc", input)
     need_one_dtype("addmv", mat, vec)
     if len(mat.shape) != 2 or len(vec.shape) != 1:
         raise ShapeError("addmv takes a matrix and a vector", got=f"{tuple(mat.shape)}, {tuple(vec.shape)}")
@@ -45,6 +46,7 @@ def addr(input: Value, vec1: Value, vec2: Value, *, beta: Scalar = 1, alpha: Sca
 @in_lower
 def addbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * the sum of the products of a batch."""
+    need_kind("addbmm", "iufc", input)
     if len(batch1.shape) != 3 or len(batch2.shape) != 3:
         raise ShapeError("addbmm takes batches of matrices", got=f"{tuple(batch1.shape)}, {tuple(batch2.shape)}")
     b, n, m = batch1.shape
@@ -65,12 +67,14 @@ def kron(input: Value, other: Value) -> Value:
 @as_given
 def vdot(input: Value, other: Value) -> Value:
     """The inner product of two vectors, of which the first is conjugated."""
+    need_kind("vdot", "iufc", input)
     need_dims("vdot", 1, input, other)
     return inner(prims.conj(as_value(input)), other)
 
 
 def inner(input: Value, other: Value) -> Value:
     """Inner products over the last dims."""
+    need_kind("inner", "iufc", input)
     if not input.shape or not other.shape:
         return F.mul(input, other)
     need_one_dtype("inner", input, other)
@@ -83,6 +87,7 @@ def inner(input: Value, other: Value) -> Value:
 
 def tensordot(a: Value, b: Value, dims: int | Sequence[Sequence[int]] | Value = 2) -> Value:
     """Products summed over pairs of dims: the last `dims` of a with the first of b, or two lists of dims."""
+    need_kind("tensordot", "iufc", a)
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -109,6 +114,7 @@ def tensordot(a: Value, b: Value, dims: int | Sequence[Sequence[int]] | Value = 
 @numpy_names
 def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     """The cross product of vectors of three along `dim` (None: the first dim of size 3)."""
+    need_kind("cross", "iufc", input)
     a, b = F.broadcast_tensors(input, other)
     d = next((k for k, n in enumerate(a.shape) if n == 3), 0) if dim is None else normalize_dim(dim, len(a.shape))
     if not a.shape or a.shape[d] != 3:
@@ -148,6 +154,7 @@ def cdist(
 
     compute_mode: taken, and without effect: differences are always computed.
     """
+    need_kind("cdist", "f", x1, x2)
     if len(x1.shape) < 2 or len(x2.shape) < 2 or x1.shape[-1] != x2.shape[-1] or p < 0:
         raise ShapeError("cdist: (*, P, M) and (*, R, M), p >= 0", got=f"{tuple(x1.shape)}, {tuple(x2.shape)}, {p}")
     return _norm(F.sub(F.unsqueeze(floating(x1), -2), F.unsqueeze(floating(x2), -3)), p)
@@ -155,6 +162,7 @@ def cdist(
 
 def pdist(input: Value, p: float = 2.0) -> Value:
     """p-norm distances of every pair of rows of a matrix: T[N (N-1) / 2]."""
+    need_kind("pdist", "f", input)
     if len(input.shape) != 2 or p < 0:
         raise ShapeError("pdist takes a matrix, p >= 0", got=f"{tuple(input.shape)}, {p}")
     first, second = np.triu_indices(input.shape[0], 1)

@@ -34,7 +34,7 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_pointwise import maximum, minimum, truth
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.refusals import need_floating
+from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
 
 
@@ -163,6 +163,7 @@ def std(
 @numpy_names
 def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The largest over `dim`; the cotangent is shared evenly between equal ones."""
+    need_kind("amax", "biuf", input)
     x = as_value(input)
     dims = normalize_dims(dim, len(x.shape))
     return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
@@ -171,6 +172,7 @@ def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
 @numpy_names
 def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The smallest over `dim`."""
+    need_kind("amin", "biuf", input)
     x = as_value(input)
     dims = normalize_dims(dim, len(x.shape))
     return _keep(prims.min(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
@@ -189,6 +191,7 @@ def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value
 
 
 def _place(x: Value, dim: int | None, keepdim: bool, *, largest: bool) -> Value:
+    need_kind("argmax" if largest else "argmin", "iufc", x)
     shape = shape_of(x)
     if dim is None or not shape:
         flat, dims = prims.reshape(x, (math.prod(shape),)), (0,)
@@ -220,6 +223,7 @@ def _of_all(extremum: Callable[..., Value], x: Value) -> Value:
 @numpy_names
 def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """max(x): the largest. max(x, dim): (values, indices). max(x, y): the elementwise larger."""
+    need_kind("max", "biuf", input)
     if dim is None:
         return _of_all(prims.max, as_value(input))
     if isinstance(dim, int):
@@ -230,6 +234,7 @@ def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> 
 @numpy_names
 def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """min(x): the smallest. min(x, dim): (values, indices). min(x, y): the elementwise smaller."""
+    need_kind("min", "biuf", input)
     if dim is None:
         return _of_all(prims.min, as_value(input))
     if isinstance(dim, int):

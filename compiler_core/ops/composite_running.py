@@ -30,6 +30,7 @@ from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_reduction import ValuesAndIndices
 from compiler_core.ops.composite_special import logaddexp
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.scans import shifted
 
@@ -57,6 +58,7 @@ def cummin(input: Value, dim: int) -> ValuesAndIndices:
 @numpy_names
 def logcumsumexp(input: Value, dim: int) -> Value:
     """log(cumsum(exp(input))) along `dim`, without overflow: of the distances from the running maximum."""
+    need_kind("logcumsumexp", "fc", input)
     if not input.shape:
         return F.reshape(logcumsumexp(F.reshape(input, 1), 0), ())
     x = floating(input)
@@ -104,6 +106,8 @@ def _strips(y: Value, x: Value | None, dx: Scalar, dim: int) -> tuple[Value, int
         x = F.reshape(x, tuple(-1 if k == d else 1 for k in range(len(y.shape))))
     width = normalize_dim(d - len(y.shape), len(x.shape))
     m = x.shape[width]
+    if m != n:
+        raise ShapeError("trapezoid: There must be one `x` value for each sample point", expected=str(n), got=str(m))
     steps = F.sub(F.narrow(x, width, 1, m - 1), F.narrow(x, width, 0, m - 1))
     return F.true_divide(F.mul(mean, steps), 2.0), d
 
@@ -132,6 +136,8 @@ def diff(input: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, 
     if not input.shape:
         raise ShapeError("diff needs at least one dim", got="()")
     d = normalize_dim(dim, len(input.shape))
+    if n < 0:
+        raise ShapeError("diff: order must be non-negative", got=str(n))
     if n == 0:
         return as_new(input)
     parts = [p for p in (prepend, input, append) if p is not None]
@@ -169,6 +175,8 @@ def gradient(
     """
     x = floating(input)
     dims = [dim] if isinstance(dim, int) else list(range(len(x.shape))) if dim is None else list(dim)
+    if len({normalize_dim(d, len(x.shape)) for d in dims}) != len(dims):
+        raise ShapeError("gradient: a dim appears multiple times in the list of dims", got=str(dims))
     if edge_order not in (1, 2):
         raise ShapeError("gradient: edge_order is 1 or 2", got=str(edge_order))
     spacing = 1 if spacing is None else spacing

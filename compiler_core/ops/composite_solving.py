@@ -21,6 +21,7 @@ from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.factor import eye_like, permutation_matrix
 from compiler_core.ops.matmul import adjoint, transpose_last
 from compiler_core.ops.packing import unpack
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 
@@ -83,10 +84,11 @@ class Lstsq(NamedTuple):
 
 
 def matrix(x: Value, name: str) -> Value:
-    """x as a floating value with at least two dims. Raises ShapeError."""
-    x = floating(x)
+    """x, a floating value with at least two dims. Raises ShapeError and NoKernelError."""
+    x = as_value(x)
     if len(x.shape) < 2:
         raise ShapeError(f"linalg.{name}: the input must have at least 2 dimensions", got=str(tuple(x.shape)))
+    need_kind(f"linalg.{name}", "fc", x)
     return x
 
 

@@ -20,6 +20,7 @@ from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, l
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_trigonometry import floating_operands
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
@@ -49,8 +50,9 @@ def _log_of_sum(input: Operand, other: Operand, base: float) -> Value:
 
 
 @rounded_once
-def logaddexp(input: Operand, other: Operand) -> Value:
+def logaddexp(input: Value, other: Value) -> Value:
     """log(exp(input) + exp(other)), without overflow; of complex numbers by the one of greater real part."""
+    need_kind("logaddexp", "fc", input, other)
     if dt.promote(loose(input), loose(other)).is_complex:
         a, b = operands(input, other)
         is_less = prims.lt(prims.real(a), prims.real(b))
@@ -60,8 +62,9 @@ def logaddexp(input: Operand, other: Operand) -> Value:
 
 
 @rounded_once
-def logaddexp2(input: Operand, other: Operand) -> Value:
+def logaddexp2(input: Value, other: Value) -> Value:
     """log2(2^input + 2^other), without overflow."""
+    need_kind("logaddexp2", "f", input, other)
     return _log_of_sum(input, other, 2.0)
 
 
@@ -101,6 +104,7 @@ def _erfcx_far(y: Value) -> Value:
 
 def erfcx(input: Value) -> Value:
     """exp(input^2) * erfc(input)."""
+    need_kind("erfcx", "biuf", input)
     x = floating(input)
     wide = in_float64(x)
     far = F.ge(wide, 2.0)
@@ -112,12 +116,14 @@ def erfcx(input: Value) -> Value:
 
 def ndtr(input: Value) -> Value:
     """The standard normal distribution's area left of input."""
+    need_kind("ndtr", "biuf", input)
     x = floating(input)
     return cast(F.mul(prims.erfc(F.mul(in_float64(x), -math.sqrt(0.5))), 0.5), dtype_of(x))
 
 
 def log_ndtr(input: Value) -> Value:
     """log(ndtr(input)), also far left of 0."""
+    need_kind("log_ndtr", "biuf", input)
     x = floating(input)
     wide = in_float64(x)
     left = F.lt(wide, -1.0)
@@ -160,6 +166,7 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
 @in_float32_on_cuda
 def erfinv(input: Value) -> Value:
     """The inverse of erf: infinite at -1 and 1, NaN outside."""
+    need_kind("erfinv", "biuf", input)
     return _erfinv(floating(input))
 
 
@@ -176,6 +183,7 @@ def _erfinv(x: Value) -> Value:
 
 def ndtri(input: Value) -> Value:
     """The inverse of ndtr: -inf at 0, inf at 1, NaN outside."""
+    need_kind("ndtri", "biuf", input)
     x = floating(input)
     wide = in_float64(x)
     inside = F.logical_and(F.gt(wide, 0.0), F.lt(wide, 1.0))

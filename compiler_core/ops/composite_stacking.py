@@ -73,6 +73,8 @@ def atleast_3d(*tensors: Tensors) -> Any:
 def hstack(tensors: Sequence[Value]) -> Value:
     """Joined along the columns: dim 1, of vectors dim 0."""
     xs = [_as_1d(x) for x in tensors]
+    if not xs:
+        raise ShapeError("hstack expects a non-empty TensorList")
     return F.cat(xs, 0 if len(xs[0].shape) == 1 else 1)
 
 
@@ -236,6 +238,8 @@ def flipud(input: Value) -> Value:
 
 def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
     """Rotated by k quarters in the plane of two dims, from the first towards the second."""
+    if len(dims) != 2:
+        raise ShapeError("rot90: expected total rotation dims == 2", got=str(len(dims)))
     a, b = (normalize_dim(d, len(input.shape)) for d in dims)
     if a == b:
         raise ShapeError("rot90 needs two different dims", got=str(tuple(dims)))

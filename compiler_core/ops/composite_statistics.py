@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -28,6 +28,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_reduction import ValuesAndIndices
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 # ---- searches
@@ -84,6 +85,7 @@ def _search(sequence: Value, values: Value, *, right: bool) -> Value:
 
 def bucketize(input: Value | Scalar, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
     """The bucket each element falls in: the number of boundaries below it (right: below it or equal)."""
+    need_kind("bucketize", "iuf", input)
     if len(boundaries.shape) != 1:
         raise ShapeError("bucketize: boundaries are a vector", got=str(tuple(boundaries.shape)))
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
@@ -93,6 +95,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     """Whether each element is among test_elements."""
     if is_scalar(elements) and is_scalar(test_elements):
         raise DTypeError("isin takes at least one tensor", got=f"{elements!r}, {test_elements!r}")
+    need_kind("isin", "iuf", *(x for x in (elements, test_elements) if hasattr(x, "dtype")))
     tests = test_elements if is_scalar(test_elements) else F.reshape(test_elements, -1)
     if is_scalar(tests):
         found = F.eq(elements, tests)
@@ -105,6 +108,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 def unravel_index(indices: Value, shape: Any) -> tuple[Value, ...]:
     """Flat places as one index a dim."""
+    need_kind("unravel_index", "iu", indices)
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     places, rest = [], cast(as_value(indices), dt.int64)
     for n in reversed(sizes):
@@ -120,12 +124,14 @@ def histc(input: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Va
     """How many elements fall in each of `bins` equal parts of [min, max]: of the data's range if both are 0."""
     x = F.reshape(as_value(input), -1)
     if not dtype_of(x).is_floating_point:
-        raise DTypeError("histc takes floating tensors", got=dtype_of(x).name)
+        raise NoKernelError("histc takes floating tensors", got=dtype_of(x).name)
     if bins <= 0 or min > max:
         raise ShapeError("histc: bins > 0 and min <= max", got=f"{bins}, {min}, {max}")
     if not x.shape[0]:
         return F.zeros((bins,), dtype=dtype_of(x))
     x = prims.detach(x)
+    if min == max:
+        x = prims.require(x, F.logical_not(F.isfinite(x)), "value", "histc: the range of the data is not finite")
     low, high = (F.amin(x), F.amax(x)) if min == max else (F.full((), v, dtype=dtype_of(x)) for v in (min, max))
     if min == max:
         flat = F.eq(low, high)
@@ -240,15 +246,35 @@ def std_mean(
     return F.sqrt_flat_at_zero(variance), average
 
 
+def _observed(name: str, weights: Value | None, x: Value, *, whole: bool) -> Value | None:
+    """The weights of x's columns, once they were seen to be one a column, and none negative."""
+    if weights is None:
+        return None
+    if len(weights.shape) > 1:
+        raise ShapeError(f"cov(): expected {name} to have one or fewer dimensions", got=str(tuple(weights.shape)))
+    if whole == dtype_of(weights).is_inexact:
+        kind = "integral" if whole else "floating point"
+        raise DTypeError(f"cov(): expected {name} to have {kind} dtype", got=dtype_of(weights).name)
+    if math.prod(weights.shape) != x.shape[1]:
+        got = f"{math.prod(weights.shape)} != {x.shape[1]}"
+        raise ShapeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input", got=got
+        )
+    negative = prims.lt(weights, prims.full_like(weights, 0))
+    return prims.require(weights, negative, "value", f"cov(): {name} cannot be negative")
+
+
 def cov(input: Value, *, correction: int = 1, fweights: Value | None = None, aweights: Value | None = None) -> Value:
     """The covariance matrix of the rows (variables) over the columns (observations).
 
     fweights: how often each observation counts; aweights: its importance.
     """
+    need_kind("cov", "iufc", input)
     if len(input.shape) > 2:
         raise ShapeError("cov takes at most two dims", got=str(tuple(input.shape)))
     x = floating(input)
     x = F.reshape(x, (1, -1)) if len(x.shape) < 2 else x
+    fweights, aweights = _observed("fweights", fweights, x, whole=True), _observed("aweights", aweights, x, whole=False)
     weights = fweights if aweights is None else aweights if fweights is None else F.mul(fweights, aweights)
     if weights is None:
         total: Any = float(x.shape[1])
@@ -271,6 +297,7 @@ def cov(input: Value, *, correction: int = 1, fweights: Value | None = None, awe
 
 def corrcoef(input: Value) -> Value:
     """Pearson's correlation of the rows, within [-1, 1]."""
+    need_kind("corrcoef", "iufc", input)
     c = cov(input)
     if not c.shape:
         return F.div(c, c)

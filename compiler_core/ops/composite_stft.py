@@ -9,12 +9,13 @@ vanish: eager, that is an error; compiled, the result is not finite there.
 from __future__ import annotations
 
 from compiler_core.dtype import float32, float64
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import composite_transforms as transforms
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, dtype_of
 from compiler_core.ops.casting import in_float32_on_cpu
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value, current_trace
 
 _TINY = 1e-11  # a sum of squared windows below this counts as zero, as in torch
@@ -57,6 +58,7 @@ def stft(
 
     normalized: divide by sqrt(n_fft). onesided: half of the frequencies (the default for real signals).
     """
+    need_kind("stft", "iufc", input)
     x = as_value(input)
     if align_to_window is not None:
         raise ShapeError("stft: align_to_window is not supported", remedy="leave it out")
@@ -64,7 +66,7 @@ def stft(
     if return_complex is None and not is_complex:
         raise ShapeError("stft requires the return_complex parameter be given for real inputs")
     if not dtype_of(x).is_complex and dtype_of(x) not in (float32, float64):
-        raise DTypeError("stft takes floating or complex signals", got=dtype_of(x).name)
+        raise NoKernelError("stft takes floating or complex signals", got=dtype_of(x).name)
     if len(x.shape) not in (1, 2):
         raise ShapeError("stft takes a signal or a batch of them", expected="1 or 2 dims", got=str(tuple(x.shape)))
     hop = _hop("stft", hop_length, n_fft)

@@ -26,6 +26,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 
@@ -67,13 +68,14 @@ def floating_operands(*xs: Operand) -> tuple[Value, ...]:
     return operands(*xs, dtype=dtype if dtype.is_inexact else dt.get_default_dtype())
 
 
-def atan2(input: Operand, other: Operand) -> Value:
+def atan2(input: Value, other: Value) -> Value:
     """The angle of the point (other, input), in (-pi, pi]."""
     return prims.atan2(*floating_operands(input, other))
 
 
-def hypot(input: Operand, other: Operand) -> Value:
+def hypot(input: Value, other: Value) -> Value:
     """sqrt(input^2 + other^2), without overflow between."""
+    need_kind("hypot", "f", input)
     a, b = floating_operands(input, other)
     wide = dtype_of(a)
     if wide is not dt.float64:
@@ -90,11 +92,13 @@ def hypot(input: Operand, other: Operand) -> Value:
 
 def deg2rad(input: Value) -> Value:
     """Degrees as radians."""
+    need_kind("deg2rad", "biuf", input)
     return F.mul(floating(input), math.pi / 180.0)
 
 
 def rad2deg(input: Value) -> Value:
     """Radians as degrees."""
+    need_kind("rad2deg", "biuf", input)
     return F.mul(floating(input), 180.0 / math.pi)
 
 
@@ -169,7 +173,7 @@ def _nan_aside(a: Value, b: Value, chosen: Value) -> Value:
     return prims.where(prims.isnan(b), a, prims.where(prims.isnan(a), b, chosen))
 
 
-def fmax(input: Operand, other: Operand) -> Value:
+def fmax(input: Value, other: Value) -> Value:
     """The larger; if one is NaN, the other. The cotangent of a tie goes to input."""
     a, b = operands(input, other)
     if not dtype_of(a).is_floating_point:
@@ -177,7 +181,7 @@ def fmax(input: Operand, other: Operand) -> Value:
     return _nan_aside(a, b, prims.where(prims.ge(a, b), a, b))
 
 
-def fmin(input: Operand, other: Operand) -> Value:
+def fmin(input: Value, other: Value) -> Value:
     """The smaller; if one is NaN, the other. The cotangent of a tie goes to input."""
     a, b = operands(input, other)
     if not dtype_of(a).is_floating_point:
@@ -231,6 +235,7 @@ _LIMITS = {dt.float32: (-125, 24), dt.float64: (-1021, 53), dt.float16: (-13, 11
 
 def nextafter(input: Value, other: Value) -> Value:
     """The neighbour of input, in its dtype, on the side of other. Its gradient is input's."""
+    need_kind("nextafter", "f", input, other)
     first, second = operands(input, other)
     a, b = prims.detach(first), prims.detach(second)
     low, digits = _LIMITS[dtype_of(a)]

@@ -8,25 +8,29 @@ harmonic analysis", Proc. IEEE 66 (1978); Kaiser's with I0 of composite_bessel.p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import ShapeError, UnsuitableDTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import cast
 from compiler_core.ops.composite_bessel import i0
 from compiler_core.ops.registry import Value
 
+WIDE = (dt.float32, dt.float64)  # dtypes of torch.signal's windows; its older names make others too
 
-def _window(size: int, sym: bool, dtype: DType | None, shape: Callable[[Value, int], Value]) -> Value:
+
+def _window(
+    size: int, sym: bool, dtype: DType | None, shape: Callable[[Value, int], Value], dtypes: Sequence[DType] = WIDE
+) -> Value:
     """shape(k, n) at k = 0..size-1 in float64, n the last place of the symmetric window."""
     target = dtype or dt.get_default_dtype()
     if size < 0:
         raise ShapeError("a window of a negative length", got=str(size))
-    if not target.is_floating_point:
-        raise DTypeError("windows are floating", got=target.name)
+    if target not in dtypes:
+        raise UnsuitableDTypeError("windows are floating", expected=", ".join(d.name for d in dtypes), got=target.name)
     if size <= 1:
         return F.ones((size,), dtype=target)
     places = prims.iota((size,), 0, dt.float64)
@@ -122,7 +126,9 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None 
 
 def _older(window: Callable[..., Value]) -> Callable[..., Value]:
     def older(window_length: int, periodic: bool = True, *, dtype: DType | None = None) -> Value:
-        return window(window_length, sym=not periodic, dtype=dtype)
+        if dtype is None or dtype in WIDE or not dtype.is_floating_point:
+            return window(window_length, sym=not periodic, dtype=dtype)
+        return cast(window(window_length, sym=not periodic, dtype=dt.float32), dtype)
 
     return older
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.checks import FLOATING, infer_alike
 from compiler_core.ops.pointwise import as_array
 from compiler_core.ops.quiet import quietly
@@ -21,7 +22,8 @@ _FLOPS = 20  # an element
 
 
 def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample) -> Op:
-    """Register an op of this value."""
+    """Register an op of this value, of 16-bit floats in float32."""
+    value = rounded_once(value)
 
     @quietly
     def eager(xp: Any, *arrays: Array, **attrs: Any) -> Array:
@@ -33,7 +35,7 @@ def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *
             name,
             lambda *metas, **attrs: alike(*metas),
             eager,
-            vjp,
+            rounded_once(vjp),
             Expansion(value, lambda *metas, **attrs: _FLOPS * metas[0].numel),
             samples,
             FLOATING,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, NumberRangeError, ShapeError
-from compiler_core.ops.broadcasting import Scalar, is_scalar, loose, plain
+from compiler_core.errors import DTypeError, NoKernelError, NumberRangeError, ShapeError
+from compiler_core.ops.broadcasting import Scalar, dtype_of, is_scalar, loose, plain
 from compiler_core.ops.registry import Value
 
 
@@ -21,9 +21,16 @@ def need_floating(name: str, x: Value, dtype: DType | None = None) -> None:
     """x, or the dtype it is to be taken in, holds whole numbers only: refused."""
     found = dt.of(x.dtype) if dtype is None else dtype
     if _whole(found):
-        raise DTypeError(
+        raise NoKernelError(
             f"{name}: expected a floating point or complex dtype", got=found.name, remedy="use float() or dtype="
         )
+
+
+def need_kind(name: str, kinds: str, *xs: Value | Scalar) -> None:
+    """Dtypes of other kinds (of "b", "i", "u", "f", "c") are refused, where torch has no kernel for them."""
+    for x in xs:
+        if not is_scalar(x) and dtype_of(x).kind not in kinds:
+            raise NoKernelError(f"\"{name}\" not implemented for '{dtype_of(x).name}'", remedy="convert it with to()")
 
 
 def need_one_dtype(name: str, *xs: Value) -> None:

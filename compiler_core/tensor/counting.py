@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler_core.errors import ShapeError
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.placement import beside
@@ -22,6 +23,7 @@ def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements (or slices along dim) that differ from the one before; if asked, where each went, run lengths."""
+    need_kind("unique", "biuf", input)
     array = input._array("unique_consecutive")
     lines = array.reshape(-1) if dim is None else np.moveaxis(array, dim, 0)
     n = len(lines)
@@ -67,6 +69,7 @@ def histogram(
     density: bool = False,
 ) -> Histogram:
     """Counts (or sums of weights) in `bins` equal parts of `range`, or between given edges; density: of integral 1."""
+    need_kind("histogram", "f", input)
     flat = None if weight is None else weight._array("histogram").reshape(-1)
     column = input._array("histogram").reshape(-1)
     edges = _edges(column, bins, range)
@@ -85,6 +88,7 @@ def histogramdd(
     density: bool = False,
 ) -> Histogram:
     """Counts of points T[..., D] in a grid: bins a number, one a dim, or edges of each dim; range: low, high a dim."""
+    need_kind("histogramdd", "f", input)
     array = input._array("histogramdd")
     points = array.reshape(-1, array.shape[-1])
     dims = points.shape[1]

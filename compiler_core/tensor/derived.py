@@ -13,7 +13,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32
-from compiler_core.ops.refusals import need_floating
+from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
@@ -44,6 +44,9 @@ def matrix_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 @in_float32
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
+    need_kind("trace", "iufc", input)
+    if len(input.shape) != 2:
+        raise ShapeError("trace: expected a matrix", got=f"a tensor of {len(input.shape)} dims")
     return F.sum(diagonal(input))  # type: ignore[no-any-return]
 
 
@@ -58,11 +61,13 @@ def _without_nan(x: Tensor) -> Tensor:
 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """The sum, NaN counting as 0."""
+    need_kind("nansum", "biuf", input)
     return F.sum(_without_nan(input), dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """The mean of what is not NaN. Raises DTypeError for integers."""
+    need_kind("nanmean", "f", input)
     need_floating("nanmean", input, dtype or input.dtype)
     count = F.sum(F.logical_not(F.isnan(input)), dim, keepdim)
     return F.div(nansum(input, dim, keepdim, dtype=dtype), count.to(dtype or input.dtype))  # type: ignore[no-any-return]

@@ -13,7 +13,8 @@ from compiler_core.ops import composite_order as order
 from compiler_core.ops import composite_shuffle as shuffle
 from compiler_core.ops import functional as F
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.tensor.own_views import own_view
+from compiler_core.tensor.own_views import of_several, own_view
+from compiler_core.tensor.torch_arguments import with_tensors
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -47,8 +48,8 @@ class FunctionMethods:
     float_power = method(F.float_power)
     square = method(F.square)
     reciprocal = method(F.reciprocal)
-    maximum = method(F.maximum)
-    minimum = method(F.minimum)
+    maximum = method(with_tensors(F.maximum))
+    minimum = method(with_tensors(F.minimum))
     clamp = method(F.clamp)
     clip = method(F.clamp)
     lerp = method(F.lerp)
@@ -96,9 +97,9 @@ class FunctionMethods:
     greater = method(F.gt)
     greater_equal = method(F.ge)
     logical_not = method(F.logical_not)
-    logical_and = method(F.logical_and)
-    logical_or = method(F.logical_or)
-    logical_xor = method(F.logical_xor)
+    logical_and = method(with_tensors(F.logical_and))
+    logical_or = method(with_tensors(F.logical_or))
+    logical_xor = method(with_tensors(F.logical_xor))
     bitwise_and = method(F.bitwise_and)
     bitwise_or = method(F.bitwise_or)
     bitwise_xor = method(F.bitwise_xor)
@@ -106,7 +107,7 @@ class FunctionMethods:
     isnan = method(F.isnan)
     isinf = method(F.isinf)
     isfinite = method(F.isfinite)
-    isclose = method(F.isclose)
+    isclose = method(with_tensors(F.isclose))
     masked_fill = method(F.masked_fill)
     nan_to_num = method(F.nan_to_num)
 
@@ -149,9 +150,9 @@ class FunctionMethods:
     repeat_interleave = method(F.repeat_interleave)
     narrow = method(own_view(F.narrow))
     select = method(F.select)
-    split = F.split
-    chunk = F.chunk
-    unbind = F.unbind
+    split = of_several(F.split)
+    chunk = of_several(F.chunk)
+    unbind = of_several(F.unbind)
     flip = method(F.flip)
     roll = method(F.roll)
     tril = method(F.tril)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import DeviceError, DTypeError, GraphBreak
+from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.composite_indexing import as_tuple, check_masks
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.own_views import own_view
+from compiler_core.tensor.torch_names import check_out, write_out
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -32,13 +33,24 @@ _get = own_view(F.getitem)
 
 def get_item(self: Tensor, index: Any) -> Tensor:
     """`self[index]`."""
+    if type(index) is slice or type(index) is tuple:
+        _check_steps(index)
     return _get(self, _prepared(_as_torch_reads(index), self))  # type: ignore[no-any-return]
+
+
+def _check_steps(index: Any) -> None:
+    """Raise ShapeError, a ValueError, for a slice that does not go forward: torch has no negative strides."""
+    for part in index if type(index) is tuple else (index,):
+        if type(part) is slice and type(part.step) is int and part.step <= 0:
+            raise ShapeError("step must be greater than zero", got=str(part.step), remedy="use flip()")
 
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`."""
     if isinstance(value, complex) and not self.dtype.is_complex:
         raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))
+    if type(index) is slice or type(index) is tuple:
+        _check_steps(index)
     index = _as_torch_reads(index)
     if _is_basic(index):
         selected = get_item(self, index)
@@ -65,11 +77,15 @@ def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False)
     return F.setitem(self, _prepared(tuple(indices), self), _operand(values, self), accumulate=accumulate)  # type: ignore[no-any-return]
 
 
-def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+def masked_select(self: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where mask holds, flat. Cannot be traced."""
     need_mask("masked_select", mask)
     shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape) or (1,)
-    return get_item(F.expand(self, shape), F.expand(mask, shape))
+    found = get_item(F.expand(self, shape), F.expand(mask, shape))
+    if out is None:
+        return found
+    check_out("masked_select", out, (self, mask))
+    return write_out(out, found, "gather")  # type: ignore[no-any-return]
 
 
 def _as_torch_reads(index: Any) -> Any:

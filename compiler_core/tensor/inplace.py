@@ -23,6 +23,7 @@ from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.indexing import index_put
 from compiler_core.tensor.journal import note_change
+from compiler_core.tensor.overlap import check_apart
 from compiler_core.tensor.placement import on_meta
 from compiler_core.tensor.rebinding import rebound
 from compiler_core.tensor.writing import note_move, note_rebinding, over
@@ -39,6 +40,8 @@ def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concate
 
     def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         self._check_in_place()
+        if args:
+            check_apart(self, args)
         self._assign(function(self._snapshot(), *args, **kwargs))
         return self
 
@@ -52,6 +55,8 @@ def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Con
 
     def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         self._check_in_place()
+        if args:
+            check_apart(self, args)
         value = function(self._snapshot(), *args, **kwargs)
         self._assign(value if self._view is not None else over(self, value))
         return self
@@ -110,11 +115,12 @@ def _normal(self: Tensor, mean: complex = 0.0, std: float = 1.0, *, generator: G
     return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator, device=self.device), std), mean)
 
 
-def _bernoulli(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Value:
+def _bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None) -> Value:
     """1 with probability p, else 0."""
-    from compiler_core.tensor.random_creation import rand
+    from compiler_core.tensor.random_creation import probabilities, rand
 
-    return prims.cast(F.lt(rand(self.shape, dtype=dt.float32, generator=generator, device=self.device), p), self.dtype)
+    draw = rand(self.shape, dtype=dt.float32, generator=generator, device=self.device)
+    return prims.cast(F.lt(draw, probabilities(p)), self.dtype)
 
 
 def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Value:

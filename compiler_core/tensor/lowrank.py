@@ -13,6 +13,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops.broadcasting import floating
 from compiler_core.ops.composite_solving import qr, svd
 from compiler_core.ops.matmul import transpose_last
+from compiler_core.ops.refusals import need_kind
 from compiler_core.tensor.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 
@@ -30,6 +31,7 @@ def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The q largest singular values of A - M, descending, and their vectors. niter: power iterations."""
+    need_kind("svd_lowrank", "fc", A)
     a = floating(A if M is None else F.sub(A, F.expand(M, tuple(A.shape))))
     is_wide = a.shape[-2] < a.shape[-1]
     tall = transpose_last(a) if is_wide else a
@@ -44,6 +46,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 
     Raises ShapeError for q outside 0..min(m, n) or a negative niter.
     """
+    need_kind("pca_lowrank", "fc", A)
     most = min(A.shape[-2:])
     q = min(6, most) if q is None else q
     if not 0 <= q <= most or niter < 0:

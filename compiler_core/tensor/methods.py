@@ -24,8 +24,9 @@ from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.indexing import index_put, masked_select
-from compiler_core.tensor.own_views import own_view
+from compiler_core.tensor.own_views import check_view, own_view
 from compiler_core.tensor.placement import in_pinned_memory, moved
+from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ def _view(self: Tensor, *shape: Any, dtype: DType | None = None, size: Any = Non
         dtype, shape = shape[0], ()
     if dtype is not None:
         return prims.bitcast(self.detach(), dtype)  # type: ignore[no-any-return]
-    return F.reshape(self, *(shape if size is None else (size,)))  # type: ignore[no-any-return]
+    made = F.reshape(self, *(shape if size is None else (size,)))
+    check_view(self, made)
+    return made  # type: ignore[no-any-return]
 
 
 def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -398,7 +401,7 @@ class Methods:
     __dlpack__, __dlpack_device__ = _late("lending", "lend"), _late("lending", "to_device_number")
     is_pinned = _is_pinned
     is_signed, is_nonzero = _is_signed, _is_nonzero
-    clamp_min, clamp_max, where = _clamp_min, _clamp_max, _where
+    clamp_min, clamp_max, where = with_tensors(_clamp_min), with_tensors(_clamp_max), _where
     nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")
     bincount, multinomial = _selection("bincount", "multinomial")
     broadcast_to, diagonal, trace = _derived("broadcast_to", "diagonal", "trace")

@@ -1,4 +1,6 @@
-"""View functions whose result is a handle of its own even where nothing changes: `p.view(p.shape)` is not p.
+"""View functions whose result is a handle of its own even where nothing changes: `p.view(p.shape)` is not p; and those
+that give several views at once, none of which may be written in place where gradients are recorded; and `view`, which
+refuses to copy.
 
 In: a function of compiler_core/ops, which gives back its operand where there is nothing to do. Out: the same, giving
 a view of it there, as torch does: so that `requires_grad_(False)` or `detach_()` on the result leaves the operand be.
@@ -11,6 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,6 +30,47 @@ def own_view(function: Function) -> Function:
     @functools.wraps(function)
     def view(input: Any, *args: Any, **kwargs: Any) -> Any:
         result = function(input, *args, **kwargs)
-        return prims.reshape(input, tuple(input.shape)) if result is input else result
+        result = prims.reshape(input, tuple(input.shape)) if result is input else result
+        link = getattr(result, "_view", None)
+        if link is not None:
+            link.by_user = True
+        return result
 
     return view  # type: ignore[return-value]
+
+
+def check_view(input: Any, result: Any) -> None:
+    """Raise ShapeError where `input.view()` would be a copy. What this package's functions give is left alone: it may
+    have other strides than torch's, which are contiguous where the user took no view."""
+    link = input._view
+    if link is None or result._view is not None or input._cell.is_dense:
+        return
+    while link is not None:
+        if not link.by_user:
+            return
+        link = link.base._view
+    raise ShapeError(
+        "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+        "contiguous subspaces)",
+        got=f"{tuple(input.shape)} with strides {input.stride()} as {tuple(result.shape)}",
+        remedy="use reshape(), which copies",
+    )
+
+
+SEVERAL = frozenset(("split", "chunk", "unbind", "split_with_sizes"))
+
+
+def of_several(function: Function) -> Function:
+    """`function`, which gives several views at once: each is a handle of its own, and knows it (`ViewLink.several`)."""
+
+    @functools.wraps(function)
+    def views(input: Any, *args: Any, **kwargs: Any) -> Any:
+        made = function(input, *args, **kwargs)
+        pieces = [prims.reshape(input, tuple(input.shape)) if piece is input else piece for piece in made]
+        for piece in pieces:
+            link = getattr(piece, "_view", None)
+            if link is not None:
+                link.several = function.__name__
+        return type(made)(pieces)
+
+    return views  # type: ignore[return-value]

@@ -14,6 +14,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops.composite_trigonometry import floating_operands
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.torch_arguments import need_a_tensor
 
 # (k, x, p_k, p_(k-1)) -> p_(k+1)
 Step = Callable[[int, Value, Value, Value], Value]
@@ -23,6 +24,7 @@ def _recurrence(first: Callable[[Value], Value], step: Step, doc: str) -> Callab
     """The polynomial with p_0 = 1, p_1 = first(x), and `step`."""
 
     def polynomial(input: Any, n: Any) -> Tensor:
+        need_a_tensor(input, n)
         highest = int(n) if isinstance(n, (int, float)) else int(F.amax(n)) if n.numel() else 0
         x, degrees = (F.detach(v) for v in floating_operands(input, n))
         degrees = F.trunc(degrees)
@@ -46,6 +48,7 @@ def _shifted(first: Callable[[Value], Value], doc: str) -> Callable[[Any, Any], 
     plain = _recurrence(first, _chebyshev, doc)
 
     def polynomial(input: Any, n: Any) -> Tensor:
+        need_a_tensor(input, n)
         x = F.mul(input, 2.0) if isinstance(input, Tensor) else 2.0 * input
         return plain(F.sub(x, 1.0) if isinstance(x, Tensor) else x - 1.0, n)
 

@@ -16,11 +16,12 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType
-from compiler_core.errors import DomainError, DTypeError, ShapeError
+from compiler_core.errors import DomainError, NoKernelError, ShapeError
 from compiler_core.ops import composite_creation as creation
 from compiler_core.ops import draws, prims
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random_there import drawing_on
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
 from compiler_core.tensor.placement import check_generator, creation_names, is_meta_trace
@@ -30,7 +31,7 @@ from compiler_core.tensor.tensor import Tensor
 
 def _need_inexact(name: str, dtype: DType) -> None:
     if not dtype.is_inexact:
-        raise DTypeError(f"{name} makes floating numbers", expected="a floating dtype", got=dtype.name)
+        raise NoKernelError(f"{name} makes floating numbers", expected="a floating dtype", got=dtype.name)
 
 
 def uniform_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
@@ -180,11 +181,25 @@ def normal(
     return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
 
 
-def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
-    """1 with probability `input`, else 0, in input's dtype."""
-    meta = meta_of(input)
+def probabilities(p: Any) -> Any:
+    """p, a tensor or a number; those outside [0, 1] are refused, as is NaN."""
+    if isinstance(p, Tensor):
+        need_kind("bernoulli", "f", p)
+        inside = prims.bitwise_and(prims.ge(p, prims.full_like(p, 0)), prims.le(p, prims.full_like(p, 1)))
+        message = "Expected p_in >= 0 && p_in <= 1 to be true, but got false"
+        return prims.require(p.detach(), prims.logical_not(inside), "value", message)
+    if not 0 <= p <= 1:
+        raise DomainError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    return p
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with probability `input`, or p, else 0: in input's dtype."""
+    if p is not None:
+        return input.detach().clone().bernoulli_(p, generator=generator)
+    chances, meta = probabilities(input), meta_of(input)
     check_generator(generator, input.device)
     with _drawing_on(input.device):
         value = uniform_value(meta.shape, meta.dtype, generator)
     draw = leaf(value, device=input.device)
-    return prims.cast(prims.lt(draw, input.detach()), meta.dtype)  # type: ignore[no-any-return]
+    return prims.cast(prims.lt(draw, chances), meta.dtype)  # type: ignore[no-any-return]

@@ -15,6 +15,7 @@ from compiler_core.device import cpu
 from compiler_core.errors import DeviceTypeError, DTypeError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.inplace import InPlaceMethods, in_place
 
@@ -110,6 +111,7 @@ def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 def _prelu(self: Tensor, weight: Tensor) -> Value:
     """x where it is at least 0, else weight * x; weight: of one element, or one a channel (dim 1)."""
+    need_kind("prelu", "f", self)
     if weight.numel() > 1:
         weight = weight.reshape([-1 if d == min(1, self.ndim - 1) else 1 for d in range(self.ndim)])
     return F.where(F.ge(self, 0), self, F.mul(self, weight))
@@ -117,6 +119,7 @@ def _prelu(self: Tensor, weight: Tensor) -> Value:
 
 def _hardshrink(self: Tensor, lambd: float = 0.5) -> Value:
     """0 where |x| <= lambd."""
+    need_kind("hardshrink", "f", self)
     return F.where(F.le(F.abs(self), lambd), 0.0, self)
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
-from compiler_core.errors import DomainError, DTypeError, ShapeError
+from compiler_core.errors import DomainError, DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import composite_logic, composite_statistics
 from compiler_core.ops import functional as F
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.creation import arange, leaf
 from compiler_core.tensor.placement import beside, check_generator
@@ -74,6 +75,7 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The distinct elements (or slices along dim), ascending; if asked, where each element went, and counts."""
+    need_kind("unique", "biuf", input)
     there = _on_device(input, "unique")
     if there is not None and dim is None and there.size and there.dtype.kind in "iuf" and there.dtype.isbuiltin:
         return _unique_there(there, return_inverse, return_counts)
@@ -106,7 +108,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
             return _there(cuda.module().bincount(there.astype(np.int64, copy=False), minlength=minlength))
     array = input._array("bincount")
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise DTypeError("bincount takes a vector of integers", got=f"{input.dtype} of shape {array.shape}")
+        raise NoKernelError("bincount takes a vector of integers", got=f"{input.dtype} of shape {array.shape}")
     if array.size and array.min() < 0:
         raise DomainError("bincount only supports 1-d non-negative integral inputs", got=str(array.min()))
     if weights is not None and weights.shape != input.shape:
@@ -127,6 +129,12 @@ def multinomial(
     index out of range.
     """
     check_generator(generator, input.device)
+    if not 1 <= input.ndim <= 2:
+        raise ShapeError("prob_dist must be 1 or 2 dim", got=str(tuple(input.shape)))
+    if not input.dtype.is_floating_point:
+        raise DTypeError("multinomial only supports floating-point dtypes for input", got=input.dtype.name)
+    if num_samples <= 0:
+        raise ShapeError("cannot sample n_sample <= 0 samples", got=str(num_samples))
     if current_trace() is not None:
         return _traced_multinomial(input, num_samples, replacement, generator)
     if input.is_cuda:

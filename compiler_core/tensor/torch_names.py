@@ -9,12 +9,15 @@ import functools
 import importlib
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.errors import DeviceError, DTypeError, ShapeError
+from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.overlap import check_apart, check_no_element_twice
+from compiler_core.tensor.torch_arguments import check_tensors, is_of_first, tensor_parameters
 from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
 
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # of dtypes' kinds
@@ -42,6 +45,7 @@ def as_tensors(result: Any) -> Any:
     return Tensor._wrap(result) if is_value else result
 
 
+_OF_ITS_DTYPE = frozenset(("gather", "aminmax", "take", "index_select", "complex", "polar", "multinomial"))  # out's too
 _IN_DTYPE_OF_OUT = ("sum", "nansum", "prod", "cumsum", "cumprod", "mean")  # computed in it: whatever it holds
 
 
@@ -54,6 +58,8 @@ def write_out(out: Any, result: Any, name: str = "") -> Any:
         for one, value in zip(out, result, strict=True):
             write_out(one, value, name)
         return out
+    if name in _OF_ITS_DTYPE and result.dtype is not out.dtype:
+        raise DTypeError(f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead")
     if _RANKS[result.dtype.kind] > _RANKS[out.dtype.kind] and name not in _IN_DTYPE_OF_OUT:
         kinds = f"result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
         raise DTypeError(kinds, remedy=f"out= of dtype {result.dtype.name}")
@@ -87,12 +93,64 @@ def _fit_shape(out: Any, shape: Shape) -> None:
 def public(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` over values as users call it: Tensors come out, and `out=` is where the result is written."""
 
+    wanted, name = tensor_parameters(function), getattr(function, "__name__", "")
+    of_first = is_of_first(wanted)
+
     @functools.wraps(function)
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        result = as_tensors(function(*args, **kwargs))
-        return result if out is None else write_out(out, result, getattr(function, "__name__", ""))
+        if not (of_first and args and hasattr(args[0], "_cell")):
+            check_tensors(name, wanted, args, kwargs)
+        if out is None:
+            return as_tensors(function(*args, **kwargs))
+        check_out(name, out, (*args, *kwargs.values()))
+        return write_out(out, as_tensors(function(*args, **kwargs)), name)
 
     return call
+
+
+def check_out(name: str, out: Any, operands: Sequence[Any]) -> None:
+    """Raise AutogradError where a gradient would have to be recorded, OverlapError where memory overlaps."""
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    flat = [x for operand in operands for x in (operand if isinstance(operand, (tuple, list)) else (operand,))]
+    if thread_mode.enabled and any(getattr(x, "requires_grad", False) for x in (*flat, *outs)):
+        raise AutogradError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad.",
+            remedy="call it under no_grad(), or without out=",
+        )
+    for one in outs:
+        if hasattr(one, "_cell"):
+            check_no_element_twice(one)
+            check_apart(one, flat, name in _APART)
+
+
+_APART = frozenset(("gather", "kthvalue", "masked_select", "take"))  # whose out= must not be an operand
+_TAKE_OUT = frozenset(("aminmax", "nansum", "nanmean", "multinomial", "bernoulli", "nonzero", "trace"))
+_MAKERS = frozenset(
+    ("arange", "empty", "eye", "full", "linspace", "ones", "zeros", "rand", "randn", "randint", "randperm", "range")
+)
+
+
+def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of Tensors under its public name: with `out=`, where torch's has it."""
+    named = numpy_names(function)
+    return public(named) if name in _TAKE_OUT else _made_into(named) if name in _MAKERS else named
+
+
+def _made_into(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A maker of tensors with `out=`, in whose dtype it is made."""
+
+    @functools.wraps(function)
+    def make(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is None:
+            return function(*args, **kwargs)
+        check_out(function.__name__, out, ())
+        dtype = kwargs.setdefault("dtype", out.dtype)
+        if dtype is not out.dtype:
+            raise DTypeError(f"dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
+        return write_out(out, function(*args, **kwargs), "sum")
+
+    return make
 
 
 def creation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,7 +188,9 @@ def late_method(name: str, place: Place) -> Callable[..., Any]:
     """The method that calls the function at `place` with the Tensor as its first argument."""
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return as_tensors(load(place)(self, *args, **kwargs))
+        function = load(place)
+        check_tensors(name, tensor_parameters(function), (self, *args), kwargs)
+        return as_tensors(function(self, *args, **kwargs))
 
     method.__name__, method.__qualname__ = name, f"Tensor.{name}"
     method.__doc__ = f"See {place[0].replace('.', '/')}.py:{place[1]}."

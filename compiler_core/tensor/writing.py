@@ -62,6 +62,8 @@ def assign(self: Tensor, result: Tensor) -> None:
     recorded = enabled and (
         result._edge() is not None or self._edge() is not None or (link is not None and link.base.requires_grad)
     )
+    if recorded and link is not None:
+        _check_not_of_several(self)
     if link is not None and link.detached and self._edge() is None and result._edge() is None:
         recorded = False  # through a detached view, without history on either side
     if link is None or not recorded:
@@ -79,6 +81,20 @@ def assign(self: Tensor, result: Tensor) -> None:
     assert isinstance(cell, ViewCell)
     base = link.holder(cell)
     base._assign(views.scatter(cell.op, base, result, cell.attrs))
+
+
+def _check_not_of_several(self: Tensor) -> None:
+    """Raise AutogradError for a view that a function gave beside others, or a view of one."""
+    link = self._view
+    while link is not None and not link.detached:
+        if link.several:
+            raise AutogradError(
+                f"Output of {link.several} is a view and is being modified inplace. This view is the output of a "
+                "function that returns multiple views. Such functions do not allow the output views to be modified "
+                "inplace.",
+                remedy=f"replace {link.several} by indexing, or write to a clone()",
+            )
+        link = link.base._view
 
 
 def _is_detached(self: Tensor, link: ViewLink) -> bool:

@@ -374,8 +374,13 @@ def default_cap_mb(module: Module, overlap: str) -> float:
 def home_of(module: Module, device_ids: Sequence[Any] | None) -> Device | None:
     """Where `device_ids` has inputs moved to. Raises ArgumentError for ids that are not the module's GPU."""
     device = next((parameter.device for parameter in shared_of(module).parameters.values()), None)
-    if not device_ids or device is None or device.type == "cpu":
+    if not device_ids or device is None:
         return None
+    if device.type == "cpu":
+        raise ArgumentError(
+            "DistributedDataParallel device_ids only work with a module on a GPU",
+            got=f"device_ids {list(device_ids)}, and parameters on the CPU", remedy="device_ids=None",
+        )  # fmt: skip
     asked = [Device(f"cuda:{one}" if isinstance(one, int) else one) for one in device_ids]
     if asked != [device]:
         raise ArgumentError(

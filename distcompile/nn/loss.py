@@ -6,6 +6,7 @@ In: predictions and targets. Out: a scalar (reduction "mean" or "sum") or a loss
 
 from __future__ import annotations
 
+from compiler_core.errors import ArgumentTypeError
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
 from distcompile.nn.functional.losses import checked_reduction
@@ -68,6 +69,8 @@ class HuberLoss(_Loss):
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
+        if not isinstance(delta, (float, int)):
+            raise ArgumentTypeError(f"delta must be a float or int, got: {type(delta)}")
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:

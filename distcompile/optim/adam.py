@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_betas, check_not_negative
+from distcompile.optim.checks import check_alike, check_betas, check_not_negative, check_tensors
 from distcompile.optim.rule import Group, Scalars
 from distcompile.optim.rule_optimizer import RuleOptimizer
 
@@ -88,6 +88,8 @@ class Adam(RuleOptimizer):
     ) -> None:
         check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         check_betas(betas)
+        check_alike({"betas": betas})
+        check_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]}, bool(foreach) and not capturable)
         defaults = {
             "lr": lr,
             "betas": betas,

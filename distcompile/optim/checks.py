@@ -6,7 +6,9 @@ In: options by the name that the message gives them. Out: nothing, or ArgumentEr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
 
@@ -22,3 +24,19 @@ def check_betas(betas: Sequence[float]) -> None:
     for i, beta in enumerate(betas):
         if not 0 <= beta < 1:
             raise ArgumentError(f"Invalid beta parameter at index {i}: {beta}", expected="0 <= beta < 1")
+
+
+def check_alike(pairs: Mapping[str, Sequence[Any]]) -> None:
+    """Raises ArgumentError unless each pair is of two floats or of two Tensors."""
+    for name, pair in pairs.items():
+        if not any(all(isinstance(one, kind) for one in pair) for kind in (float, Tensor)):
+            raise ArgumentError(f"{name} must be either both floats or both Tensors", got=str(pair))
+
+
+def check_tensors(numbers: Mapping[str, Any], foreach: bool) -> None:
+    """Raises ArgumentError for a Tensor of several elements, and for any Tensor under foreach."""
+    for name, number in numbers.items():
+        if isinstance(number, Tensor) and foreach:
+            raise ArgumentError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
+        if isinstance(number, Tensor) and number.numel() != 1:
+            raise ArgumentError(f"Tensor {name} must be 1-element", got=str(tuple(number.shape)))

@@ -108,10 +108,19 @@ class Optimizer:
         if isinstance(params, set):
             raise RegistrationTypeError("optimizer parameters need to be organized in ordered collections, not a set")
         params = [params] if isinstance(params, Tensor) else list(params)
-        if params and all(isinstance(p, tuple) for p in params):
+        named = [isinstance(p, tuple) for p in params]
+        if any(named):
+            if not all(named):
+                raise ArgumentError("all optimizer params should be with/without names. Some param names are missing")
             group["param_names"] = [name for name, _ in params]
             params = [parameter for _, parameter in params]
         group["params"] = params
+        if self.param_groups and ("param_names" in group) is not ("param_names" in self.param_groups[0]):
+            which = "with" if "param_names" in group else "without"
+            raise ArgumentError(
+                "all optimizer param groups should be with/without names. "
+                f"cannot add param group {which} names to the optimizer"
+            )
         for parameter in params:
             _check_parameter(parameter)
             if parameter.dtype.is_complex and not self.takes_complex:

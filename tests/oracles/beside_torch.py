@@ -82,7 +82,9 @@ def difference(mine: Outcome, theirs: Outcome, scale: float = 1.0) -> str | None
             return f"raises {mine}"
         if mine.error is None:
             return f"gives {mine}; torch raises {theirs}"
-        named = any(base.__name__ == type(theirs.error).__name__ for base in type(mine.error).__mro__)
+        named = any(
+            base.__name__.strip("_") == type(theirs.error).__name__.strip("_") for base in type(mine.error).__mro__
+        )
         return None if named else f"raises {mine}; torch {theirs}"
     if len(mine.parts) != len(theirs.parts):
         return f"{len(mine.parts)} results for {len(theirs.parts)}"

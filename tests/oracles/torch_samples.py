@@ -44,6 +44,7 @@ SHUFFLED: dict[str, Callable[..., Any]] = {
     "svd_lowrank": lambda a, b, **options: dc.svd_lowrank(a @ b.mT, **options),
     "pca_lowrank": lambda a, b, **options: dc.pca_lowrank(a @ b.mT, **options),
     "zero_": lambda x: x.clone().zero_(),
+    "normal/in_place": lambda x, *args, **options: x.clone().normal_(*args, **options),
     "resize_": lambda x, shape: x.clone().resize_(shape),
     "resize_as_": lambda x, other: x.clone().resize_as_(other),
 }

@@ -10,11 +10,12 @@ from __future__ import annotations
 import warnings
 
 from compiler_core.dtype import DType
-from compiler_core.errors import ShapeError
+from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.casting import in_lower
+from compiler_core.ops.refusals import need_kind
 from compiler_core.tensor.random_creation import rand_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -48,6 +49,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """x clamped to [min_val, max_val]."""
     if min_val > max_val:
         raise ArgumentError("min_val cannot be greater than max_val", got=f"{min_val}, {max_val}")
+    if input.dtype.kind == "u" and (min_val < 0 or max_val < 0):
+        raise DTypeError("cannot do hardtanh on an unsigned type with negative limits", got=f"{min_val}, {max_val}")
     return _placed(input, C.hardtanh(_kept(input, inplace), min_val, max_val), inplace)
 
 
@@ -64,6 +67,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 @in_lower
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight · x; weight: f[1], or f[C] for dimension 1."""
+    need_kind("prelu", "f", input)
+    if weight.dim() > 1:
+        raise ShapeError("prelu: Expected `weight` to be a scalar or 1D tensor", got=f"ndim = {weight.dim()}")
     if weight.numel() != 1:
         channels = input.shape[1] if input.dim() > 1 else 1
         if weight.numel() != channels:
@@ -190,6 +196,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 @rounded_once
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards zero by lambd."""
+    need_kind("softshrink", "f", input)
     if lambd < 0:
         raise ArgumentError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return C.where(input > lambd, input - lambd, C.where(input < -lambd, input + lambd, input * 0.0))
@@ -197,11 +204,13 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else zero."""
+    need_kind("hardshrink", "f", input)
     return C.where(input.abs() > lambd, input, C.where(input.abs() <= lambd, 0.0, input.detach()))
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where above threshold, else value."""
+    need_kind("threshold", "iuf", input)
     return _placed(input, C.where(_kept(input, inplace) <= threshold, value, input), inplace)
 
 

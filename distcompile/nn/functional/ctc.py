@@ -20,6 +20,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32
+from compiler_core.ops.refusals import need_kind
 from compiler_core.tensor.creation import arange, tensor
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -43,6 +44,7 @@ def ctc_loss(
     targets: i[N, S], or all sequences end to end, i[sum of target_lengths]. Lengths: i[N], or sequences of int.
     zero_infinity: no loss and no gradient where a sequence is too long for its frames.
     """
+    need_kind("ctc_loss", "f", log_probs)
     reduction = checked_reduction(reduction)
     is_batched = log_probs.dim() == 3
     frames = log_probs if is_batched else log_probs.unsqueeze(1)

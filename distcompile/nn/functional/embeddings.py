@@ -17,6 +17,7 @@ from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.casting import as_given
+from compiler_core.ops.refusals import need_kind
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
@@ -38,6 +39,8 @@ def embedding(
     gradient is divided by how often it is looked up.
     """
     _refuse_sparse("embedding", sparse)
+    if weight.dim() != 2:
+        raise ShapeError("'weight' must be 2-D", got=str(tuple(weight.shape)))
     padding_idx = _row(padding_idx, weight.shape[0])
     if max_norm is not None:
         _renormalize(weight, input, max_norm, norm_type)
@@ -97,6 +100,7 @@ def embedding_bag(
     mode: "sum", "mean" or "max"; an empty bag gives zeros. per_sample_weights: like input, with "sum" only.
     include_last_offset: offsets end with n. padding_idx: a row that counts for nothing.
     """
+    need_kind("embedding_bag", "f", weight)
     _refuse_sparse("embedding_bag", sparse)
     _check_bags(input, weight, offsets, mode, per_sample_weights)
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)

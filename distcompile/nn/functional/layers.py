@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_convolution import conv1d
+from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import default_generator
@@ -76,6 +78,9 @@ def batch_norm(
     """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""
     if training and math.prod((*input.shape[:1], *input.shape[2:])) == 1:
         raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
+    if eps < 0 or (training and not eps):
+        what = "positive during training" if training else "non-negative"
+        raise ArgumentError(f"batch_norm eps must be {what}", got=str(eps))
     if not training and (running_mean is None or running_var is None):
         raise ShapeError("running_mean and running_var must be defined in evaluation mode")
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
@@ -131,6 +136,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """x / (k + alpha·mean of x² over `size` neighbouring channels)^beta, for f[N, C, L...]. Krizhevsky et al. 2012."""
     if input.dim() < 3:
         raise ArgumentError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
+    if input.dtype is not int64:
+        need_kind("local_response_norm", "f", input)
     channels = input.shape[1]
     around = [0, 0] * (input.dim() - 2) + [size // 2, (size - 1) // 2]
     squares = C.pad(input * input, around)

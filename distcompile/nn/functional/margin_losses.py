@@ -15,7 +15,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32
-from compiler_core.ops.refusals import need_floating
+from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -61,6 +61,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """x where y is 1, max(0, margin - x) where it is -1."""
+    need_kind("hinge_embedding_loss", "f", input)
     reduction = checked_reduction(reduction, size_average, reduce)
     near = C.where(target != -1, input, 0.0)
     return _reduced(near + C.where(target != 1, (margin - input).clamp(min=0), 0.0), reduction)
@@ -124,6 +125,7 @@ def multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Σ_{j≠y} weight[y]·max(0, margin - x[y] + x[j])ᵖ / C, for x: f[N, C] (or f[C]) and classes y: i64[N] (or [])."""
+    need_kind("multi_margin_loss", "f", input)
     reduction = checked_reduction(reduction, size_average, reduce)
     if p not in (1, 2):
         raise ArgumentError("only p == 1 and p == 2 supported", got=str(p))
@@ -151,7 +153,10 @@ def multilabel_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Σ_{j in y, i not in y} max(0, 1 - x[j] + x[i]) / C; x: f[N, C] (or f[C]), y: i64 alike, up to the first -1."""
+    need_kind("multilabel_margin_loss", "f", input)
     reduction = checked_reduction(reduction, size_average, reduce)
+    if input.shape[-1:] == (0,):
+        raise ShapeError("Expected non-empty vector or matrix with optional 0-dim batch size", got=str(input.shape))
     if tuple(input.shape) != tuple(target.shape) or input.dim() > 2:
         raise ShapeError(
             "multilabel_margin_loss: inconsistent target size", expected=str(input.shape), got=str(target.shape)
@@ -202,6 +207,7 @@ def gaussian_nll_loss(
 
     var: as input, or 1 in (or without) the last dimension. Raises: DomainError if an element of it is negative.
     """
+    need_kind("gaussian_nll_loss", "f", input)
     reduction = checked_reduction(reduction)
     variance = (
         input.new_full(tuple(input.shape), var) if isinstance(var, (int, float)) else _fitting_variance(var, input)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler_core.log import DistCompileWarning
-from distcompile.errors import ArgumentError, OptimizerStateError, RegistrationTypeError
+from distcompile.errors import ArgumentError, NoInitialRateError, RegistrationTypeError
 from distcompile.optim.optimizer import Optimizer
 
 
@@ -31,7 +31,7 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise OptimizerStateError(
+                raise NoInitialRateError(
                     f"param 'initial_lr' is not specified in param_groups[{i}] when resuming a scheduler",
                     remedy="load the optimizer's state dict before making the scheduler with last_epoch >= 0",
                 )

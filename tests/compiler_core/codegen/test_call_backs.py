@@ -65,7 +65,7 @@ def test_the_verifier_refuses(program: Program, complaint: str) -> None:
 
 
 def divisors(x: Any) -> Any:
-    return dc.gcd(dc.transpose(x * 20, 0, 1).long(), 12)
+    return dc.gcd(dc.transpose(x * 20, 0, 1).long(), dc.tensor(12))
 
 
 def expected_divisors(x: Tensor) -> np.ndarray[Any, Any]:

@@ -91,14 +91,15 @@ def test_shape_and_kind_of_dtype_must_stay() -> None:
     assert narrow.dtype is dt.float16
 
 
-def test_pieces_of_a_split_may_be_written_to() -> None:
-    base = leaf() * 1.0
+def test_pieces_of_a_split_may_be_written_to_where_no_gradient_flows() -> None:
+    base = leaf().detach() * 1.0
     left, right = base.split([1, 2], dim=1)
     left.mul_(10.0)
     right.zero_()
-    np.testing.assert_array_equal(base.detach().numpy(), np.array([[10.0, 0, 0], [40.0, 0, 0]]))
-    assert base.requires_grad
-    assert left.requires_grad
+    np.testing.assert_array_equal(base.numpy(), np.array([[10.0, 0, 0], [40.0, 0, 0]]))
+    for taken in ((leaf() * 1.0).split([1, 2], dim=1), (leaf() * 1.0).chunk(3, 1), (leaf() * 1.0).unbind(1)):
+        with pytest.raises(RuntimeError, match="returns multiple views"):
+            taken[0].mul_(10.0)
 
 
 def test_data_shares_the_cell_and_has_no_history() -> None:

@@ -91,10 +91,14 @@ def test_compiled_they_are_torchs_too(name: str) -> None:
     assert_like_torch(call, *arrays, compiled=True)
 
 
-def test_nearest_keeps_any_dtype() -> None:
+def test_nearest_keeps_bytes_and_takes_no_wider_whole_numbers() -> None:
     x = np.arange(12).reshape(1, 2, 6)
-    mine = dc.nn.functional.interpolate(dc.tensor(x), scale_factor=2)
-    np.testing.assert_array_equal(mine.numpy(), x.repeat(2, axis=2))
+    for library in (dc, torch):
+        made = library.nn.functional.interpolate(library.tensor(x, dtype=library.uint8), scale_factor=2)
+        assert made.dtype is library.uint8
+        np.testing.assert_array_equal(made.numpy(), x.repeat(2, axis=2))
+        with pytest.raises(NotImplementedError):
+            library.nn.functional.interpolate(library.tensor(x), scale_factor=2)
 
 
 def test_unfold_is_a_view_that_writes_through_where_windows_do_not_overlap() -> None:

@@ -6,7 +6,8 @@ changes anything: the CPU's float32 products are float32; cuDNN's engines are al
 bits differ from run to run are never taken (`deterministic`), and float32 convolutions are float32 whatever
 `cudnn.allow_tf32` permits. Questions are answered as things are: cuDNN is there where a GPU and its library are, MPS
 and MKL are not, loops take no OpenMP, and `einsum` takes operands in order. oneDNN, torch's "mkldnn", is where its
-wheel is installed: convolutions then go through it, `enabled` or not.
+wheel is installed: convolutions then go through it, `enabled` or not. `mha.set_fastpath_enabled(False)` has encoders
+leave padded rows as they are.
 """
 
 from __future__ import annotations
@@ -94,6 +95,20 @@ class CuDnn(Switches):
         finally:
             for name, value in before.items():
                 setattr(self, name, value)
+
+
+class Packing(Switches):
+    """torch.backends.mha: whether encoders leave out what is padded (nn/padded_rows.py)."""
+
+    fastpath = True
+
+    def get_fastpath_enabled(self) -> bool:
+        """Whether they may."""
+        return self.fastpath
+
+    def set_fastpath_enabled(self, value: bool) -> None:
+        """Let them, or not."""
+        self.fastpath = value
 
 
 def _no_effect(*args: object, **kwargs: object) -> AbstractContextManager[None]:
@@ -199,6 +214,7 @@ mps = Switches(is_macos_or_newer=lambda major, minor: False, is_macos13_or_newer
 mkl, openmp = Switches(), Switches()
 cpu = Switches(get_cpu_capability=_of_cpu)
 mkldnn = Switches(enabled=True, deterministic=False, flags=_no_effect, is_available=_has_onednn)
+mha = Packing()
 opt_einsum = Switches(enabled=False, strategy=None, get_opt_einsum=lambda: None)
 _ALL = {
     "cuda": cuda,
@@ -209,6 +225,7 @@ _ALL = {
     "openmp": openmp,
     "cpu": cpu,
     "opt_einsum": opt_einsum,
+    "mha": mha,
 }
 for _name, _switches in _ALL.items():
     # so that `import distcompile.backends.cudnn as cudnn` finds it

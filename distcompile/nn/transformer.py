@@ -21,6 +21,7 @@ from distcompile.nn.linear import Linear
 from distcompile.nn.module import Module
 from distcompile.nn.multihead_attention import MultiheadAttention
 from distcompile.nn.normalization import LayerNorm
+from distcompile.nn.padded_rows import is_packable, is_packed, without_padded
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -183,6 +184,8 @@ class TransformerEncoder(_Stack):
         mask_check: bool = True,
     ) -> None:
         super().__init__(encoder_layer, num_layers, norm)
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+        self.use_nested_tensor = enable_nested_tensor and is_packable(encoder_layer)
 
     def forward(
         self,
@@ -191,9 +194,16 @@ class TransformerEncoder(_Stack):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """is_causal: say True where mask is the causal mask; None counts as False (torch looks at the data)."""
+        """is_causal: say True where mask is the causal mask; None counts as False (torch looks at the data).
+
+        In evaluation without gradients what is padded at the end of sequences becomes zeros (padded_rows.py).
+        """
+        padding = src_key_padding_mask
+        packed = self.use_nested_tensor and is_packed(self.layers[0], src, mask, padding, self.mask_check)
         for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, is_causal=bool(is_causal))
+            src = layer(src, mask, padding, is_causal=bool(is_causal))
+        if packed and padding is not None:
+            src = without_padded(src, padding)
         return src if self.norm is None else self.norm(src)
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -145,16 +145,28 @@ def _edges(array: Array) -> Array:
     return array
 
 
-def _formatter(shown: Array) -> Callable[[Any], str]:
-    """Number -> text, all of one width."""
+class _Numbers(NamedTuple):
+    """Number -> text. width: that of the widest finite number but 0, by which lines are broken."""
+
+    text: Callable[[Any], str]
+    width: int
+
+
+def _aligned(text: Callable[[Any], str], width: int) -> _Numbers:
+    return _Numbers(lambda v: text(v).rjust(width), width)
+
+
+def _formatter(shown: Array) -> _Numbers:
+    """How these are printed."""
     if shown.dtype.kind == "c":
         real, imag = (_formatter(part) for part in (shown.real, shown.imag))
-        return lambda v: _complex_text(real(v.real), imag(v.imag).lstrip())
+        width = real.width + imag.width + 1
+        return _Numbers(lambda v: _complex_text(real.text(v.real), imag.text(v.imag).lstrip()), width)
     if shown.dtype.kind in "biu":
-        width = max(len(str(v)) for v in shown.reshape(-1).tolist())
-        return lambda v: str(v).rjust(width)
+        return _aligned(str, max(len(str(v)) for v in shown.reshape(-1).tolist()))
     values = shown.reshape(-1).astype(np.float64)
-    finite = np.abs(values[np.isfinite(values) & (values != 0)])
+    counted = values[np.isfinite(values) & (values != 0)]
+    finite = np.abs(counted)
     if finite.size == 0:
         integral, scientific = True, False
     else:
@@ -163,9 +175,7 @@ def _formatter(shown: Array) -> Callable[[Any], str]:
         asked = OPTIONS.sci_mode
         scientific = high / low > 1000 or high > 1e8 or (low < 1e-4 and not integral) if asked is None else asked
     plain = _number_format(integral, scientific)
-    counted = values[np.isfinite(values) & (values != 0)]
-    width = max((len(plain(float(v))) for v in counted), default=0)
-    return lambda v: plain(float(v)).rjust(width)
+    return _aligned(lambda v: plain(float(v)), max((len(plain(float(v))) for v in counted), default=1))
 
 
 def _complex_text(real: str, imag: str) -> str:
@@ -180,9 +190,9 @@ def _number_format(integral: bool, scientific: bool) -> Callable[[float], str]:
     return lambda v: f"{v:.{OPTIONS.precision}f}"
 
 
-def _nested(array: Array, indent: int, summarize: bool, number: Callable[[Any], str]) -> str:
+def _nested(array: Array, indent: int, summarize: bool, number: _Numbers) -> str:
     if array.ndim == 0:
-        return number(array.item()).strip()
+        return number.text(array.item()).strip()
     if array.ndim == 1:
         return _vector(array, indent, summarize, number)
     if summarize and array.shape[0] > 2 * OPTIONS.edgeitems:
@@ -193,12 +203,16 @@ def _nested(array: Array, indent: int, summarize: bool, number: Callable[[Any], 
     return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
 
 
-def _vector(array: Array, indent: int, summarize: bool, number: Callable[[Any], str]) -> str:
+def _vector(array: Array, indent: int, summarize: bool, number: _Numbers) -> str:
     values = array.astype(np.float64).tolist() if array.dtype.kind not in "biuc" else array.tolist()
     if summarize and len(values) > 2 * OPTIONS.edgeitems:
-        texts = [*map(number, values[: OPTIONS.edgeitems]), " ...", *map(number, values[-OPTIONS.edgeitems :])]
+        texts = [
+            *map(number.text, values[: OPTIONS.edgeitems]),
+            " ...",
+            *map(number.text, values[-OPTIONS.edgeitems :]),
+        ]
     else:
-        texts = [number(v) for v in values]
-    per_line = max(1, (OPTIONS.linewidth - indent) // (len(number(values[0])) + 2)) if values else 1
+        texts = [number.text(v) for v in values]
+    per_line = max(1, (OPTIONS.linewidth - indent) // (number.width + 2))
     lines = [", ".join(texts[i : i + per_line]) for i in range(0, len(texts), per_line)]
     return "[" + ("," + "\n" + " " * (indent + 1)).join(lines) + "]"

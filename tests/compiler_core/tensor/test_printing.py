@@ -104,6 +104,20 @@ def test_print_options_are_torchs(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize(
+    "number", [0.0, -0.0, float("-inf"), float("nan"), -0.0 + 0j, 1 - 0j, complex(-0.0, 1e9)], ids=str
+)
+def test_lines_break_by_the_numbers_that_count(number: complex) -> None:
+    """Zeros, infinities and NaN are no wider than what is finite and not 0, however they are printed."""
+    torch = pytest.importorskip("torch")
+    for rest in (0.0, 2.0, 0.5):
+        array = np.full(60, rest, type(number))
+        array[::2] = number
+        narrow = array.astype(np.complex64 if array.dtype.kind == "c" else np.float32)
+        assert repr(distcompile.from_numpy(narrow)) == repr(torch.from_numpy(narrow))
+
+
+@pytest.mark.torch
 def test_parts_of_a_text_are_torchs() -> None:
     """What libraries take of torch._tensor_str to print classes of their own."""
     torch = pytest.importorskip("torch")

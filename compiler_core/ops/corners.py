@@ -61,11 +61,17 @@ def _times_log(x: Value, y: Value, log: Callable[[Value], Value], shift: float) 
     return prims.where(prims.isnan(y), y, product)
 
 
+def _linear_times_log(g: Value, y: Value, shifted: Value, log: Callable[[Value], Value], shift: float) -> Value:
+    """The same number, linear in g where the logarithm is finite, at 0 too: so that it can be differentiated by g."""
+    at_edge = prims.bitwise_or(prims.le(shifted, _number(y, 0.0)), prims.eq(shifted, _number(y, math.inf)))
+    return prims.mul(g, log(prims.where(prims.bitwise_and(_is_zero(g), at_edge), _number(y, 1.0 - shift), y)))
+
+
 def _slopes(shift: float, log: Callable[[Value], Value]) -> Callable[..., tuple[Value, Value]]:
     def vjp(g: Value, out: Value, x: Value, y: Value) -> tuple[Value, Value]:
         shifted = prims.add(y, _number(y, shift)) if shift else y
         outside = prims.bitwise_and(_is_zero(x), prims.le(shifted, _number(y, 0.0)))
-        by_x = prims.where(outside, _number(x, 0.0), _times_log(g, y, log, shift))
+        by_x = prims.where(outside, _number(x, 0.0), _linear_times_log(g, y, shifted, log, shift))
         return by_x, prims.div(prims.mul(g, x), shifted)
 
     return vjp

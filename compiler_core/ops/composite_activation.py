@@ -32,7 +32,7 @@ from compiler_core.ops.composite_reduction import stable_shift
 from compiler_core.ops.random_there import drawing_on
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
-from compiler_core.ops.whole import whole
+from compiler_core.ops.whole import COMPOSITES, whole
 
 Rng = tuple[Value, int]
 
@@ -47,6 +47,9 @@ def relu(input: Value) -> Value:
 def _relu(x: Value) -> Value:
     zero = prims.full_like(x, 0)
     return prims.where(prims.le(x, zero), zero, x)
+
+
+COMPOSITES["relu"].is_piecewise = True
 
 
 def relu6(input: Value) -> Value:
@@ -66,8 +69,7 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """input, times negative_slope where not positive."""
     need_kind("leaky_relu", "f", input)
-    x = as_value(input)
-    return prims.where(prims.gt(x, prims.full_like(x, 0)), x, mul(x, negative_slope))
+    return prims.leaky(as_value(input), negative_slope)
 
 
 @rounded_once

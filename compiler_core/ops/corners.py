@@ -1,7 +1,7 @@
 """Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
 
 In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
-and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu.
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from compiler_core.ops.pointwise import as_array
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.rules import Expansion
+from compiler_core.ops.tied import tied
 
 _FLOPS = 20  # an element
 
@@ -150,3 +151,18 @@ def _times(x: Value, factor: float) -> Value:
 
 _ELU = {"alpha": 1.5, "scale": 1.2, "inner": 0.7}
 ELU = _cornered("elu", _elu, _vjp_elu, Sample(((3, 4),)), Sample(((3, 4),), _ELU), Sample(((),)))
+
+
+# ---- leaky
+
+
+def _leaky(x: Value, slope: float) -> Value:
+    """x where positive, else slope x."""
+    return prims.where(prims.gt(x, _number(x, 0.0)), x, _times(x, slope))
+
+
+def _vjp_leaky(g: Value, out: Value, x: Value, slope: float) -> tuple[Value]:
+    return (tied(prims.where(prims.gt(x, _number(x, 0.0)), g, _times(g, slope)), x),)
+
+
+LEAKY = _cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}))

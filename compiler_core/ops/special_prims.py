@@ -28,6 +28,10 @@ def elu(x: Value, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) ->
     return bind(OPS["elu"], x, alpha=float(alpha), scale=float(scale), inner=float(inner))
 
 
+def leaky(x: Value, slope: float) -> Value:
+    return bind(OPS["leaky"], x, slope=float(slope))
+
+
 def exp2(x: Value) -> Value:
     return bind(OPS["exp2"], x)
 

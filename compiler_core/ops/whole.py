@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from compiler_core.errors import OpDefinitionError
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.tied import tied
 
 Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]
@@ -35,9 +36,12 @@ COMPOSITES: dict[str, Composite] = {}
 
 
 class Composite:
-    """One composite, whole. `vjp` has the form of an op's: the tape treats it as one. there: that of CUDA devices."""
+    """One composite, whole. `vjp` has the form of an op's: the tape treats it as one. there: that of CUDA devices.
 
-    __slots__ = ("backward", "compose", "forward", "name", "reads", "reads_out", "there")
+    is_piecewise: it consists of straight lines, so that its gradient depends on its operand without a slope (tied.py).
+    """
+
+    __slots__ = ("backward", "compose", "forward", "is_piecewise", "name", "reads", "reads_out", "there")
     remakes_out = False
 
     def __init__(self, name: str, compose: Callable[..., Value]) -> None:
@@ -47,6 +51,7 @@ class Composite:
         self.reads: frozenset[int] | None = None
         self.reads_out = False
         self.there: Composite | None = None
+        self.is_piecewise = False
 
     def on_device(self) -> Composite | None:
         """Its definition for arrays of a CUDA device; None where there is none."""
@@ -74,7 +79,7 @@ class Composite:
 
         found: list[Value | None] = [None] * len(operands)
         for k, grad in zip(present, vjp_of(composed, g, *[operands[k] for k in present])):
-            found[k] = grad
+            found[k] = tied(grad, operands[k]) if self.is_piecewise else grad
         return tuple(found)
 
 

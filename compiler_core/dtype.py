@@ -281,7 +281,7 @@ def promote(*operands: object) -> DType:
 def _limits(dtype: DType) -> tuple[float, float]:
     """The least and the greatest finite number of a dtype, as torch counts: an unsigned one takes numbers negated."""
     if dtype.kind in "iu":
-        high = int(np.iinfo(dtype.numpy).max)
+        high = (1 << 8 * dtype.numpy.itemsize - (dtype.kind == "i")) - 1
         return (-high if dtype.kind == "u" else -high - 1), high
     high_float = float(ml_dtypes.finfo(dtype.real.numpy).max)  # type: ignore[no-untyped-call]
     return -high_float, high_float

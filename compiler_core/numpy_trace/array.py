@@ -25,6 +25,7 @@ from compiler_core.location import user_location
 from compiler_core.numpy_trace.known import known_value
 from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace
 from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -382,7 +383,7 @@ for _name, _ufunc in _OF_ONE.items():
 
 def numpy_of(tensor: Tensor, *, force: bool = False) -> TracedArray:
     """What `tensor.numpy()` is in captured code: an array on the same memory. Raises AutogradError as that does."""
-    if tensor.requires_grad and not force:
+    if tensor.requires_grad and is_grad_enabled() and not force:
         raise AutogradError("numpy() on a tensor that requires a gradient", remedy="use tensor.detach().numpy()")
     return TracedArray(tensor.detach() if tensor.requires_grad else tensor)
 

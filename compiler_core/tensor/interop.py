@@ -14,6 +14,7 @@ from compiler_core import cuda
 from compiler_core.errors import AutogradError, DeviceTypeError, DomainError, DTypeError, ShapeError
 from compiler_core.graph.ir import Constant
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.grad_mode import is_grad_enabled
 from compiler_core.tensor.lent import borrow, memory
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ Number = bool | int | float | complex
 def _numpy(self: Tensor, *, force: bool = False) -> Array:
     """An array on this tensor's memory: what is written to one is seen by the other.
 
-    A tensor that requires a gradient must be detached first, one of a CUDA device brought to the CPU (or forced).
+    Where gradients are on, a tensor that requires one must be detached first; one of a CUDA device is brought to the
+    CPU first, or forced.
     """
     host = _host_array(self, force)
     return host.copy() if self.is_conj() else host if self.device.type == "cuda" else memory(self._cell)
@@ -33,7 +35,7 @@ def _numpy(self: Tensor, *, force: bool = False) -> Array:
 
 def _host_array(self: Tensor, force: bool) -> Array:
     """The data as an array that is not to be kept. Raises for what NumPy cannot share, unless forced."""
-    if self.requires_grad and not force:
+    if self.requires_grad and is_grad_enabled() and not force:
         raise AutogradError("numpy() on a tensor that requires a gradient", remedy="use tensor.detach().numpy()")
     if not force and self.device.type == "cuda":
         raise DeviceTypeError(

@@ -9,6 +9,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.tensor import Tensor, creation
+from compiler_core.tensor.grad_mode import no_grad
 
 
 def test_numpy_shares_the_memory() -> None:
@@ -33,6 +34,9 @@ def test_a_tensor_with_a_history_is_detached_first() -> None:
         np.asarray(x)
     assert x.numpy(force=True).tolist() == [1.0, 1.0]
     assert x.tolist() == [1.0, 1.0]
+    with no_grad():  # as in torch: nothing is recorded that could miss it
+        x.numpy()[0] = 5.0
+        assert np.asarray(x).tolist() == [5.0, 1.0]
 
 
 def test_the_array_protocol() -> None:

@@ -17,6 +17,7 @@ from compiler_core.overrides.modes import (
 )
 from compiler_core.overrides.state import thread_overrides
 from compiler_core.tensor.tensor import Tensor
+from distcompile.library.calls import below_autograd
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass"]
 
@@ -25,6 +26,7 @@ _TensorMeta = type
 _disabled_torch_function_impl = disabled
 _push_on_torch_function_stack, _pop_torch_function_stack = push_mode, pop_mode
 _skip_one_hop_torch_function = skip_one
+_AutoDispatchBelowAutograd = below_autograd
 
 
 def _len_torch_function_stack() -> int:

@@ -111,8 +111,24 @@ class BatchTypeError(DataLoaderError, TypeError):
     """Samples of this type cannot be batched."""
 
 
+class OperatorError(DistCompileError, RuntimeError):
+    """An operator of the program's that cannot be called as it was, or whose function did not what its schema says."""
+
+
+class NoKernelError(OperatorError, NotImplementedError):
+    """An operator without a function for the device of its arguments."""
+
+
+class OperatorCheckError(DistCompileError):
+    """`opcheck` found that an operator is registered wrongly."""
+
+
 class NotSupportedError(DistCompileError, NotImplementedError):
     """A name that torch has and that distcompile does not offer yet."""
+
+
+class SharedObjectError(NotSupportedError, OSError):
+    """Operators of a shared object. An OSError, as torch's is where it cannot be loaded: callers go on without."""
 
 
 class NoGPUError(NotSupportedError, AssertionError):

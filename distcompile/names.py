@@ -126,6 +126,7 @@ _OTHERS = {
         "segment_reduce _segment_reduce:segment_reduce _convert_indices_from_coo_to_csr:coo_to_csr "
         "_convert_indices_from_csr_to_coo:csr_to_coo _grouped_mm:grouped_mm get_device_module"
     ),
+    "distcompile.library.namespaces": "ops",
     "distcompile.loops": "cond while_loop",
     "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
     "distcompile.threads": (

@@ -22,6 +22,12 @@ _PRIVATE = {
     "nn.functional": {"distcompile.rare": "grouped_mm"},
     "_higher_order_ops": {"distcompile.loops": "associative_scan cond while_loop"},
     "_C": {"distcompile.rare": "_get_accelerator:accelerator _get_default_device:default_device_type"},
+    "_ops": {
+        "distcompile.library.operators": "OpOverload OpOverloadPacket",
+        "distcompile.library.namespaces": "_OpNamespace:OpNamespace _Ops:Ops ops",
+    },
+    "_library.infer_schema": {"distcompile.library.inference": "infer_schema"},
+    "_library.custom_ops": {"distcompile.library.custom_ops": "CustomOpDef custom_op"},
     "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
     "amp.autocast_mode": {"distcompile.amp.autocasting": "_cast autocast custom_bwd custom_fwd"},
     "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},

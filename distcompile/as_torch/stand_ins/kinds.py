@@ -67,12 +67,12 @@ def names_only(members: str) -> StandIn:
     return StandIn(Kind.NAMES, "names; only refused functions read them", made)
 
 
-def record(reader: str, make: Callable[[str], Any] | None = None) -> StandIn:
+def record(reader: str) -> StandIn:
     """A callable that keeps its arguments in `recorded`; as a decorator it gives back what it decorates.
 
     reader: the refused name that would read what is kept.
     """
-    return StandIn(Kind.RECORD, f"kept, for {reader}, which is refused", make or (lambda name: Recorder(name)))
+    return StandIn(Kind.RECORD, f"kept, for {reader}, which is refused", Recorder)
 
 
 class Recorder:

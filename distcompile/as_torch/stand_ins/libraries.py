@@ -1,7 +1,7 @@
 """Stand-ins for what libraries bring with them: compiled operators, ONNX export, quantization, downloads.
 
-In: nothing. Out: `NAMES`. There is no dispatcher here: operators of a library's shared objects cannot be loaded, so
-what is registered for them is kept and never read.
+In: nothing. Out: `NAMES`. Operators of shared objects are written against torch's C++ library and cannot be loaded;
+those written in Python are `distcompile.library`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 from distcompile.as_torch.stand_ins.kinds import (
     Kind,
-    RefusedError,
     StandIn,
     error,
     listed,
@@ -25,23 +24,6 @@ _OPERATORS = "operators of shared objects need torch's dispatcher"
 _ONNX = "there is no ONNX export"
 _QUANTIZATION = "there is no quantization"
 _PIPES = "data pipes are not here; write an IterableDataset"
-
-
-class Registrations:
-    """torch.library.Library: registrations for a namespace of operators, kept."""
-
-    def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
-        self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
-        self.recorded: list[tuple[Any, ...]] = []
-
-    def define(self, schema: str, *args: Any, **kwargs: Any) -> str:
-        """Keep a schema; gives its name."""
-        self.recorded.append(("define", schema))
-        return schema.partition("(")[0]
-
-    def impl(self, op_name: Any, fn: Any, *args: Any, **kwargs: Any) -> None:
-        """Keep an implementation."""
-        self.recorded.append(("impl", op_name, fn))
 
 
 class Keys:
@@ -91,30 +73,10 @@ class Classes:
         return Classes(name)
 
 
-class OpName:
-    """torch.ops.aten.NAME.OVERLOAD: a name. Raises RefusedError when it is called."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RefusedError(f"torch.ops.{self.name}", _OPERATORS)
-
-    def __getattr__(self, name: str) -> OpName:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        vars(self)[name] = found = OpName(f"{self.name}.{name}")
-        return found
-
-
 NAMES: dict[str, StandIn] = {
-    "torch.ops.aten": true("names of operators; calling one is an error", OpName("aten")),
     "torch.PyTorchFileReader": nothing_is_one("torch.load reads torch's files"),
     **listed("torch._utils", "_rebuild_parameter _rebuild_tensor_v2", error("torch.load reads torch's files")),
     "torch._tensor._rebuild_from_type_v2": error("torch.load reads torch's files"),
-    "torch.ops.load_library": error(_OPERATORS),
-    "torch.library.Library": record("torch.ops.load_library", lambda _: Registrations),
-    "torch.library.register_kernel": record("torch.ops.load_library"),
     "torch._custom_ops.custom_op": error(_OPERATORS),
     "torch._C.DispatchKeySet": true("names of dispatch keys, to be joined", Keys),
     "torch._C.DispatchKey": true("names of dispatch keys", KeyNames()),

@@ -313,7 +313,7 @@ def test_an_operator_whose_gradient_or_surroundings_change() -> None:
     scale = 3.0
 
     @custom_op("recapture::scaled", mutates_args=())
-    def scaled(x: Any, k: float = 2.0) -> Any:
+    def scaled(x: torch.Tensor, k: float = 2.0) -> torch.Tensor:
         seen.append(1)
         return x * k * scale
 

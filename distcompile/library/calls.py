@@ -1,0 +1,259 @@
+"""What a call of an operator does: its arguments in order, its gradient's node, the kernel for their device.
+
+In: an overload with what was registered for it, arguments. Out: its results. In this order, as in torch's dispatcher:
+autocast casts; an AUTOGRAD function stands in place of everything below it (below it, `below_autograd`, it is passed
+over); an operator with a rule of its own is recorded as a Function, whose kernel is not recorded; then the kernel of
+the arguments' device runs. Under capture all of this is entered: kernels are the program's functions, and what they
+compute with is what the graph holds; nobody asks a fake. A kernel that cannot be captured breaks the graph.
+Invariant: the gradient of an operator that has a rule is what the rule says, or a named error in the backward; never
+that of what its kernel computes with. Of others it is that of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from threading import local
+from typing import Any
+
+from compiler_core.capture import policy
+from compiler_core.device import Device
+from compiler_core.dtype import DType, float64
+from compiler_core.tensor.cell import memory_of
+from compiler_core.tensor.grad_mode import is_grad_enabled, no_grad
+from compiler_core.tensor.tensor import Tensor
+from distcompile.amp.autocasting import autocast, is_autocast_enabled
+from distcompile.autograd import Function
+from distcompile.errors import NoKernelError, OperatorError
+from distcompile.library.operators import ALL, AUTOGRAD, COMPOSITE, OpOverload, OpOverloadPacket, opened
+from distcompile.library.schema import Type
+
+
+class _Below(local):
+    """on: calls of this thread pass AUTOGRAD functions over."""
+
+    on = False
+
+
+_below = _Below()
+
+
+@contextmanager
+def below_autograd() -> Iterator[None]:
+    """Inside, operators run below what stands in for autograd, and nothing is recorded."""
+    before = _below.on
+    _below.on = True
+    try:
+        with no_grad():
+            yield
+    finally:
+        _below.on = before
+
+
+def call_defined(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of an operator that the program defined."""
+    registered = op.registered
+    if registered.autocast:
+        device = next((one for one in registered.autocast if is_autocast_enabled(one)), None)
+        if device is not None:
+            with autocast(device, enabled=False):
+                dtype = registered.autocast[device]
+                named = {name: cast(one, device, dtype) for name, one in kwargs.items()}
+                return call_defined(op, tuple(cast(one, device, dtype) for one in args), named)
+    inputs, named = op._schema.bind(args, kwargs)
+    if AUTOGRAD in registered.kernels and not _below.on:
+        return registered.kernels[AUTOGRAD](*inputs, **named)
+    if not (registered.is_custom or registered.gradient):
+        return _run(op, inputs, named)
+    if is_grad_enabled() and needs_gradient(inputs):
+        return _recorded(op, inputs, named)
+    with no_grad():
+        return _run(op, inputs, named)
+
+
+def needs_gradient(inputs: Sequence[Any]) -> bool:
+    """Whether one of them, or of one in a list, requires a gradient."""
+    return any(x.requires_grad for x in tensors_in(inputs))
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """The Tensors of arguments or results, those in lists, too."""
+    return [one for one in opened(values if isinstance(values, list | tuple) else [values]) if isinstance(one, Tensor)]
+
+
+def cast(value: Any, device: str, dtype: DType) -> Any:
+    """`value` in `dtype`, if it is a floating Tensor on `device`, but not float64, or a list with such."""
+    if isinstance(value, list | tuple):
+        return [cast(one, device, dtype) for one in value]
+    if not (isinstance(value, Tensor) and value.is_floating_point() and value.device.type == device):
+        return value
+    return value if value.dtype is float64 else value.to(dtype)
+
+
+# ---- kernels
+
+
+def _run(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> Any:
+    kernel = kernel_for(op, inputs, named)
+    found = kernel(*inputs, **named)
+    if op._schema.is_mutable:
+        count_writes(op, inputs, named)
+    return checked(op, inputs, found)
+
+
+def kernel_for(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> Callable[..., Any]:
+    """The function that was registered for the arguments' device. Raises NoKernelError if there is none."""
+    kernels, off = op.registered.kernels, op.registered.off
+    device = device_of(inputs, named)
+    for key in (device, ALL, COMPOSITE):
+        if key in kernels and key not in off:
+            return kernels[key]
+    raise NoKernelError(
+        f"Could not run '{op.name()}' with arguments on the device '{device}'",
+        got=f"functions for: {', '.join(kernels) or 'none'}",
+        remedy="register one for this device",
+    )
+
+
+def device_of(inputs: list[Any], named: dict[str, Any]) -> str:
+    """The type of the device that decides: of no data, of a GPU, or the CPU. Without Tensors, of what says `device`."""
+    given = [*inputs, *named.values()]
+    devices = [one.device for one in tensors_in(given)] or [one for one in given if isinstance(one, Device)]
+    types = {one.type for one in devices}
+    return next((one for one in ("meta", "cuda", "cpu") if one in types), "no device")
+
+
+def count_writes(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> None:
+    """Count a write to each Tensor that the schema says is written: perhaps it was, by way of NumPy."""
+    given = dict(zip((one.name for one in op._schema.arguments if not one.kwarg_only), inputs, strict=True)) | named
+    for tensor in tensors_in([given[one.name] for one in op._schema.arguments if one.type.is_mutated]):
+        tensor._cell.touch()
+
+
+def checked(op: OpOverload, inputs: list[Any], found: Any) -> Any:
+    """What a kernel returned, as the schema has it. Raises OperatorError where it does not."""
+    returns = op._schema.returns
+    if not returns:
+        if found is not None:
+            raise OperatorError(f"{op.name()} returns nothing, but its kernel returned {type(found).__name__}")
+        return None
+    values = found if isinstance(found, list | tuple) and not op._schema.single else [found]
+    if len(values) != len(returns):
+        raise OperatorError(f"{op.name()} returns {len(returns)} values, but its kernel returned {len(values)}")
+    made = tuple(_converted(one.type, value) for one, value in zip(returns, values, strict=True))
+    if op.registered.is_custom:
+        _refuse_aliases(op, inputs, made)
+    return made[0] if len(returns) == 1 else made
+
+
+def _converted(type_: Type, value: Any) -> Any:
+    if type_.is_list and isinstance(value, list | tuple):
+        return list(value)
+    if type_.base == "Tensor" and not isinstance(value, Tensor) and not (value is None and type_.is_optional):
+        raise OperatorError(f"Unable to cast {value} to Tensor")
+    return value
+
+
+def _refuse_aliases(op: OpOverload, inputs: list[Any], made: tuple[Any, ...]) -> None:
+    seen = {id(memory_of(one._cell).root) for one in tensors_in(inputs)}
+    for one in tensors_in(made):
+        memory = id(memory_of(one._cell).root)
+        if memory in seen:
+            raise OperatorError(
+                f"{op.name()}: a result is an argument or another result, or shares its memory",
+                remedy="return a clone of it, or do not return it",
+            )
+        seen.add(memory)
+
+
+# ---- gradients
+
+
+class Recorded(Function):
+    """A call on the tape. A class of its own for each operator, which is named as torch names it."""
+
+    @staticmethod
+    def forward(ctx: Any, op: OpOverload, box: list[Any], lengths: list[int], named: dict[str, Any], *flat: Any) -> Any:
+        inputs = unflattened(flat, lengths)
+        output = _run(op, inputs, named)
+        ctx.op, ctx.lengths, ctx.fewest = op, lengths, fewest_of(op, inputs)
+        ctx.needs_input_grad = tuple(unflattened(ctx.needs_input_grad[4:], lengths))
+        gradient = op.registered.gradient
+        if gradient is not None and gradient.setup_context is not None:
+            more = {"keyword_only_inputs": named} if named else {}
+            gradient.setup_context(ctx=ctx, inputs=tuple(inputs), output=output, **more)
+        outputs, ctx.out_lengths = flattened(output if isinstance(output, tuple) else [output])
+        box.append((ctx.out_lengths, isinstance(output, tuple)))
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        gradient = ctx.op.registered.gradient
+        if gradient is None:
+            raise OperatorError(f"{ctx.op} has no gradient", remedy="give it one by register_autograd")
+        found = gradient.backward(ctx, *unflattened(gradients, ctx.out_lengths))
+        given = found if isinstance(found, tuple) else (found,)
+        return None, None, None, None, *in_places(given, ctx.lengths, ctx.fewest, ctx.op)
+
+
+def _recorded(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> Any:
+    flat, lengths = flattened(inputs)
+    box: list[Any] = []
+    outputs = recorder_of(op).apply(op, box, lengths, named, *flat)
+    out_lengths, several = box[0]
+    found = unflattened(outputs, out_lengths)
+    return tuple(found) if several else found[0]
+
+
+_recorders: dict[OpOverload, Any] = {}
+
+
+def recorder_of(op: OpOverload) -> Any:
+    """The Function of an operator's calls."""
+    if op not in _recorders:
+        name = f"GeneratedBackwardFor_{op.namespace}_{op._opname}_{op._overloadname}"
+        _recorders[op] = type(name, (Recorded,), {"__module__": __name__})
+    return _recorders[op]
+
+
+def flattened(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """(the values with lists of Tensors opened, the length of each list; -1 for what is none)."""
+    flat: list[Any] = []
+    lengths: list[int] = []
+    for value in values:
+        is_list = isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in value)
+        flat.extend(value if is_list else (value,))
+        lengths.append(len(value) if is_list else -1)
+    return flat, lengths
+
+
+def unflattened(flat: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
+    """The opposite of `flattened`."""
+    rest = iter(flat)
+    return [next(rest) if length < 0 else [next(rest) for _ in range(length)] for length in lengths]
+
+
+def in_places(given: Sequence[Any], lengths: Sequence[int], fewest: int, op: OpOverload) -> list[Any]:
+    """Gradients of the arguments for the flat inputs. Raises OperatorError for too few or too many of them."""
+    if not fewest <= len(given) <= len(lengths):
+        raise OperatorError(f"the backward of {op} returned {len(given)} gradients for {len(lengths)} inputs")
+    flat: list[Any] = []
+    for one, length in zip_longest(given, lengths):
+        flat.extend((one,) if length < 0 else [None] * length if one is None else one)
+    return flat
+
+
+def fewest_of(op: OpOverload, inputs: Sequence[Any]) -> int:
+    """How many gradients a backward has to return: none for the last arguments that are as they would be, left out."""
+    places = [one for one in op._schema.arguments if not one.kwarg_only]
+    asked = [place for place, one in enumerate(places) if tensors_in(inputs[place])
+             or not one.has_default_value() or inputs[place] != one.default_value]  # fmt: skip
+    return asked[-1] + 1
+
+
+for _call in (OpOverload.__call__, OpOverloadPacket.__call__, OpOverloadPacket.pick):
+    policy.say(_call, policy.ENTER)
+for _helper in (tensors_in, cast, device_of, checked, recorder_of, flattened, unflattened, in_places, fewest_of,
+                count_writes):  # fmt: skip
+    policy.say(_helper, policy.RUN)  # under capture; the rest reads or calls what the program gave, and is entered

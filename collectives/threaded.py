@@ -271,6 +271,12 @@ class ThreadedCommunicator(Communicator):
         self.world.fail(RankFailedError(f"rank {self.rank} aborted the job with exit code {exit_code}"))
 
 
+class RankThread(threading.Thread):
+    """A thread that is a rank: what a process has once, as its random generator, such a thread has for itself."""
+
+    is_rank = True
+
+
 def run_ranks(world_size: int, function: Callable[[Communicator], R], *, timeout_s: float = 60.0) -> list[R]:
     """Run `function(communicator)` on `world_size` threads and return the results by rank.
 
@@ -294,7 +300,7 @@ def run_ranks(world_size: int, function: Callable[[Communicator], R], *, timeout
             )
 
     threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(run, rank), name=f"rank {rank}", daemon=True)
+        RankThread(target=contextvars.copy_context().run, args=(run, rank), name=f"rank {rank}", daemon=True)
         for rank in range(world_size)
     ]
     for thread in threads:

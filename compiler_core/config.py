@@ -94,6 +94,12 @@ def _boundary(text: str) -> str:
     return text
 
 
+def _draws(text: str) -> str:
+    if text not in ("torch", "counter"):
+        raise ValueError("expected torch or counter")
+    return text
+
+
 def _cache_home() -> Path:
     """Below $XDG_CACHE_HOME or ~/.cache; a user without a home (some containers) has one in the temporary directory."""
     told = os.environ.get("XDG_CACHE_HOME")
@@ -198,6 +204,20 @@ class Config:
         _flag,
         False,
         "1: send and recv of CUDA tensors go by NCCL, instead of through host memory; on all ranks alike",
+        affects_codegen=False,
+    )
+    draws = Knob(
+        "DISTCOMPILE_DRAWS",
+        _draws,
+        "torch",
+        "what eager code on the CPU draws: torch (its numbers), or counter (the bits that compiled code draws)",
+        affects_codegen=False,
+    )
+    fallback_random = Knob(
+        "DISTCOMPILE_FALLBACK_RANDOM",
+        _flag,
+        False,
+        "1: compiled code draws what eager code draws: its random numbers are made before the graph runs",
         affects_codegen=False,
     )
     watchdog_s = Knob(

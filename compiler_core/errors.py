@@ -102,6 +102,12 @@ class NumberRangeError(DistCompileError, OverflowError, ValueError, RuntimeError
     is_of_call = True
 
 
+class RandomStateError(DistCompileError, ValueError, RuntimeError):
+    """A seed or a state that is none of this kind of random generator."""
+
+    is_of_call = True
+
+
 class OpDefinitionError(DistCompileError):
     """An op registered without all its rules; raised at import."""
 

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.ops import functional as F
-from compiler_core.tensor.random import get_rng_state, set_rng_state
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.random import default_generator, get_rng_state, set_rng_state
+from compiler_core.tensor.random_state import Together, Torch
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, RandomCallError
 from distcompile.utils._pytree import tree_flatten, tree_unflatten
@@ -57,7 +59,7 @@ def vmap(
         size = _size(leaves, dims)
         if size == 0:
             raise NotSupportedError("vmap: there is no example to map over", remedy="skip the call for an empty batch")
-        draws, found = _Draws(randomness), []
+        draws, found = _Draws(randomness, size), []
         for k in range(size):
             row = [leaf if dim is None else leaf.select(dim, k) for leaf, dim in zip(leaves, dims, strict=True)]
             with draws:
@@ -68,17 +70,26 @@ def vmap(
 
 
 class _Draws:
-    """A block for each example's draws from the default generator."""
+    """A block for each example's draws from the default generator; different ones of all examples are one draw."""
 
-    def __init__(self, randomness: str) -> None:
+    def __init__(self, randomness: str, size: int) -> None:
         self.randomness = randomness
         self.first = get_rng_state() if randomness != "different" else None
+        self.together: Together | None = None
+        if randomness == "different" and current_trace() is None:
+            state = default_generator._state()
+            self.together = Together(state, size) if isinstance(state, Torch) else None
 
     def __enter__(self) -> None:
         if self.randomness == "same" and self.first is not None:
             set_rng_state(self.first)
+        if self.together is not None:
+            self.together.next_call()
+            default_generator._put(self.together)
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if self.together is not None:
+            default_generator._put(self.together.of)
         if self.randomness != "error" or self.first is None or kind is not None:
             return
         if not bool((get_rng_state() == self.first).all()):

@@ -1,12 +1,13 @@
-"""torch.random's names: the default generator's seed and state.
+"""torch.random's names: the default generator's seed and state; `counter_draws` is ours.
 
-In: seeds and states. Out: reproducible draws.
+In: seeds and states. Out: reproducible draws: which are torch's, docs/random.md.
 """
 
 from __future__ import annotations
 
 from compiler_core.tensor.random import (
     Generator,
+    counter_draws,
     default_generator,
     fork_rng,
     get_rng_state,
@@ -18,6 +19,7 @@ from compiler_core.tensor.random import (
 
 __all__ = [
     "Generator",
+    "counter_draws",
     "default_generator",
     "fork_rng",
     "get_rng_state",

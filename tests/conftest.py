@@ -31,7 +31,9 @@ import pytest
 from compiler_core import log, steps
 from compiler_core.config import config
 from compiler_core.eager.native import kernels
+from compiler_core.ops import mersenne
 from compiler_core.ops.registry import current_trace
+from compiler_core.tensor import random
 from distcompile import backends
 from tests import sharing
 
@@ -70,9 +72,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
-    """The kernels of eager composites are optimised, and built once in all: before a file of tests asks for them."""
+    """The kernels that eager code calls are optimised, and built once in all: before a file of tests asks for them."""
     with compiling_with(OPTIMISED):
         kernels()
+        mersenne.steps()
 
 
 def pytest_collection_finish() -> None:
@@ -98,9 +101,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(autouse=True)
 def clean_slate() -> Iterator[None]:
-    """Every test starts without given warnings and with a new process's knobs and switches; none may leave a trace."""
+    """Every test starts seeded, without given warnings, and with a new process's knobs; none may leave a trace."""
     log.forget_warnings()
     log.set_rank(0)  # ranks that are threads leave the last one's
+    random.manual_seed(0)
     before, switches = dict(config.values), dict(vars(backends.cudnn))
     precision = backends.get_float32_matmul_precision()
     yield
@@ -108,6 +112,13 @@ def clean_slate() -> Iterator[None]:
     vars(backends.cudnn).update(switches)
     backends.set_float32_matmul_precision(precision)
     assert current_trace() is None, "a trace was left running"
+
+
+@pytest.fixture
+def counter_draws() -> Iterator[None]:
+    """Eager code draws the bits that compiled code draws; generators that are made are counter-based."""
+    with config.patch(draws="counter"), random.counter_draws():
+        yield
 
 
 @contextmanager

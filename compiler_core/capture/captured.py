@@ -23,6 +23,7 @@ from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.kept import Keeper, KeptInput, KeptWrite
 from compiler_core.capture.outside import Lazy
+from compiler_core.capture.random_inputs import RandomInputs, guard_outside
 from compiler_core.capture.recipes.holders import holders
 from compiler_core.capture.recipes.outputs import Outputs, describe_outputs
 from compiler_core.capture.recipes.recipes import Recipe
@@ -42,13 +43,12 @@ class Captured:
     """A captured segment.
 
     graph: returns the nodes of `outputs`, then the new values of `written`. inputs: what each placeholder reads;
-    None for the rng key, which serves `draws` draws. rebuild: from the tensors of `outputs` and what the check
-    hands over to the roots, with the effects; the last root is the backward hooks, where there are any. guards,
-    check: when it may be used; `check` gives the graph's inputs. shard: what the draws are for. gradient_owners:
-    the modules whose forwards begin in it and that have a gradient strategy; begins_in: the modes of the thread
-    then; forwards_ended: those whose forwards end in it. ambient: the modes of the thread to set at the end. pauses:
-    the root is a list of frames to go on with: from the next instruction ("again"), or when that has run by itself
-    ("step"). Else the root is the result.
+    None for random ones (`random`). rebuild: from the tensors of `outputs` and what the check hands over to the roots,
+    with the effects; the last root is the backward hooks, where there are any. guards, check: when it may be used;
+    `check` gives the graph's inputs. gradient_owners: the modules whose forwards begin in it and that have a gradient
+    strategy; begins_in: the thread's modes then; forwards_ended: those whose forwards end in it. ambient: the modes of
+    the thread to set at the end. pauses: the root is a list of frames to go on with: from the next instruction
+    ("again"), or when that has run by itself ("step"). Else the root is the result.
     numbers: guard -> the number from outside that it is about. copied: nodes that also stand for copies of
     themselves, so that they may be written before the backward. hosts: see `_hosts`.
     """
@@ -60,8 +60,7 @@ class Captured:
     written: tuple[KeptWrite, ...]
     guards: Guards
     check: Check
-    draws: int
-    shard: int
+    random: RandomInputs | None
     gradient_owners: tuple[ModuleProtocol, ...]
     forwards_ended: tuple[ModuleProtocol, ...]
     begins_in: Ambient | None
@@ -122,6 +121,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     segment.settle_classes()
     _guard_distinct(segment)
     segment.ambient.guard_shard(guards, trace.rng is not None)
+    guard_outside(guards, trace)
     segment.ambient.guard_device(guards)
     _guard_lifted(guards, trace)
     guard_memory(guards, trace, known)
@@ -137,8 +137,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
         tuple(map(keeper.write, written)),
         guards,
         guards.build(segment.name),
-        trace.draws,
-        trace.shard,
+        RandomInputs.of(graph, trace.rng, trace.draws, trace.shard, trace.outside_draws),
         trace.gradient_owners,
         trace.forwards_ended,
         trace.begins_in if trace.gradient_owners else None,
@@ -222,7 +221,7 @@ def _guard_lifted(guards: Guards, trace: CaptureTrace) -> None:
 def _input(guards: Guards, lift: Lifted | None) -> str:
     """Code for the value of a placeholder."""
     if lift is None:
-        return "None"  # the rng key: taken when the call runs
+        return "None"  # a random one: drawn when the call runs
     if lift.known is not None and lift.known.code:
         return f"{lift.known.code}._cell{'.root' if lift.at_root else ''}.current()"
     return guards.value_of(lift.cell)

@@ -49,12 +49,13 @@ class CompiledFunction:
         *,
         fullgraph: bool,
         skip_hook_guards: bool = False,
+        fallback_random: bool = False,
     ) -> None:
         self._function = function
         self._backend_choice = backend
         self._fullgraph = fullgraph
         check_backend(backend)
-        self._state = State(function, backend, fullgraph, skip_hook_guards)
+        self._state = State(function, backend, fullgraph, skip_hook_guards, fallback_random)
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -92,9 +93,11 @@ class State:
         backend: Any,
         fullgraph: bool,
         skips_hooks: bool,
+        falls_back: bool,
         reached: Reached | None = None,
     ) -> None:
         self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
+        self.falls_back = falls_back
         self.name = _name_of(function)
         self.lock = threading.RLock()  # what dies may take it anywhere
         self.root = Point(self, is_root=True)
@@ -121,7 +124,7 @@ class State:
         return self.function.bound() if isinstance(self.function, MethodOf) else self.function
 
     def _reach(self, function: Any) -> State:
-        return State(function, self.backend, False, self.skips_hooks, self.reached)
+        return State(function, self.backend, False, self.skips_hooks, self.falls_back, self.reached)
 
     # -- running
 
@@ -157,6 +160,11 @@ class State:
         number, self.names = self.names, self.names + 1
         return f"{self.name}_{number}" if number else self.name
 
+    @property
+    def draws_as_eager(self) -> bool:
+        """Whether graphs draw what eager code draws: so asked for, or run op by op, by "eager" and "aot_eager"."""
+        return self.falls_back or isinstance(find_backend(self.backend), InterpreterBackend)
+
     def compile(self, captured: Captured, is_whole: bool) -> Entry:
         """What runs a captured segment. is_whole: from the beginning of the call to its return."""
         log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
@@ -166,7 +174,7 @@ class State:
         bound = [known_of(captured, i) for i, takes in enumerate(wanted) if takes]
         leaves = [known.handle for known in bound if not known.changes]
         strategy = gradient_strategy(captured.gradient_owners, module, leaves, is_whole=is_whole)
-        if not captured.graph.outputs and not captured.draws:
+        if not captured.graph.outputs and captured.random is None:
             return PlainEntry(captured, strategy)
         if isinstance(backend, InterpreterBackend) and backend.name == "eager":
             return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
@@ -218,7 +226,7 @@ class State:
 
 def shallow(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, itself as it is, what it calls compiled where frames can be evaluated."""
-    state = State(unwrapped(function), "codegen", False, False)
+    state = State(unwrapped(function), "codegen", False, False, False)
     return lambda *args, **kwargs: state.reached.run(state.function, args, kwargs)
 
 

@@ -108,15 +108,17 @@ class CompiledModule(CompiledFunction):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._function, *self._choices())
 
-    def _choices(self) -> tuple[Any, bool, bool]:
-        return self._backend_choice, self._fullgraph, self._state.skips_hooks
+    def _choices(self) -> tuple[Any, dict[str, bool]]:
+        state = self._state
+        options = {"skip_hook_guards": state.skips_hooks, "fallback_random": state.falls_back}
+        return self._backend_choice, {"fullgraph": self._fullgraph, **options}
 
     def __repr__(self) -> str:
         return repr(self._function)
 
 
-def _rebuild(module: Callable[..., Any], backend: Any, fullgraph: bool, skips_hooks: bool) -> CompiledModule:
-    return CompiledModule(module, backend, fullgraph=fullgraph, skip_hook_guards=skips_hooks)
+def _rebuild(module: Callable[..., Any], backend: Any, options: dict[str, bool]) -> CompiledModule:
+    return CompiledModule(module, backend, **options)
 
 
 OWN = frozenset(

@@ -2,7 +2,7 @@
 
 In: `Captured` and what the pipeline made of it. Out: `compute(inputs, arguments, hooks)`, then `results.build`: the
 call's result, as eager would have returned it: same tree, same aliasing, tensors written back, one tape node for the
-whole call. A `compute` that raises one of `errors.DATA_ERRORS` has changed nothing but the generator.
+whole call. A `compute` that raises one of `errors.DATA_ERRORS` has changed nothing.
 `inputs` are the graph's values as the guards' check delivers them; `arguments` the Tensors among the call's arguments.
 `CompiledEntry` runs executables on arrays; `TapeEntry` (backend "eager") runs the graph op by op on Tensors.
 """
@@ -27,6 +27,7 @@ from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.kept import KeptCell, KeptInput, KeptTensor
 from compiler_core.capture.recipes.outputs import Fresh
 from compiler_core.device import Device, array_module, check_device, cpu
+from compiler_core.errors import DATA_ERRORS
 from compiler_core.graph.ir import Call, Graph, Placeholder
 from compiler_core.nodes.saving import pack_call
 from compiler_core.ops import prims
@@ -39,7 +40,6 @@ from compiler_core.tensor.grad_mode import Inference, no_grad
 from compiler_core.tensor.inference import has_no_version, saved_error
 from compiler_core.tensor.lent import Lending, apart, is_lent
 from compiler_core.tensor.placement import moved, place_of
-from compiler_core.tensor.random import default_generator, set_shard
 from compiler_core.tensor.tape import GradNode, OutputNode, watch
 from compiler_core.tensor.tensor import Tensor
 
@@ -121,7 +121,7 @@ class CompiledEntry:
         self.n_kept = self.n_results + len(captured.written)
         if isinstance(self.forward, SharesMemory):  # what is written, and what only the backward reads
             self.forward.hold_together([range(self.n_results, self.n_kept), self._only_saved()])
-        self.rng = rng_place(captured)
+        self.random = captured.random
         self.buffers = buffers_of(captured)
         self.bound = bound_cells(captured)
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
@@ -156,9 +156,13 @@ class CompiledEntry:
         self.captured.outputs.prepare(arguments)
         for place, lift in self.buffers:
             inputs[place] = lift.now(arguments).current()
-        if self.rng is not None:
-            inputs[self.rng] = take_keys(self.captured)
-        values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
+        before = None if self.random is None else self.random.put(inputs)
+        try:
+            values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
+        except DATA_ERRORS:
+            if self.random is not None and before is not None:
+                self.random.give_back(before)
+            raise
         if self.place is not cpu:
             values = _placed(self.captured, self.place, values, arguments)
         if Lending.in_use:
@@ -246,7 +250,7 @@ class TapeEntry:
         self.place = check_device(captured.graph.device)
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
         self.results = _Results(captured)
-        self.rng = rng_place(captured)
+        self.random = captured.random
         self.bound = bound_cells(captured)
         self.copied = {i for i, node in enumerate(captured.graph.outputs) if memory_of(node) in captured.copied}
         self.tape, self.own_hooks = TapeGraph(graph, has_hooks=False), own_hooks(graph)
@@ -262,9 +266,13 @@ class TapeEntry:
             if lift is not None and lift.known is not None:
                 may_change = lift.rewritten or lift.placeholder in self.captured.copied
                 values[i] = _operand(lift, may_change, arguments)
-        if self.rng is not None:
-            values[self.rng] = take_keys(self.captured)
-        results = _distinct(self.tape.run(values, hooks), values, self.copied)
+        before = None if self.random is None else self.random.put(values)
+        try:
+            results = _distinct(self.tape.run(values, hooks), values, self.copied)
+        except DATA_ERRORS:
+            if self.random is not None and before is not None:
+                self.random.give_back(before)
+            raise
         if self.place is not cpu:
             results = _placed(self.captured, self.place, results, arguments)
         mark_own_hooks(self.own_hooks, results, hooks)
@@ -347,30 +355,12 @@ def mark_own_hooks(places: Mapping[int, int], tensors: Sequence[Tensor], hooks: 
             node.inner = (hooks, key)
 
 
-def rng_place(captured: Captured) -> int | None:
-    """Which input is the rng key."""
-    places = [i for i, lift in enumerate(captured.inputs) if lift is None]
-    return places[0] if places else None
-
-
-def take_keys(captured: Captured) -> Array:
-    """The key of this call's draws, for the shard that the traced call drew for."""
-    with set_shard(captured.shard):
-        return default_generator.take_keys(captured.draws)
-
-
 def _begin(strategy: GradientStrategy, captured: Captured) -> object:
     """`strategy.on_forward()`, in the modes in which the forward began when it was captured."""
     if captured.begins_in is None:
         return strategy.on_forward()
     with captured.begins_in.held():
         return strategy.on_forward()
-
-
-def give_keys_back(captured: Captured) -> None:
-    """The draws of a call whose graph failed are yet to come."""
-    if rng_place(captured) is not None:
-        default_generator.give_back(captured.draws)
 
 
 def buffers_of(captured: Captured) -> list[tuple[int, KeptInput]]:
@@ -408,6 +398,6 @@ def known_of(captured: Captured, place: int) -> KeptTensor:
 
 
 def read_of(captured: Captured, place: int) -> KeptInput | None:
-    """What finds the cell behind input `place`; None for the rng key, and for what the program copied."""
+    """What finds the cell behind input `place`; None for random ones, and for what the program copied."""
     lift = captured.inputs[place]
     return None if lift is None or lift.placeholder in captured.copied else lift

@@ -51,7 +51,7 @@ def compile(
     "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
     "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
     options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they are, by
-    default); torch's others have no effect.
+    default). {"fallback_random": True}: random numbers are those that eager code draws. Torch's others have no effect.
     disable: give `model` back as it is.
     Raises ConfigError for an unknown mode, BackendError for an unknown backend.
     """
@@ -68,11 +68,12 @@ def compile(
     if mode not in MODES:
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
     chosen = dict(options or {})
-    skip_hook_guards = bool(chosen.pop("skip_hook_guards", False))
+    skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in ("skip_hook_guards", "fallback_random"))
     if mode in _BACKENDS and backend in ("codegen", "inductor"):
         backend, mode = _BACKENDS[mode], None
     if chosen or mode not in MODES[:2]:
-        log.warn_once("compile mode", "compile(): mode and options other than skip_hook_guards have no effect here")
+        known = "skip_hook_guards and fallback_random"
+        log.warn_once("compile mode", f"compile(): mode and options other than {known} have no effect here")
     check_backend(backend)
     if disable:
         return model
@@ -80,4 +81,5 @@ def compile(
         warn_of_sizes("compile(dynamic=True)", stacklevel=2)
     original = unwrapped(model)
     kind = CompiledModule if is_module(original) else CompiledFunction
-    return kind(original, backend, fullgraph=fullgraph, skip_hook_guards=skip_hook_guards)
+    options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
+    return kind(original, backend, **options)

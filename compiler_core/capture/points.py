@@ -27,7 +27,7 @@ from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
 from compiler_core.capture.control import stance
-from compiler_core.capture.entry import Entry, Paused, give_keys_back
+from compiler_core.capture.entry import Entry, Paused
 from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
@@ -107,7 +107,6 @@ class Point:
                     try:
                         tensors = entry.compute(*found, hooks)
                     except DATA_ERRORS:  # nothing was done so far: Python says where, and runs what handles it
-                        give_keys_back(entry.captured)
                         return self.plainly(args, kwargs)
                     return entry.results.build(tensors, found[1], hooks)
         return self._missed(args, kwargs)
@@ -240,6 +239,7 @@ class Capture:
         self.point, self.owner = point, point.owner
         self.args, self.kwargs = args, kwargs
         self.segment = Segment(self.owner.new_name(), point.memory)
+        self.segment.trace.draws_as_eager = self.owner.draws_as_eager
         self.semantics = TracingSemantics(self.segment)
         self.machine = Machine(self.semantics)
         self.semantics.machine = self.machine

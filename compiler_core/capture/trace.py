@@ -19,13 +19,15 @@ from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
 from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.memory import Known, Lifted, OutsideMemory, Written
+from compiler_core.capture.random_inputs import are_outside
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.composite_draws import Draw
 from compiler_core.ops.registry import Attrs, Op, Value
-from compiler_core.tensor.random import current_shard
+from compiler_core.tensor.random_state import current_shard
 from compiler_core.tensor.tensor import Tensor
 
 __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
@@ -57,6 +59,9 @@ class CaptureTrace(OutsideMemory):
         self.retaining: list[weakref.ref[Tensor]] = []  # handles that keep their gradient
         self.rng: Placeholder | None = None
         self.draws = 0
+        self.draws_as_eager = False  # whether it is to, whatever `config.fallback_random` says
+        self.found_outside: bool | None = None  # what `draws_outside` said; None: it was not asked
+        self.outside_draws: list[tuple[Placeholder, Draw]] = []  # draws that eager code makes before each call
         self.shard = current_shard()  # of the draws: a module may set it (DDP does), and the call must draw alike
         self.gradient_owners: tuple[ModuleProtocol, ...] = ()  # whose forwards begin here
         self.forwards_ended: tuple[ModuleProtocol, ...] = ()  # owners whose last forward ends here
@@ -88,7 +93,7 @@ class CaptureTrace(OutsideMemory):
     def _growing(self) -> tuple[Any, ...]:
         """The journal, then the lists and tables to which a trace only adds."""
         hooks = (self.boundaries, self.hooked, self.retaining)
-        return (self.journal, self.body, self.placeholders, self._constants, self.lifted, *hooks)
+        return (self.journal, self.body, self.placeholders, self._constants, self.lifted, self.outside_draws, *hooks)
 
     # -- ops
 
@@ -157,6 +162,18 @@ class CaptureTrace(OutsideMemory):
             raise GraphBreak("draws for different shards in one graph cannot be traced", where=user_location())
         self.draws += 1
         return self.rng, self.draws - 1
+
+    def draws_outside(self) -> bool:
+        """Whether what the CPU's generator draws is to be what eager code draws."""
+        self.found_outside = are_outside(self.draws_as_eager)
+        return self.found_outside
+
+    def outside_draw(self, draw: Draw) -> Node:
+        """An input for what eager code draws."""
+        meta = TensorMeta(draw.shape, draw.dtype)
+        made = self.placeholder(draw.kind, meta, source=f"default_generator.{draw.kind}")
+        self.outside_draws.append((made, draw))
+        return made
 
     def announce_gradient_owner(self, module: ModuleProtocol) -> None:
         """A module with a `__gradient_strategy__` says that its forward begins in what is traced."""

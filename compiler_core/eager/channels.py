@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.dtype import float32, float64
 from compiler_core.eager.native import Kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
+from compiler_core.ops.composite_activation import scale_of_kept
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
@@ -23,6 +25,7 @@ def define_channels(k: Kernels) -> None:
     _batch_norm(k)
     _group_norm(k)
     _dropout(k)
+    _masked(k)
 
 
 def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -127,3 +130,21 @@ def _dropout(k: Kernels) -> None:
         return dx, None
 
     define_quietly("dropout", forward, backward, reads=())
+
+
+def _masked(k: Kernels) -> None:
+    kernel = k.named("dropout_backward")
+
+    def forward(x: Array, kept: Array, *, p: float) -> Made:
+        if not alike(x) or kept.shape != x.shape or not x.flags.c_contiguous:
+            return None
+        out = np.empty(x.shape, x.dtype)
+        kernel((x, dense(kept), out), scale_of_kept(float64 if x.itemsize == 8 else float32, p))
+        return out, ()
+
+    def backward(needs: Sequence[bool], g: Array, _: None, __: Any, x: Array, kept: Array, *, p: float) -> Grads:
+        dx = np.empty(g.shape, g.dtype)
+        kernel((dense(g), dense(kept), dx), scale_of_kept(float64 if g.itemsize == 8 else float32, p))
+        return dx, None
+
+    define_quietly("masked", forward, backward, reads=(1,))

@@ -3,29 +3,9 @@
 // In: a tuple of NumPy arrays, dense (C order, aligned), of f32 or all of f64, None where there is none; numbers. Out:
 // the arrays that are written; 0, 1 where an index is out of range, -1 if one is not dense. The rules (rules.py) see to shapes.
 // A row is what lies along the last dim, or dims. Sums run in lanes, in blocks of BLOCK, whose sums are added in double.
-// Layouts: CPython's tuple and NumPy's array (stable since NumPy 1.7, the same in 2.x), tested when loaded (native.py).
-
-struct Object { int64_t references; void* type; };
-struct Descr { Object head; void* scalar; char kind, type, order, flags; int32_t number; };
-struct Array {
-  Object head;
-  char* data;
-  int32_t ndim;
-  int64_t *shape, *strides;
-  Object* base;
-  Descr* descr;
-  int32_t flags;
-};
-struct Tuple { Object head; int64_t size; Array* items[1]; };
+// Before it stands arrays.h.
 
 constexpr int64_t BLOCK = 4096;
-constexpr int32_t FLOAT = 11, DOUBLE = 12, DENSE = 0x101;  // NPY_FLOAT, NPY_DOUBLE; in C order, and aligned
-
-DC_INLINE int64_t numel(const Array* a) {
-  int64_t n = 1;
-  for (int32_t d = 0; d < a->ndim; ++d) n *= a->shape[d];
-  return n;
-}
 
 // Item k as elements of T; null for None, which is no array.
 template <class T> DC_INLINE T* at(const Tuple* t, int k) {
@@ -74,7 +54,6 @@ static bool is_dense(const Tuple* t) {
   (!is_dense((const Tuple*)arrays) ? -1 \
    : ((const Tuple*)arrays)->items[0]->descr->number == FLOAT ? kernel<float>((const Tuple*)arrays, ##__VA_ARGS__) \
                                                               : kernel<double>((const Tuple*)arrays, ##__VA_ARGS__))
-#define EXPORT extern "C" __attribute__((visibility("default"))) int64_t
 
 // ---- layer norm, and RMS norm, which takes no mean
 
@@ -514,12 +493,3 @@ EXPORT dc_dropout(void* arrays, double scale, int64_t stream, int64_t threshold)
   return BY_DTYPE(dropout, scale, stream, threshold);
 }
 EXPORT dc_dropout_backward(void* arrays, double scale) { return BY_DTYPE(dropout_backward, scale); }
-
-// Whether arrays lie in memory as this file has it: of (an array, None, its base) what is known of the array.
-EXPORT dc_is_as_told(void* arrays, int64_t data, int64_t size, int64_t stride, int64_t number) {
-  const Tuple* t = (const Tuple*)arrays;
-  const Array* a = t->items[0];
-  const bool is_there = (int64_t)a->data == data && a->ndim == 2 && a->shape[1] == size && a->strides[0] == stride;
-  const bool has_flags = (a->flags & DENSE) == 0x100 && (t->items[2]->flags & DENSE) == DENSE;
-  return t->size == 3 && is_there && has_flags && a->descr->number == number && at<float>(t, 1) == nullptr;
-}

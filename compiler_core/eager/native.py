@@ -1,4 +1,4 @@
-"""The library of row kernels (kernels.h): built once for a machine, loaded once a process, called with arrays.
+"""Libraries of kernels that Python calls with arrays, built once for a machine, loaded once a process: row kernels.
 
 In: arrays. Out: `Kernels`, or None where there is no compiler, or NumPy's arrays do not lie as kernels.h has it: eager
 composites are then computed op by op, slower. Built at the first call that wants a kernel, never at import, which takes
@@ -13,7 +13,7 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from compiler_core.errors import BackendError, DistCompileError
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
-_LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
-_NAME = "eager.so"
+LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
 _POINTER, _DOUBLE, _INT = ctypes.py_object, ctypes.c_double, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "norm": (_DOUBLE,),
@@ -43,15 +42,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "add_rows": (),
     **{f"{name}{end}": () for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv") for end in ("", "_backward")},
 }
+L = TypeVar("L", bound="Library")
 Kernel: TypeAlias = Callable[..., int]  # (arrays, *numbers) -> 0, or 1 for an index out of range
 
 
-class Kernels:
-    """The kernels by name, as functions of a tuple of arrays (None where there is none) and numbers."""
+class Library:
+    """A shared object of kernels that read NumPy's arrays (arrays.h)."""
 
     def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._quick, self._calls = ctypes.PyDLL(self._path), ctypes.CDLL(self._path)
+        self._quick, self._calls = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
 
     def is_as_told(self) -> bool:
         """Whether arrays lie in memory as the kernels read them."""
@@ -64,23 +63,31 @@ class Kernels:
             told.append(function((array, None, whole), array.ctypes.data, 4, 5 * dtype.itemsize, dtype.num))
         return all(told)
 
+    def forms(self, name: str, *arguments: Any) -> tuple[Kernel, Kernel]:
+        """Function `name` of these ctypes: for small calls, and for large ones, which let other threads run."""
+        forms = []
+        for library in (self._quick, self._calls):
+            function = getattr(library, f"dc_{name}")
+            function.restype, function.argtypes = _INT, arguments
+            forms.append(function)
+        return forms[0], forms[1]
+
+
+class Kernels(Library):
+    """The kernels by name, as functions of a tuple of arrays (None where there is none) and numbers."""
+
     def named(self, name: str) -> Kernel:
         """Kernel `name`."""
-        quick, calls = self._function(self._quick, name), self._function(self._calls, name)
+        quick, calls = self.forms(name, _POINTER, *_SIGNATURES[name])
 
         def kernel(arrays: tuple[Array | None, ...], *numbers: float) -> int:
             first: Any = arrays[0]
-            status = (calls if first.size > _LARGE else quick)(arrays, *numbers)
+            status = (calls if first.size > LARGE else quick)(arrays, *numbers)
             if status < 0:
                 raise BackendError(f"eager kernel {name} was given an array that is not dense")
             return status
 
         return kernel
-
-    def _function(self, library: ctypes.CDLL, name: str) -> Kernel:
-        function = getattr(library, f"dc_{name}")
-        function.restype, function.argtypes = _INT, (_POINTER, *_SIGNATURES[name])
-        return function  # type: ignore[no-any-return]
 
 
 def source() -> str:
@@ -88,34 +95,40 @@ def source() -> str:
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 
     declared = libm_declarations(["exp", "tanh", "erf", "erff", "erfc", "log"])
-    return f"{TYPES}{helper_text(['exp', 'philox', 'reduce_max', 'tanh'])}{declared}{_text()}"
+    helpers = helper_text(["exp", "philox", "reduce_max", "tanh"])
+    return f"{TYPES}{helpers}{declared}{text_of('arrays.h')}{text_of('kernels.h')}"
 
 
-def _text() -> str:
-    return (Path(__file__).parent / "kernels.h").read_text()
+def text_of(name: str) -> str:
+    """A file of C++ of this folder."""
+    return (Path(__file__).parent / name).read_text()
 
 
 @cache
 def kernels() -> Kernels | None:
     """The library, built if need be; None where it cannot be had, which is said once."""
+    return loaded(Kernels, "eager", source, "eager composites")
+
+
+def loaded(kind: type[L], name: str, source: Callable[[], str], purpose: str) -> L | None:
+    """Library `name` of this text; None, said in the log, where it cannot be built, or arrays lie otherwise."""
     try:
-        library = Kernels(_built())
+        library = kind(_built(name, source()))
     except (DistCompileError, OSError) as error:
-        log.emit("code", f"no kernels for eager composites: {error}")
+        log.emit("code", f"no kernels for {purpose}: {error}")
         return None
     return library if library.is_as_told() else None
 
 
-def _built() -> Path:
+def _built(name: str, text: str) -> Path:
     from compiler_core.runtime.build import build_library
     from compiler_core.runtime.toolchain import find_toolchain
 
-    toolchain, text = find_toolchain(), source()
+    toolchain, file = find_toolchain(), f"{name}.so"
 
     def build(folder: Path) -> Manifest:
-        build_library({"eager": text}, folder / _NAME, toolchain)
+        build_library({name: text}, folder / file, toolchain)
         return {}
 
-    return load_or_build(make_key({"kind": "eager kernels", "toolchain": toolchain.key(), "source": text}), build).file(
-        _NAME
-    )
+    key = make_key({"kind": f"{name} kernels", "toolchain": toolchain.key(), "source": text})
+    return load_or_build(key, build).file(file)

@@ -157,8 +157,8 @@ def _activation(k: Kernels, name: str) -> None:
     def activated(x: Array) -> Made:
         if not alike(x):
             return None
-        out = np.empty(x.shape, x.dtype)
-        forward((dense(x), out))
+        out = np.empty_like(x)  # in the order of x's memory
+        forward((x, out) if x.flags.c_contiguous else (x.ravel("K"), out.ravel("K")))
         return out, ()
 
     def activated_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:

@@ -8,6 +8,8 @@ The rectifiers are written with `where`, so that their derivative at 0 is torch'
 from __future__ import annotations
 
 import math
+from functools import cache
+from typing import Any
 
 from compiler_core import cuda
 from compiler_core.dtype import DType, uint32
@@ -34,7 +36,7 @@ from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import COMPOSITES, whole
 
-Rng = tuple[Value, int]
+Rng = tuple[Value, int] | Value
 
 
 def relu(input: Value) -> Value:
@@ -252,7 +254,8 @@ def _one_dim(x: Value, dim: int) -> tuple[int, ...]:
 def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | None = None) -> Value:
     """input with each element zeroed with probability p, the rest scaled by 1/(1-p).
 
-    rng: (key, stream); needed when training with 0 < p < 1. Kept: philox bits >= p * 2**32.
+    rng: needed when training with 0 < p < 1: what is kept, bool[...] that broadcasts to input's shape; or a key and a
+    stream: kept are philox bits >= p * 2**32.
     """
     need_kind("dropout", "f", input)
     x = as_value(input)
@@ -262,6 +265,8 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
         return x
     if p == 1.0:
         return mul(x, 0.0)
+    if rng is not None and not isinstance(rng, tuple):
+        return _masked(x, rng, p=p)
     key, stream = (None, 0) if rng is None else rng
     return _dropout(x, key, p=p, stream=stream)
 
@@ -270,11 +275,29 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
 def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
     with drawing_on(cuda.number_of(x)):
         kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
-    scaled = prims.mul(x, prims.full_like(x, 1.0 / (1.0 - p)))  # by a number of x's dtype
-    return prims.mul(scaled, prims.cast(kept, dtype_of(x)))  # what is no number stays none
+    return _kept(x, kept, 1.0 / (1.0 - p))
 
 
-def keep_mask(shape: tuple[int, ...], p: float, rng: Rng | None) -> Value:
+@whole
+def _masked(x: Value, kept: Value, *, p: float) -> Value:
+    """Dropout by a mask, bool[...] that broadcasts to x's shape."""
+    return _kept(x, kept, scale_of_kept(dtype_of(x), p))
+
+
+@cache
+def scale_of_kept(dtype: DType, p: float) -> float:
+    """1/(1-p), rounded as torch does, which divides a tensor of ones by it."""
+    wide: Any = dtype.compute.numpy.type
+    return float(dtype.numpy.type(wide(1) / wide(1.0 - p)))
+
+
+def _kept(x: Value, kept: Value, scale: float) -> Value:
+    """scale: rounded to x's dtype before the product. NaN stays NaN."""
+    scaled = prims.mul(x, prims.full_like(x, scale))
+    return prims.mul(scaled, broadcast_to(prims.cast(kept, dtype_of(x)), shape_of(x)))
+
+
+def keep_mask(shape: tuple[int, ...], p: float, rng: tuple[Value, int] | None) -> Value:
     """bool[shape], True with probability 1 - p, decided in integers so that it is the same everywhere."""
     if rng is None:
         raise ShapeError("dropout: no generator key", remedy="pass rng=(key, stream)")

@@ -1,8 +1,7 @@
-"""New values: constants, ramps, and random numbers drawn from a key.
+"""New values: constants and ramps. Random ones: composite_draws.py.
 
-In: shapes, dtypes; for random ones `key: u64[3]` and `stream` (see random.py). Out: one value of whoever records now:
-a graph node under a trace, otherwise an array. An eager array is writable and contiguous.
-Random floats are made of whole numbers of bits by steps that are rounded alike: the same bits eager and compiled.
+In: shapes, dtypes. Out: one value of whoever records now: a graph node under a trace, otherwise an array. An eager
+array is writable and contiguous.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
-from compiler_core.ops import draws, prims
+from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
 from compiler_core.ops.composite_indexing import diagonal_mask
-from compiler_core.ops.composite_movement import narrow, reshape
 from compiler_core.ops.composite_pointwise import add, mul
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.random_there import drawing, normal_there, uniform_there
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value
 
@@ -107,85 +104,3 @@ def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None) -> Value:
     """1 on the diagonal, 0 elsewhere."""
     return prims.cast(diagonal_mask(n, n if m is None else m), dtype or dt.get_default_dtype())
-
-
-# ---- random numbers
-
-
-def _unit(bits: Value, dtype: DType) -> Value:
-    """u32 bits as floats in [0, 1): their upper 24 bits, exact in f32."""
-    upper = prims.floor_divide(bits, prims.full_like(bits, 256))
-    return mul(prims.cast(upper, dtype), 2.0**-24)
-
-
-def _unit_pair(key: Value, shape: tuple[int, ...], stream: int, dtype: DType) -> tuple[Value, Value]:
-    """Two independent uniform values per element, from one draw."""
-    first, second = _word_pair(key, shape, stream)
-    return _unit(first, dtype), _unit(second, dtype)
-
-
-def _word_pair(key: Value, shape: tuple[int, ...], stream: int) -> tuple[Value, Value]:
-    both = prims.philox(key, (2, *shape), stream)
-    first, second = (reshape(narrow(both, 0, k, 1), shape) for k in (0, 1))
-    return first, second
-
-
-def rand(
-    key: Value, size: Sequence[int], *, stream: int = 0, low: float = 0.0, high: float = 1.0, dtype: DType | None = None
-) -> Value:
-    """Uniform in [low, high). f64 uses 48 random bits, narrower dtypes 24."""
-    target = dtype or dt.get_default_dtype()
-    shape = tuple(size)
-    if target.is_complex:  # both parts in the same range
-        return prims.view_as_complex(rand(key, (*shape, 2), stream=stream, low=low, high=high, dtype=target.real))
-    if drawing.number is None and draws.is_large(key, shape, target):
-        return draws.uniform(key, shape, stream, target, *_scale(high - low, low))
-    if drawing.number is not None and type(key) is np.ndarray and target is not dt.float64:
-        unit: Value = uniform_there(key, shape, stream, drawing.number)
-    elif target is dt.float64:
-        coarse, fine = _unit_pair(key, shape, stream, target)
-        unit = add(coarse, mul(fine, 2.0**-24))
-    else:
-        unit = _unit(prims.philox(key, shape, stream), dt.float32)
-    scaled = unit if (low, high) == (0.0, 1.0) else add(mul(unit, high - low), low)
-    return cast(scaled, target)
-
-
-def _scale(scale: float, shift: float) -> tuple[float | None, float]:
-    """What a large draw is multiplied with, if anything, and what is added then."""
-    return (None if (scale, shift) == (1.0, 0.0) else scale), shift
-
-
-def randn(
-    key: Value, size: Sequence[int], *, stream: int = 0, mean: float = 0.0, std: float = 1.0, dtype: DType | None = None
-) -> Value:
-    """Normal, of two random words an element (box_muller.py): the same bits on every device."""
-    target = dtype or dt.get_default_dtype()
-    if target.is_complex:  # each part has half of the variance, as in torch
-        share = std / math.sqrt(2.0)
-        return prims.view_as_complex(randn(key, (*size, 2), stream=stream, mean=mean, std=share, dtype=target.real))
-    shape, wide = tuple(size), target.compute
-    if drawing.number is not None and type(key) is np.ndarray:
-        unit: Value = normal_there(key, shape, stream, drawing.number, wide)
-    elif draws.is_large(key, shape, wide):
-        return cast(draws.normal(key, shape, stream, wide, *_scale(std, mean)), target)
-    else:
-        unit = (prims.normal64 if wide is dt.float64 else prims.normal32)(*_word_pair(key, shape, stream))
-    scaled = unit if (mean, std) == (0.0, 1.0) else add(mul(unit, std), mean)
-    return cast(scaled, target)
-
-
-def randint(
-    key: Value, low: int, high: int, size: Sequence[int], *, stream: int = 0, dtype: DType | None = None
-) -> Value:
-    """Whole numbers in [low, high), by remainder: the bias is below (high - low) / 2**32."""
-    if not 0 < high - low <= 2**32:
-        raise ShapeError("randint: empty or too wide a range", expected="0 < high - low <= 2**32", got=f"{low}..{high}")
-    bits = prims.cast(prims.philox(key, tuple(size), stream), dt.int64)
-    return cast(add(prims.remainder(bits, prims.full_like(bits, high - low)), low), dtype or dt.int64)
-
-
-def bernoulli(key: Value, p: float, size: Sequence[int], *, stream: int = 0, dtype: DType | None = None) -> Value:
-    """1 with probability p, else 0."""
-    bits = prims.cast(prims.philox(key, tuple(size), stream), dt.int64)
-    return prims.cast(prims.lt(bits, prims.full_like(bits, round(p * 2**32))), dtype or dt.get_default_dtype())

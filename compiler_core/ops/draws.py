@@ -1,6 +1,6 @@
 """Large draws of random floats outside of a trace: `rand` and `randn` computed block by block, by several threads.
 
-In: key u64[3], the draw's number and shape, as of the functions of composite_creation.py, which come here from `LARGE`
+In: key u64[3], the draw's number and shape, as of the functions of composite_draws.py, which come here from `LARGE`
 elements on. Out: f32 or f64 arrays, with the very bits of the composition: the same steps in the same order, on blocks
 that stay in a core's cache. They are native code (compiler_core/eager/draws.py, a later stage, so imported by name at
 the first such draw), or NumPy's where there is no compiler. Which thread computes a block changes nothing in it. NumPy

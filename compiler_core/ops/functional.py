@@ -34,19 +34,16 @@ from compiler_core.ops.composite_activation import (
 from compiler_core.ops.composite_attention import scaled_dot_product_attention
 from compiler_core.ops.composite_creation import (
     arange,
-    bernoulli,
     eye,
     full,
     full_like,
     linspace,
     ones,
     ones_like,
-    rand,
-    randint,
-    randn,
     zeros,
     zeros_like,
 )
+from compiler_core.ops.composite_draws import bernoulli, rand, randint, randn
 from compiler_core.ops.composite_indexing import (
     diag,
     diagonal_mask,

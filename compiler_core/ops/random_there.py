@@ -25,22 +25,31 @@ from compiler_core.ops.registry import Array
 
 
 class _Drawing(threading.local):
-    """The number of the CUDA device that draws of this thread are made on; None: where their keys are."""
+    """number: that of the CUDA device that draws of this thread are made on; None: where their keys are.
+
+    of: that of the CUDA device whose generator is drawn from; None: the CPU's.
+    """
 
     number: int | None = None
+    of: int | None = None
 
 
 drawing = _Drawing()
 
 
 @contextmanager
-def drawing_on(number: int | None) -> Iterator[None]:
-    """In this block random numbers are made on that device. For functions whose every step is rounded alike there."""
-    before, drawing.number = drawing.number, number
+def drawing_on(number: int | None, of: int | None = None) -> Iterator[None]:
+    """In this block random numbers are made on device `number`: for functions whose every step is rounded alike there.
+
+    of: for which device they are, if another; by default the one that it is outside of the block, or `number`.
+    """
+    before = drawing.number, drawing.of
+    drawing.number = number
+    drawing.of = of if of is not None else number if number is not None else drawing.of
     try:
         yield
     finally:
-        drawing.number = before
+        drawing.number, drawing.of = before
 
 
 def philox_there(key: Array, shape: Shape, stream: int, number: int) -> Array:

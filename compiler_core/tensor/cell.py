@@ -27,6 +27,7 @@ from compiler_core.tensor import views
 from compiler_core.tensor.journal import note_change, note_outside
 
 if TYPE_CHECKING:
+    from compiler_core.ops.composite_draws import Draw
     from compiler_core.tensor.fence import Fence
     from compiler_core.tensor.tensor import Tensor
 
@@ -52,6 +53,12 @@ class CellTrace(Protocol):
 
     def next_rng(self) -> tuple[Value, int]:
         """The key placeholder and the stream of the next draw from the default generator."""
+
+    def draws_outside(self) -> bool:
+        """Whether the CPU's default generator draws before every call, instead of the graph, from a key."""
+
+    def outside_draw(self, draw: Draw) -> Value:
+        """The node of what it draws then."""
 
 
 class Cell:

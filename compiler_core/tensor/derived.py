@@ -14,8 +14,6 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32
 from compiler_core.ops.refusals import need_floating, need_kind
-from compiler_core.tensor.random import Generator
-from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -82,12 +80,6 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     dims = [*range(lead), *(lead + k for k, n in enumerate(wanted) if n == 1 != input.shape[lead + k])]
     summed = F.sum(input, dims) if dims else input if input.dtype.is_inexact else input.to(int64)
     return F.reshape(summed, wanted)  # type: ignore[no-any-return]
-
-
-def exponential(input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Exponential draws of input's shape and dtype: -log(1 - u) / lambd."""
-    uniform = rand(input.shape, dtype=input.dtype, generator=generator, device=input.device)
-    return F.div(F.neg(F.log1p(F.neg(uniform))), lambd)  # type: ignore[no-any-return]
 
 
 def fill_diagonal(input: Tensor, fill_value: float) -> Tensor:

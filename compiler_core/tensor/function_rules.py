@@ -19,6 +19,7 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.composite_draws import Draw
 from compiler_core.ops.custom_gradient import Rule
 from compiler_core.ops.registry import Value, current_trace, meta_of, use_trace
 from compiler_core.tensor.cell import Cell
@@ -109,6 +110,14 @@ class RuleTrace(GraphBuilder):
         """Nothing from outside is read, so none is copied."""
 
     def next_rng(self) -> tuple[Value, int]:
+        """Nor this."""
+        raise _untraceable("draws random numbers")
+
+    def draws_outside(self) -> bool:
+        """`next_rng` is asked, and refuses."""
+        return False
+
+    def outside_draw(self, draw: Draw) -> Value:
         """Nor this."""
         raise _untraceable("draws random numbers")
 

@@ -50,6 +50,20 @@ def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concate
     return method
 
 
+def drawing(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """As `_overwriting`, of a function that draws for the tensor itself, whose memory says in which order."""
+
+    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        self._check_in_place()
+        value = function(self, *args, **kwargs)
+        self._assign(value if self._view is not None else over(self, value))
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    method.__name__ = f"{getattr(function, '__name__', 'method')}_"
+    return method
+
+
 def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """As `in_place`, of a function that does not depend on self's value: what self was gets zeros for a gradient."""
 
@@ -93,46 +107,44 @@ def _zeros(self: Tensor) -> Value:
     return _filled(self, 0)
 
 
+def _drawn(self: Tensor, kind: str, *numbers: Any, generator: Generator | None) -> Tensor:
+    from compiler_core.tensor.filling import drawn_into
+
+    return drawn_into(self, kind, self.dtype, *map(float, numbers), generator=generator)
+
+
 def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Value:
     """Uniform in [a, b)."""
-    from compiler_core.tensor.random_creation import rand
-
     if a > b:
         raise ShapeError("uniform_ expects a range", expected="from <= to", got=f"from={a}, to={b}")
-    if self.dtype.is_complex:  # both parts
-        parts = rand((*self.shape, 2), dtype=self.dtype.real, generator=generator, device=self.device)
-        return prims.view_as_complex(F.add(F.mul(parts, b - a), a))
-    return F.add(F.mul(rand(self.shape, dtype=self.dtype, generator=generator, device=self.device), b - a), a)
+    return _drawn(self, "uniform", a, b, generator=generator)
 
 
-def _normal(self: Tensor, mean: complex = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
-    """Normal with this mean and standard deviation."""
-    from compiler_core.tensor.random_creation import check_std, randn
+def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Normal with this mean and standard deviation; a complex number's parts, each with half of the variance."""
+    from compiler_core.tensor.filling import check_std
 
     check_std(std)
-    if self.dtype.is_complex:  # both parts, each with half of the variance
-        mean = complex(mean, mean)
-    return F.add(F.mul(randn(self.shape, dtype=self.dtype, generator=generator, device=self.device), std), mean)
+    return _drawn(self, "normal", mean, std, generator=generator)
 
 
-def _bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None) -> Value:
-    """1 with probability p, else 0."""
-    from compiler_core.tensor.random_creation import probabilities, rand
+def _bernoulli(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
+    """1 with probability p, a number or of every element its own, else 0."""
+    from compiler_core.tensor import filling as made
 
-    draw = rand(self.shape, dtype=dt.float32, generator=generator, device=self.device)
-    return prims.cast(F.lt(draw, probabilities(p)), self.dtype)
+    if hasattr(p, "shape") and hasattr(p, "_cell"):
+        return made.below(self, p, generator, made.order_of(self)[0])
+    return _drawn(self, "bernoulli", float(made.probabilities(p)), generator=generator)
 
 
-def _random(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Value:
-    """Integers in [low, high); `random_(n)` means [0, n); without bounds, what the dtype holds exactly."""
-    from compiler_core.tensor.random_creation import randint
+def _random(self: Tensor, *bounds: Any, to: Any = None, generator: Generator | None = None) -> Value:
+    """Integers in [from, to), of `random_(from, to)`, from 0 of `random_(to)`; else what the dtype holds."""
+    from compiler_core.tensor.filling import random_integers
 
-    if high is None:
-        low, high = (
-            0,
-            low or min(1 << 8 * self.dtype.itemsize - 1, 1 << {8: 53, 4: 24, 2: 8}.get(self.dtype.itemsize, 7)),
-        )
-    return prims.cast(randint(low, high, self.shape, generator=generator, device=self.device), self.dtype)
+    if to is not None:
+        bounds = (*bounds, to)
+    low, high = bounds if len(bounds) == 2 else (0, *bounds) if bounds else (None, None)
+    return random_integers(self, low, high, generator)
 
 
 def _derived(name: str, file: str = "derived") -> Callable[..., Value]:
@@ -206,7 +218,7 @@ class InPlaceMethods:
     index_copy_, index_put_ = in_place(F.index_copy), in_place(index_put)
     eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
     gt_, ge_ = in_place(F.gt), in_place(F.ge)
-    exponential_, fill_diagonal_ = in_place(_derived("exponential")), in_place(_derived("fill_diagonal"))
+    fill_diagonal_ = in_place(_derived("fill_diagonal"))
     cumsum_ = in_place(F.cumsum)
     addmm_, baddbmm_, fmod_, frac_ = in_place(F.addmm), in_place(F.baddbmm), in_place(F.fmod), in_place(F.frac)
     exp2_, log2_, log10_, erfc_ = in_place(F.exp2), in_place(F.log2), in_place(F.log10), in_place(F.erfc)
@@ -223,5 +235,4 @@ class InPlaceMethods:
     tril_, triu_ = in_place(F.tril), in_place(F.triu)
     logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)
     logical_or_, bitwise_not_ = in_place(F.logical_or), in_place(F.bitwise_not)
-    uniform_, normal_ = in_place(_uniform), in_place(_normal)
-    bernoulli_, random_ = in_place(_bernoulli), in_place(_random)
+    uniform_, normal_, bernoulli_, random_ = drawing(_uniform), drawing(_normal), drawing(_bernoulli), drawing(_random)

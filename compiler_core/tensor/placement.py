@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, m
 from compiler_core.tensor.grad_mode import thread_mode
 
 if TYPE_CHECKING:
+    from compiler_core.ops.composite_draws import Draw
     from compiler_core.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,6 +63,12 @@ class MetaTrace:
 
     def next_rng(self) -> tuple[Value, int]:
         return MetaValue((3,), uint64), 0
+
+    def draws_outside(self) -> bool:
+        return False
+
+    def outside_draw(self, draw: Draw) -> Value:
+        return MetaValue(draw.shape, draw.dtype)
 
 
 _META_TRACE = MetaTrace()
@@ -116,7 +124,8 @@ def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...],
     is_eager = current_trace() is None
     before, elsewhere.now = elsewhere.now, is_eager
     try:
-        with drawing_on(place.index if is_eager and function.__name__ in _EXACT else drawing.number):
+        there = place.index if is_eager and function.__name__ in _EXACT else drawing.number
+        with drawing_on(there, place.index):
             made = function(*args, **kwargs)
     finally:
         elsewhere.now = before
@@ -193,12 +202,13 @@ _LAYOUTS = ("layout", "memory_format", "names")
 
 
 def creation_names(function: F) -> F:
-    """A maker of tensors, `placed`, taking NumPy's names, and what has no meaning here: layouts."""
-    inner = placed(numpy_names(function))
+    """A maker of tensors, `placed`, taking NumPy's names, and what has no meaning for it: layouts."""
+    inner, known = placed(numpy_names(function)), signature(function).parameters
+    unused = [name for name in _LAYOUTS if name not in known]
 
     @functools.wraps(function)
     def created(*args: Any, **kwargs: Any) -> Any:
-        for name in _LAYOUTS:
+        for name in unused:
             kwargs.pop(name, None)
         return inner(*args, **kwargs)
 

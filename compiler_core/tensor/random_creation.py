@@ -1,164 +1,157 @@
 """Making random Tensors: rand, randn, randint, randperm, normal, bernoulli and their `_like` forms.
 
-In: sizes, a generator (default: the thread's). Out: fresh leaves. Each call takes one key of the generator, so one
-draw, and hands it to the function of that name in ops/composite_creation.py. So the numbers are the same eager,
-compiled, on any rank.
+In: sizes, a generator (default: that of the device). Out: fresh leaves, or `out`, filled in place. Each call makes one
+draw of the generator (filling.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType
-from compiler_core.errors import DomainError, NoKernelError, ShapeError
-from compiler_core.ops import composite_creation as creation
-from compiler_core.ops import draws, prims
-from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.random_there import drawing_on
-from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Value, current_trace, meta_of
-from compiler_core.tensor.creation import DeviceLike, Shape, leaf, sizes
-from compiler_core.tensor.placement import check_generator, creation_names, is_meta_trace
-from compiler_core.tensor.random import Generator, default_generator
+from compiler_core.errors import NoKernelError, ShapeError
+from compiler_core.meta import Shape
+from compiler_core.ops.composite_draws import Draw
+from compiler_core.tensor.creation import DeviceLike, leaf, sizes
+from compiler_core.tensor.filling import below, check_std, drawing_for, drawn, drawn_like, probabilities, whole_range
+from compiler_core.tensor.placement import check_generator, creation_names
+from compiler_core.tensor.random import Generator, generator_for
 from compiler_core.tensor.tensor import Tensor
 
 
-def _need_inexact(name: str, dtype: DType) -> None:
+def _inexact(name: str, dtype: DType | None) -> DType:
+    """The dtype to make floating numbers of. Raises DTypeError."""
+    dtype = dtype or dt.get_default_dtype()
     if not dtype.is_inexact:
         raise NoKernelError(f"{name} makes floating numbers", expected="a floating dtype", got=dtype.name)
-
-
-def uniform_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
-    """Uniform in [0, 1)."""
-    _need_inexact("rand", dtype)
-    key, stream = (generator or default_generator).next_key()
-    return creation.rand(key, shape, stream=stream, dtype=dtype)
-
-
-def normal_value(shape: Shape, dtype: DType, generator: Generator | None = None) -> Value:
-    """Standard normal."""
-    _need_inexact("randn", dtype)
-    key, stream = (generator or default_generator).next_key()
-    return creation.randn(key, shape, stream=stream, dtype=dtype)
-
-
-def filled(
-    tensor: Tensor, generator: Generator | None, *, low: float = 0.0, high: float = 1.0, std: float | None = None
-) -> Tensor:
-    """A draw to fill `tensor` with: uniform in [low, high), or, where std is given, low + std * standard normal."""
-    check_std(std)
-    key, stream = (generator or default_generator).next_key()
-    scale, place = high - low if std is None else std, tensor.device
-    if place.type == "cpu" and draws.is_large(key, tuple(tensor.shape), tensor.dtype):  # scaled in the same sweep
-        make = draws.uniform if std is None else draws.normal
-        return leaf(make(key, tuple(tensor.shape), stream, tensor.dtype, scale, low))
-    with _drawing_on(place):
-        unit = (creation.rand if std is None else creation.randn)(key, tensor.shape, stream=stream, dtype=tensor.dtype)
-    return leaf(unit, device=place) * scale + low
-
-
-def _drawing_on(place: Device) -> AbstractContextManager[None]:
-    """Inside, draws outside of a trace are made on that device."""
-    return drawing_on(place.index if place.type == "cuda" and current_trace() is None else None)
+    return dtype
 
 
 @creation_names
 def rand(
     *size: Any,
+    out: Tensor | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform in [0, 1)."""
-    return leaf(uniform_value(sizes(size), dtype or dt.get_default_dtype(), generator), requires_grad, device)
+    if out is not None:
+        return _fitted(out, sizes(size)).uniform_(generator=generator)
+    made = drawn("uniform", sizes(size), _inexact("rand", dtype), 0.0, 1.0, generator=generator)
+    return leaf(made, requires_grad, device)
 
 
 @creation_names
 def randn(
     *size: Any,
+    out: Tensor | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Standard normal."""
-    return leaf(normal_value(sizes(size), dtype or dt.get_default_dtype(), generator), requires_grad, device)
+    if out is not None:
+        return _fitted(out, sizes(size)).normal_(generator=generator)
+    made = drawn("normal", sizes(size), _inexact("randn", dtype), 0.0, 1.0, generator=generator)
+    return leaf(made, requires_grad, device)
 
 
 @creation_names
 def rand_like(
-    input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Tensor:
-    """`rand` of input's shape and dtype."""
-    return rand(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
-
-
-@creation_names
-def randn_like(
-    input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Tensor:
-    """`randn` of input's shape and dtype."""
-    return randn(input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
-
-
-@creation_names
-def randint(
-    low: int,
-    high: Any = None,
-    size: Sequence[int] | None = None,
+    input: Tensor,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
-    """Integers in [low, high), at most 2**32 of them; `randint(high, size)` starts at 0."""
-    if size is None:
+    """`rand` of input's shape and dtype, in the order of its memory."""
+    dtype = _inexact("rand_like", dtype or input.dtype)
+    return leaf(drawn_like("uniform", input, (0.0, 1.0), dtype, generator, memory_format), requires_grad, device)
+
+
+@creation_names
+def randn_like(
+    input: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """`randn` of input's shape and dtype, in the order of its memory."""
+    dtype = _inexact("randn_like", dtype or input.dtype)
+    return leaf(drawn_like("normal", input, (0.0, 1.0), dtype, generator, memory_format), requires_grad, device)
+
+
+@creation_names
+def randint(
+    low: Any = None,
+    high: Any = None,
+    size: Sequence[int] | None = None,
+    *,
+    out: Tensor | None = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Integers in [low, high); `randint(high, size)` starts at 0. Raises DomainError for an empty range."""
+    if size is None and high is not None:
         low, high, size = 0, low, high
     if size is None:
         raise ShapeError("randint needs a size", expected="randint(low, high, size)")
-    key, stream = (generator or default_generator).next_key()
-    return leaf(creation.randint(key, low, high, tuple(size), stream=stream, dtype=dtype), False, device)
+    if out is not None:
+        return _fitted(out, sizes((size,))).random_(low or 0, high, generator=generator)
+    dtype = dtype or dt.int64
+    made = drawn("integers", sizes((size,)), dtype, *whole_range(low or 0, high, dtype), None, generator=generator)
+    return leaf(made, requires_grad, device)
 
 
 @creation_names
 def randint_like(
-    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, device: DeviceLike = None
+    input: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
-    """`randint` of input's shape and dtype."""
-    bounds = (0, low) if high is None else (low, high)
-    return randint(*bounds, input.shape, dtype=dtype or input.dtype, device=device)
+    """`randint` of input's shape and dtype, in the order of its memory."""
+    dtype = dtype or input.dtype
+    bounds = whole_range(*((0, low) if high is None else (low, high)), dtype)
+    made = drawn_like("integers", input, (*bounds, None), dtype, generator, memory_format)
+    return leaf(made, requires_grad, device)
 
 
 @creation_names
 def randperm(
-    n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None
+    n: int,
+    *,
+    out: Tensor | None = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """A random permutation of 0..n-1: the order of n 64-bit draws."""
-    if is_meta_trace():
-        return Tensor._wrap(MetaValue((n,), dtype or dt.int64))
-    key, stream = (generator or default_generator).next_key()
-    if current_trace() is not None:
-        draws = Tensor._wrap(prims.cast(prims.philox(key, (2, n), stream), dt.int64))
-        signed = (draws[0] - 2**31) * 2**32 + draws[1]  # in the order of the 64 bits
-        return signed.argsort(stable=True).to(dtype or dt.int64)
-    draws = prims.philox(key, (2, n), stream)
-    with device_of(draws).working():
-        high, low = draws.astype(np.uint64)
-        order = (high << np.uint64(32) | low).argsort(kind="stable").astype((dtype or dt.int64).numpy)
-    return leaf(order, False, device)
-
-
-def check_std(std: Any) -> None:
-    """Raise DomainError if it is a number below 0, or NaN. A tensor's numbers may be a device's: they are not read."""
-    if isinstance(std, int | float) and not std >= 0:
-        raise DomainError("normal expects std >= 0", got=str(std))
+    """A random permutation of 0..n-1. Raises NoKernelError for bool."""
+    if dtype is dt.bool_:
+        raise NoKernelError("\"randperm\" not implemented for 'bool'")
+    if out is not None:
+        return _fitted(out, sizes((n,))).copy_(randperm(n, generator=generator, device=out.device))
+    return leaf(drawn("permutation", sizes((n,)), dtype or dt.int64, generator=generator), requires_grad, device)
 
 
 def normal(
@@ -166,6 +159,7 @@ def normal(
     std: Any = 1.0,
     size: Sequence[int] | None = None,
     *,
+    out: Tensor | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
@@ -174,32 +168,61 @@ def normal(
     """mean + std * standard normal; without `size`, of the shape of the tensors given. On the device of the first."""
     given = [x for x in (mean, std) if isinstance(x, Tensor)]
     check_std(std)
-    shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
-    dtype = dtype or (given[0].dtype if given else dt.get_default_dtype())
-    where = given[0].device if given else device
-    made = randn(shape, generator=generator, dtype=dtype, device=where) * std + mean
-    return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
+    if out is not None:
+        return _normal_into(out, mean, std, size, given, generator)
+    if not given:
+        made = _normal_of(float(mean), float(std), size or (), generator=generator, dtype=dtype, device=device)
+    else:
+        shape = tuple(size) if size is not None else np.broadcast_shapes(*(tuple(x.shape) for x in given))
+        scale = 1.0 if isinstance(std, Tensor) else float(std)
+        place, dtype = given[0].device, dtype or given[0].dtype
+        made = _normal_of(0.0, scale, shape, generator=generator, dtype=dtype, device=place)
+        made = (made * std if isinstance(std, Tensor) else made) + mean
+    return made.requires_grad_() if requires_grad else made
 
 
-def probabilities(p: Any) -> Any:
-    """p, a tensor or a number; those outside [0, 1] are refused, as is NaN."""
-    if isinstance(p, Tensor):
-        need_kind("bernoulli", "f", p)
-        inside = prims.bitwise_and(prims.ge(p, prims.full_like(p, 0)), prims.le(p, prims.full_like(p, 1)))
-        message = "Expected p_in >= 0 && p_in <= 1 to be true, but got false"
-        return prims.require(p.detach(), prims.logical_not(inside), "value", message)
-    if not 0 <= p <= 1:
-        raise DomainError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return p
+def _normal_into(
+    out: Tensor, mean: Any, std: Any, size: Any, given: list[Tensor], generator: Generator | None
+) -> Tensor:
+    shape = sizes((size,)) if not given else np.broadcast_shapes(*(tuple(x.shape) for x in given))
+    _fitted(out, shape)
+    if not given:
+        return out.normal_(mean, std, generator=generator)
+    out.normal_(0.0, 1.0 if isinstance(std, Tensor) else std, generator=generator)
+    return (out.mul_(std) if isinstance(std, Tensor) else out).add_(mean)
 
 
-def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with probability `input`, or p, else 0: in input's dtype."""
+def _fitted(out: Tensor, shape: Shape) -> Tensor:
+    """`out`, resized."""
+    return out if tuple(out.shape) == tuple(shape) else out.resize_(tuple(shape))
+
+
+@creation_names
+def _normal_of(
+    mean: float,
+    std: float,
+    size: Any,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    return leaf(
+        drawn("normal", sizes((size,)), _inexact("normal", dtype), mean, std, generator=generator), False, device
+    )
+
+
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None
+) -> Tensor:
+    """1 with probability `input` (or p everywhere), else 0, in input's dtype."""
+    if out is not None:
+        _fitted(out, tuple(input.shape))
+        return out.bernoulli_(input if p is None else p, generator=generator)
     if p is not None:
-        return input.detach().clone().bernoulli_(p, generator=generator)
-    chances, meta = probabilities(input), meta_of(input)
-    check_generator(generator, input.device)
-    with _drawing_on(input.device):
-        value = uniform_value(meta.shape, meta.dtype, generator)
-    draw = leaf(value, device=input.device)
-    return prims.cast(prims.lt(draw, chances), meta.dtype)  # type: ignore[no-any-return]
+        check_generator(generator, input.device)
+        with drawing_for(input.device):
+            source = generator_for(input.device, generator)
+            made = source.draw(Draw("bernoulli", tuple(input.shape), input.dtype, (probabilities(p),)))
+        return leaf(made, device=input.device)
+    return below(input.detach(), input, generator, order=None)

@@ -9,49 +9,55 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from compiler_core.device import cpu
-from compiler_core.errors import DeviceTypeError, DTypeError, ShapeError
+from compiler_core.errors import DeviceTypeError, DomainError, DTypeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
-from compiler_core.tensor.inplace import InPlaceMethods, in_place
+from compiler_core.tensor.inplace import InPlaceMethods, drawing, in_place
 
 if TYPE_CHECKING:
     from compiler_core.tensor.random import Generator
     from compiler_core.tensor.tensor import Tensor
 
 
-def _uniform(self: Tensor, generator: Generator | None) -> Tensor:
-    from compiler_core.tensor.random_creation import rand
+def _drawn(self: Tensor, kind: str, *numbers: float, generator: Generator | None) -> Tensor:
+    from compiler_core.tensor.filling import drawn_into
 
-    return rand(self.shape, dtype=self.dtype, generator=generator, device=self.device)
+    return drawn_into(self, kind, self.dtype, *map(float, numbers), generator=generator)
+
+
+def _above_0(name: str, what: str, number: float) -> float:
+    if not number > 0:
+        raise DomainError(f"{name} expects {what} > 0.0, but found {what}={number}")
+    return number
 
 
 def _cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Value:
     """Cauchy: median + sigma * tan(pi * (u - 1/2))."""
-    return F.add(F.mul(F.tan(F.mul(F.sub(_uniform(self, generator), 0.5), np.pi)), sigma), median)
+    if not self.dtype.is_floating_point:
+        raise DTypeError("cauchy_ makes floating numbers", expected="a floating dtype", got=self.dtype.name)
+    return _drawn(self, "cauchy", median, _above_0("cauchy_", "sigma", sigma), generator=generator)
+
+
+def _exponential(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Exponential: -log(1 - u) / lambd."""
+    if not self.dtype.is_floating_point:
+        raise DTypeError("exponential_ makes floating numbers", expected="a floating dtype", got=self.dtype.name)
+    return _drawn(self, "exponential", _above_0("exponential_", "lambda", lambd), generator=generator)
 
 
 def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Value:
     """exp of a normal number with this mean and standard deviation."""
-    from compiler_core.tensor.random_creation import randn
-
-    drawn = randn(self.shape, dtype=self.dtype, generator=generator, device=self.device)
-    return F.exp(F.add(F.mul(drawn, std), mean))
+    return _drawn(self, "log_normal", mean, _above_0("log_normal_", "std", std), generator=generator)
 
 
 def _geometric(self: Tensor, p: float, *, generator: Generator | None = None) -> Value:
     """The number of trials until one of probability p succeeds: 1, 2, ..."""
-    from compiler_core.tensor.random_creation import rand
-
     if not 0 < p < 1:
-        raise ShapeError("geometric_ expects p to be in (0, 1)", got=f"p={p}")
-    drawn = rand(self.shape, generator=generator, device=self.device)
-    trials = F.floor(F.true_divide(F.log1p(F.neg(drawn)), float(np.log1p(-p))))
-    return prims.cast(F.add(trials, 1.0), self.dtype)
+        raise DomainError(f"geometric_ expects p to be in (0, 1), but got p={p}")
+    return _drawn(self, "geometric", p, generator=generator)
 
 
 def _float_power(self: Tensor, exponent: Any) -> Value:
@@ -151,7 +157,8 @@ class RareMethods:
     not_equal_, greater_, greater_equal_ = InPlaceMethods.ne_, InPlaceMethods.gt_, InPlaceMethods.ge_
     less_, less_equal_ = InPlaceMethods.lt_, InPlaceMethods.le_
     swapaxes_, swapdims_ = InPlaceMethods.transpose_, InPlaceMethods.transpose_
-    cauchy_, log_normal_, geometric_ = in_place(_cauchy), in_place(_log_normal), in_place(_geometric)
+    cauchy_, log_normal_, geometric_ = drawing(_cauchy), drawing(_log_normal), drawing(_geometric)
+    exponential_ = drawing(_exponential)
     float_power_ = in_place(_float_power)
     apply_, map_ = _apply, _map
     is_same_size, is_set_to, narrow_copy, new_empty_strided = (

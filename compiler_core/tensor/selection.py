@@ -16,13 +16,14 @@ from compiler_core.errors import DomainError, DTypeError, NoKernelError, ShapeEr
 from compiler_core.ops import composite_logic, composite_statistics
 from compiler_core.ops import functional as F
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Array, current_trace
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.creation import arange, leaf
+from compiler_core.tensor.filling import exponential_like
 from compiler_core.tensor.placement import beside, check_generator
-from compiler_core.tensor.random import Generator, place_of_draws
+from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.tensor.torch_names import public
+from compiler_core.tensor.torch_names import public, write_out
 
 chosen, searchsorted = public(composite_logic.where), public(composite_statistics.searchsorted)
 
@@ -120,92 +121,72 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 @beside
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """i64[..., num_samples]: categories drawn with probability proportional to input f[C] or f[N, C].
 
-    With replacement by inversion; without by the largest log(u)/w (Efraimidis, Spirakis 2006).
-    Raises ShapeError for weights that are not finite, negative, or too few; in a compiled graph, which cannot, it is an
-    index out of range.
+    As torch draws them: several with replacement where uniform numbers fall among the sums of the probabilities; others
+    by the largest of p / q, q exponential. Raises DomainError for weights that are not finite, negative, or all zero,
+    and for too many samples; in a compiled graph, which cannot, unusable weights are an index out of range.
     """
     check_generator(generator, input.device)
-    if not 1 <= input.ndim <= 2:
-        raise ShapeError("prob_dist must be 1 or 2 dim", got=str(tuple(input.shape)))
+    _check_counts(input, num_samples, replacement)
+    weights = input.detach()
+    if current_trace() is None:
+        _check_weights(weights)
+    else:
+        weights = _usable(weights.reshape(-1, weights.shape[-1])).reshape(weights.shape)
+    if replacement and num_samples > 1:
+        picks = _by_sums(weights, num_samples, generator)
+    else:
+        keys = weights / exponential_like(weights, generator)
+        picks = keys.argmax(-1, keepdim=True) if num_samples == 1 else keys.topk(num_samples, -1).indices
+    return picks if out is None else write_out(out, picks)
+
+
+def _by_sums(weights: Tensor, count: int, generator: Generator | None) -> Tensor:
+    """The first category whose share, added to those before it, reaches a uniform number."""
+    wide = weights if weights.dtype is float64 else weights.to(float32)
+    if current_trace() is None and not weights.is_cuda:  # torch adds one to the other in this dtype; cumsum does not
+        sums = leaf(np.add.accumulate(wide._array("multinomial"), -1))
+    else:
+        sums = wide.cumsum(-1)
+    shares = (sums / sums[..., -1:]).to(float64)
+    shares = F.cat([shares[..., :-1], F.ones_like(shares[..., -1:])], -1)
+    shape = (*weights.shape[:-1], count)
+    uniform = rand(shape, generator=generator, device=weights.device, dtype=float64)
+    return searchsorted(shares, uniform)  # type: ignore[no-any-return]
+
+
+def _check_counts(input: Tensor, count: int, replacement: bool) -> None:
+    """Raises DomainError, DTypeError."""
+    if not 0 < input.ndim <= 2:
+        raise DomainError("prob_dist must be 1 or 2 dim", got=str(tuple(input.shape)))
     if not input.dtype.is_floating_point:
         raise DTypeError("multinomial only supports floating-point dtypes for input", got=input.dtype.name)
-    if num_samples <= 0:
-        raise ShapeError("cannot sample n_sample <= 0 samples", got=str(num_samples))
-    if current_trace() is not None:
-        return _traced_multinomial(input, num_samples, replacement, generator)
-    if input.is_cuda:
-        _check_weights(input.detach(), num_samples, replacement)
-        return _traced_multinomial(input, num_samples, replacement, generator)
-    weights = input._array("multinomial").astype(np.float64)
-    rows = weights.reshape(-1, weights.shape[-1])
-    if not np.isfinite(rows).all() or (rows < 0).any() or (rows.sum(1) <= 0).any():
-        raise ShapeError(_WEIGHTS)
-    if not replacement and num_samples > (rows > 0).sum(1).min():
-        raise ShapeError(_TOO_MANY)
-    if replacement or num_samples == 1:
-        picks = _inverted(rows, num_samples, generator)
-    else:
-        uniform = (
-            rand(*rows.shape, generator=generator, device=place_of_draws(generator)).cpu().numpy().astype(np.float64)
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            keys = np.where(rows > 0, np.log(np.maximum(uniform, 1e-300)) / rows, -np.inf)
-        picks = np.argsort(-keys, axis=1, kind="stable")[:, :num_samples]
-    return leaf(picks.astype(np.int64).reshape(*weights.shape[:-1], num_samples))
+    if count <= 0:
+        raise DomainError("cannot sample n_sample <= 0 samples", got=str(count))
+    if not replacement and count > input.shape[-1]:
+        raise DomainError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
 
 
-_WEIGHTS = "multinomial needs finite weights, at least 0, with a positive sum"
-_TOO_MANY = "multinomial without replacement: more samples than categories of positive weight"
+def _check_weights(weights: Tensor) -> None:
+    """Raise DomainError for weights that cannot be drawn from; of a device, the host waits once."""
+    good = (weights >= 0).all() & weights.isfinite().all()
+    some = (weights.sum(-1) > 0).all()
+    are_good, are_some = (bool(n) for n in F.stack([good, some]).tolist())
+    if not are_good:
+        raise DomainError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not are_some:
+        raise DomainError("invalid multinomial distribution (sum of probabilities <= 0)")
 
 
-def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
-    """Raise ShapeError for weights on a device that cannot be drawn from; the host waits once."""
-    rows = weights.reshape(-1, weights.shape[-1])
-    good = (rows >= 0).all() & rows.isfinite().all() & (rows.sum(1) > 0).all()
-    enough = (rows > 0).sum(1).amin() >= (0 if replacement else count)
-    fine, many = (bool(n) for n in F.stack([good, enough]).tolist())
-    if not fine:
-        raise ShapeError(_WEIGHTS)
-    if not many:
-        raise ShapeError(_TOO_MANY)
-
-
-def _inverted(rows: Array, count: int, generator: Generator | None) -> Array:
-    cumulative = np.cumsum(rows, axis=1)
-    uniform = (
-        rand(len(rows), count, generator=generator, device=place_of_draws(generator)).cpu().numpy() * cumulative[:, -1:]
-    )
-    pairs = zip(cumulative, uniform, strict=True)
-    picks = np.stack([np.searchsorted(row, draws, side="right") for row, draws in pairs])
-    last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)  # rounding must not reach a weight of zero
-    kept: Array = np.minimum(picks, last[:, None])
-    return kept
-
-
-def _traced_multinomial(input: Tensor, count: int, replacement: bool, generator: Generator | None) -> Tensor:
-    """The same draws, by tensor ops."""
-    categories = input.shape[-1]
-    if not replacement and count > categories:
-        raise ShapeError("multinomial without replacement: more samples than categories of positive weight")
-    rows = _usable(input.detach().to(float64).reshape(-1, categories), 1 if replacement else count)
-    if replacement or count == 1:
-        cumulative = rows.cumsum(1)
-        uniform = rand(len(rows), count, generator=generator, device=input.device).to(float64) * cumulative[:, -1:]
-        picks = searchsorted(cumulative, uniform, right=True)
-        last = (arange(categories, device=input.device) * (rows > 0)).amax(1)
-        picks = picks.minimum(last[:, None])
-    else:
-        uniform = rand(*rows.shape, generator=generator, device=input.device).to(float64)
-        keys = chosen(rows > 0, uniform.clamp(min=1e-300).log() / rows, -float("inf"))
-        picks = (-keys).argsort(dim=1, stable=True)[:, :count]
-    return picks.reshape(*input.shape[:-1], count)  # type: ignore[no-any-return]
-
-
-def _usable(rows: Tensor, count: int) -> Tensor:
-    """`rows`, read by indices that are out of range for one that cannot be drawn from `count` times."""
-    good = ((rows >= 0) & rows.isfinite()).all(1) & ((rows > 0).sum(1) >= count)
+def _usable(rows: Tensor) -> Tensor:
+    """`rows`, read by indices that are out of range for one that cannot be drawn from."""
+    good = ((rows >= 0) & rows.isfinite()).all(1) & (rows.sum(1) > 0)
     return rows.index_select(0, chosen(good, arange(len(rows), device=rows.device), len(rows)))

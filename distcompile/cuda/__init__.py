@@ -1,8 +1,7 @@
 """torch.cuda: devices, streams, events, memory, seeds. Where there is no GPU it says so, and scripts run on the CPU.
 
 In: devices. Out: see devices.py, streams.py, memory.py. Without a GPU: "no", 0, nothing; NoGPUError from what torch
-refuses too. Draws have the CPU's bits on every device and come from one generator, `default_generator`: seeds and
-states of a GPU's generator are those of that.
+refuses too. Each device has a generator of its own, counter-based, which `torch.manual_seed` seeds too.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from compiler_core import cuda as _core
+from compiler_core.device import check_device as _placed
 from compiler_core.tensor import random as _random
 from distcompile.cuda.devices import (
     DeviceProperties,
@@ -107,52 +107,69 @@ __all__ = [
 # ---- draws
 
 
+def _generator(device: Any = "cuda") -> Any:
+    """The default generator of a device."""
+    return _random.generator_for(_placed(f"cuda:{device}" if isinstance(device, int) else device))
+
+
+def _all_generators() -> list[Any]:
+    return [_random.default_generator_of(k) for k in range(device_count())]
+
+
 def manual_seed(seed: int) -> None:
-    """Seed the draws on GPUs, which are the default generator's; nothing where there is no GPU."""
+    """Seed the current device's generator; nothing where there is no GPU."""
     if is_available():
-        _random.manual_seed(seed)
+        _generator().manual_seed(seed)
 
 
-manual_seed_all = manual_seed
+def manual_seed_all(seed: int) -> None:
+    """Seed all devices' generators; nothing where there is no GPU."""
+    for generator in _all_generators():
+        generator.manual_seed(seed)
 
 
 def seed() -> None:
-    """Seed the draws on GPUs by chance; nothing where there is no GPU."""
+    """Seed the current device's generator by chance; nothing where there is no GPU."""
     if is_available():
-        _random.seed()
+        _generator().seed()
 
 
-seed_all = seed
+def seed_all() -> None:
+    """Seed all devices' generators by one chance; nothing where there is no GPU."""
+    generators = _all_generators()
+    chosen = generators[0].seed() if generators else 0
+    for generator in generators:
+        generator.manual_seed(chosen)
 
 
 def initial_seed() -> int:
-    """The seed of the draws on GPUs. Raises NoGPUError."""
+    """The seed of the current device's generator. Raises NoGPUError."""
     _need("initial_seed")
-    return _random.initial_seed()
+    return int(_generator().initial_seed())
 
 
 def get_rng_state(device: Any = "cuda") -> Any:
-    """The state of the generator. Raises NoGPUError."""
+    """The state of a device's generator: u8[16], seed and offset. Raises NoGPUError."""
     _need("get_rng_state")
-    return _random.get_rng_state()
+    return _generator(device).get_state()
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Set the state of the generator. Raises NoGPUError."""
+    """Set the state of a device's generator. Raises NoGPUError."""
     _need("set_rng_state")
-    _random.set_rng_state(new_state)
+    _generator(device).set_state(new_state)
 
 
 def get_rng_state_all() -> list[Any]:
-    """The states of all GPUs' generators: the same for each."""
-    return [_random.get_rng_state() for _ in range(device_count())]
+    """The states of all devices' generators."""
+    return [generator.get_state() for generator in _all_generators()]
 
 
 def set_rng_state_all(new_states: Iterable[Any]) -> None:
-    """Set the states of all GPUs' generators. Raises NoGPUError for a state of one that is not there."""
-    for state in new_states:
+    """Set the states of all devices' generators. Raises NoGPUError for a state of one that is not there."""
+    for number, state in enumerate(new_states):
         _need("set_rng_state_all")
-        _random.set_rng_state(state)
+        _generator(number).set_state(state)
 
 
 def make_graphed_callables(
@@ -219,7 +236,7 @@ def __getattr__(name: str) -> Any:
     if name in ("graphs", "random"):  # torch's files of functions that are here
         return sys.modules[__name__]
     if name == "default_generators":
-        return tuple(_random.default_generator_of(k) for k in range(device_count()))
+        return tuple(_all_generators())
     if name in _NOT_YET:
         return refusing(name)
     from compiler_core.tensor.legacy_types import TYPES, gpu_type

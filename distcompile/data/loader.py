@@ -17,14 +17,13 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.log import warn_once
-from compiler_core.tensor.random import Generator, place_of_draws
-from compiler_core.tensor.random_creation import randint
+from compiler_core.tensor.random import Generator
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
 from distcompile.data.fetch import Recipe
 from distcompile.data.iteration import Batches, BatchesHere, BatchesOfWorkers, DatasetKind
 from distcompile.data.pinning import pinned
-from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler, seed_from
 from distcompile.data.worker import WorkerInfo, get_worker_info
 from distcompile.data.workers import Pass, Workers, context_of
 from distcompile.errors import ArgumentError
@@ -158,24 +157,24 @@ class DataLoader:
     def _get_iterator(self) -> Batches:
         size, dataset = self.batch_size, self.dataset
         recipe = Recipe(dataset, self._is_iterable, self._auto_collation, size, self.drop_last, self.collate_fn)
-        batches = self._batches(recipe, self._index_sampler, _epoch_seed(self.generator))
+        batches = self._batches(recipe, iter(self._index_sampler))
         kind = BatchesOfWorkers if self.num_workers else BatchesHere
         return kind(batches, self.__len__, pinned if self.pin_memory and not cuda.why_not() else None)
 
-    def _batches(self, recipe: Recipe, entries: Iterable[Any], seed: int) -> Iterator[Any]:
-        if self.num_workers == 0:
-            return _here(recipe, entries)
+    def _batches(self, recipe: Recipe, entries: Iterator[Any]) -> Iterator[Any]:
+        """A seed is drawn at every pass, also where there is nobody to seed, but for workers that stay: as in torch."""
         workers = self._workers
         if workers is None or not workers.is_open:
+            seed = seed_from(self.generator)
+            if self.num_workers == 0:
+                return _here(recipe, entries)
             context = context_of(self.multiprocessing_context)
             workers = Workers(context, self.num_workers, recipe, self.worker_init_fn, seed)
         self._workers = workers if self.persistent_workers else None
-        return Pass(
-            workers, iter(entries), self.prefetch_factor or 0, self.in_order, self.timeout, self.persistent_workers
-        )
+        return Pass(workers, entries, self.prefetch_factor or 0, self.in_order, self.timeout, self.persistent_workers)
 
 
-def _here(recipe: Recipe, entries: Iterable[Any]) -> Iterator[Any]:
+def _here(recipe: Recipe, entries: Iterator[Any]) -> Iterator[Any]:
     """Batches fetched in this process."""
     fetch = recipe.fetcher()
     for entry in entries:
@@ -186,9 +185,3 @@ def _here(recipe: Recipe, entries: Iterable[Any]) -> Iterator[Any]:
                 return
             raise
         yield batch
-
-
-def _epoch_seed(generator: Generator | None) -> int:
-    """A new seed at every pass, drawn from the loader's generator or the default one, as in torch."""
-    high, low = randint(0, 1 << 31, (2,), generator=generator, device=place_of_draws(generator)).tolist()
-    return int(high) << 31 | int(low)

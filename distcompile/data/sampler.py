@@ -1,7 +1,7 @@
 """Samplers: the order in which a data set is read.
 
 In: a data set (its length), and a generator for the random ones. Out: an iterator of indices, or of lists of indices.
-Given the same generator state, the order is the same on every machine (Philox); it is not torch's order.
+Given the same generator state, the order is torch's.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-import numpy as np
-
+from compiler_core.dtype import float64, int64
+from compiler_core.tensor.creation import as_tensor, empty
 from compiler_core.tensor.random import Generator, place_of_draws
-from compiler_core.tensor.random_creation import rand, randint, randperm
+from compiler_core.tensor.random_creation import randint, randperm
+from compiler_core.tensor.selection import multinomial
+from compiler_core.tensor.tensor import Tensor
 from distcompile.data.dataset import size_of
 from distcompile.errors import ArgumentError
 
@@ -42,9 +44,6 @@ class SequentialSampler(Sampler[int]):
         return size_of(self.data_source)
 
 
-LOT = 1024  # draws at once
-
-
 class RandomSampler(Sampler[int]):
     """A new permutation at every pass; or, with replacement, `num_samples` independent draws."""
 
@@ -61,42 +60,40 @@ class RandomSampler(Sampler[int]):
             num_samples,
             generator,
         )
-        if num_samples is not None and num_samples <= 0:
-            raise ArgumentError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+        if self.num_samples <= 0:
+            raise ArgumentError(
+                f"num_samples should be a positive integer value, but got num_samples={self.num_samples}"
+            )
 
     @property
     def num_samples(self) -> int:
         return size_of(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        n, left = size_of(self.data_source), self.num_samples
+        """As torch draws: from a generator of its own unless one is given, 32 at a time, or a permutation more."""
+        n, count, generator = size_of(self.data_source), self.num_samples, self.generator
+        if generator is None:
+            generator = Generator().manual_seed(seed_from(None))
         if self.replacement:
-            yield from _draws(n, left, self.generator)
+            for start in range(0, count + 1, 32):
+                yield from _drawn(
+                    randint(0, n, (min(32, count - start),), generator=generator, device=generator.device)
+                )
             return
-        while left > 0:
-            order = cast(
-                "list[int]", randperm(n, generator=self.generator, device=place_of_draws(self.generator)).tolist()
-            )
-            yield from order[:left]
-            left -= n
+        for start in range(0, count + 1, n):
+            yield from _drawn(randperm(n, generator=generator, device=generator.device))[: count - start]
 
     def __len__(self) -> int:
         return self.num_samples
 
 
-def _draws(n: int, count: int, generator: Generator | None) -> Iterator[int]:
-    """`count` independent numbers below n, in lots: people ask for more than they will take (10**10).
+def seed_from(generator: Generator | None) -> int:
+    """63 bits, drawn by the generator, or the default one of the CPU: the seed of a pass."""
+    return cast("int", empty((), dtype=int64, device=place_of_draws(generator)).random_(generator=generator).item())
 
-    Without a generator they come from one of their own, so that what is drawn between lots changes nothing.
-    """
-    if generator is None:
-        generator = Generator().manual_seed(cast("int", randint(0, 2**32, (1,), device="cpu").item()))
-    while count > 0:
-        lot = min(count, LOT)
-        yield from cast(
-            "list[int]", randint(0, n, (lot,), generator=generator, device=place_of_draws(generator)).tolist()
-        )
-        count -= lot
+
+def _drawn(tensor: Tensor) -> list[int]:
+    return cast("list[int]", tensor.tolist())
 
 
 class SubsetRandomSampler(Sampler[int]):
@@ -106,10 +103,8 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in cast(
-            "list[int]",
-            randperm(len(self.indices), generator=self.generator, device=place_of_draws(self.generator)).tolist(),
-        ):
+        place = place_of_draws(self.generator)
+        for i in _drawn(randperm(len(self.indices), generator=self.generator, device=place)):
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -117,36 +112,24 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """`num_samples` indices drawn with probability proportional to `weights`.
-
-    Without replacement it takes the largest of log(u)/w (Efraimidis, Spirakis 2006).
-    """
+    """`num_samples` indices drawn with probability proportional to `weights`, by `multinomial`."""
 
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
-        if num_samples <= 0:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
             raise ArgumentError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
-        self.weights = np.asarray(weights, dtype=np.float64)
-        if self.weights.ndim != 1 or (self.weights < 0).any():
-            raise ArgumentError("weights should be a 1d sequence of non-negative numbers", got=str(self.weights.shape))
-        if not replacement and num_samples > np.count_nonzero(self.weights):
-            raise ArgumentError("more samples than weights above zero, without replacement", got=str(num_samples))
+        if not isinstance(replacement, bool):
+            raise ArgumentError(f"replacement should be a boolean value, but got replacement={replacement}")
+        self.weights: Tensor = as_tensor(weights, dtype=float64)
+        if self.weights.ndim != 1:
+            raise ArgumentError(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
+            )
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        count = self.num_samples if self.replacement else len(self.weights)
-        uniform = np.asarray(
-            rand(count, generator=self.generator, device=place_of_draws(self.generator)).tolist(), dtype=np.float64
-        )
-        if self.replacement:
-            cumulative = np.cumsum(self.weights)
-            picks = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-        else:
-            with np.errstate(divide="ignore"):
-                keys = np.where(self.weights > 0, np.log(uniform) / self.weights, -np.inf)
-            picks = np.argsort(-keys, kind="stable")[: self.num_samples]
-        return iter(cast("list[int]", picks.tolist()))
+        yield from _drawn(multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator))
 
     def __len__(self) -> int:
         return self.num_samples

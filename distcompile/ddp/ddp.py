@@ -23,7 +23,7 @@ from compiler_core import log, observe
 from compiler_core.aot.strategy import OwnerStrategy
 from compiler_core.device import Device
 from compiler_core.tensor.grad_mode import is_grad_enabled
-from compiler_core.tensor.random import set_shard
+from compiler_core.tensor.random_state import set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings

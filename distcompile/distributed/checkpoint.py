@@ -37,7 +37,7 @@ from distcompile.distributed.group import ProcessGroup, get_global_rank, group_o
 from distcompile.errors import ArgumentError, CheckpointError
 from distcompile.nn.parallel import DistributedDataParallel
 
-FORMAT = 1
+FORMAT = 2  # 1: a generator's state was 16 numbers
 NAME = re.compile(r"step-(\d{10})\.safetensors")
 
 
@@ -201,7 +201,7 @@ def _generators() -> dict[str, Any]:
     version, numbers, spare = random.getstate()
     name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
     return {
-        "distcompile": get_rng_state().tolist(),
+        "distcompile": get_rng_state().numpy().tobytes().hex(),
         "python": [version, list(numbers), spare],
         "numpy": [str(name), np.asarray(keys).tolist(), int(place), int(has_gauss), float(gauss)],
     }
@@ -216,7 +216,7 @@ def _set_generators(saved: list[dict[str, Any]], rank: int, world_size: int) -> 
             "ranks go on with other random numbers than without the interruption",
         )
     state = saved[rank % len(saved)]
-    set_rng_state(Tensor._wrap(np.array(state["distcompile"], np.uint8)))
+    set_rng_state(Tensor._wrap(np.frombuffer(bytes.fromhex(state["distcompile"]), np.uint8).copy()))
     version, numbers, spare = state["python"]
     random.setstate((version, tuple(numbers), spare))
     name, keys, *rest = state["numpy"]

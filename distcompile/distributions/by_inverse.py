@@ -1,4 +1,4 @@
-"""Distributions whose draws are made by inverting the distribution function: Pareto, Weibull and their kin.
+"""Distributions whose draws are functions of uniform or exponential ones: Pareto, Weibull and their kin.
 
 In: their parameters. Out: as distribution.py says.
 """
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import distcompile as dc
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import Constraint, Distribution, Shape, uniforms
+from distcompile.distributions.distribution import Constraint, Distribution, Shape, exponentials, uniforms
 from distcompile.distributions.forms import broadcast_all, euler_constant
 from distcompile.distributions.location_scale import LOC_SCALE
 
@@ -57,6 +57,9 @@ class Pareto(_ByInverse):
 
     def icdf(self, value: Tensor) -> Tensor:
         return self.scale * (1 - value) ** (-1 / self.alpha)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return (exponentials(self._extended_shape(sample_shape), self.alpha) / self.alpha).exp() * self.scale
 
     def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
@@ -152,6 +155,10 @@ class Weibull(_ByInverse):
     def icdf(self, value: Tensor) -> Tensor:
         return self.scale * (-(-value).log1p()) ** (1 / self.concentration)
 
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        drawn = exponentials(self._extended_shape(sample_shape), self.scale)
+        return self.scale * drawn ** self.concentration.reciprocal()
+
     def entropy(self) -> Tensor:
         inverse = self.concentration.reciprocal()
         return euler_constant * (1 - inverse) + (self.scale * inverse).log() + 1
@@ -194,6 +201,10 @@ class Kumaraswamy(_ByInverse):
 
     def icdf(self, value: Tensor) -> Tensor:
         return (1 - (1 - value) ** (1 / self.concentration0)) ** (1 / self.concentration1)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = uniforms(self._extended_shape(sample_shape), self.concentration0)
+        return (1 - u ** self.concentration0.reciprocal()) ** self.concentration1.reciprocal()
 
     def _moment(self, k: int) -> Tensor:
         a, b = 1 + k / self.concentration1, self.concentration0

@@ -200,6 +200,11 @@ def uniforms(shape: Shape, like: Tensor) -> Tensor:
     return dc.rand(tuple(shape), dtype=like.dtype, device=like.device).clamp(min=tiny(like))
 
 
+def exponentials(shape: Shape, like: Tensor) -> Tensor:
+    """Exponential draws of rate 1, in a tensor's dtype."""
+    return dc.empty(tuple(shape), dtype=like.dtype, device=like.device).exponential_()
+
+
 def require_one(probs: Any, logits: Any) -> None:
     """Raise ArgumentError (a ValueError) unless one of two is given."""
     if (probs is None) == (logits is None):

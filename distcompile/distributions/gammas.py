@@ -16,7 +16,14 @@ import distcompile as dc
 from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma, standard_gamma_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
-from distcompile.distributions.distribution import Constraint, Distribution, ExponentialFamily, Shape, tiny
+from distcompile.distributions.distribution import (
+    Constraint,
+    Distribution,
+    ExponentialFamily,
+    Shape,
+    exponentials,
+    tiny,
+)
 from distcompile.distributions.forms import broadcast_all
 from distcompile.errors import ArgumentError
 
@@ -46,9 +53,7 @@ class Exponential(ExponentialFamily):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.icdf(
-            dc.rand(tuple(self._extended_shape(sample_shape)), dtype=self.rate.dtype, device=self.rate.device)
-        )
+        return exponentials(self._extended_shape(sample_shape), self.rate) / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

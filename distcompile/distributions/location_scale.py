@@ -118,7 +118,8 @@ class Cauchy(_LocScale):
     """1 / (π scale (1 + z²)): no mean, no variance."""
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.icdf(uniforms(self._extended_shape(sample_shape), self.loc))
+        shape = tuple(self._extended_shape(sample_shape))
+        return self.loc + dc.empty(shape, dtype=self.loc.dtype, device=self.loc.device).cauchy_() * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - (self._centred(value) ** 2).log1p()
@@ -309,11 +310,9 @@ class StudentT(_LocScale):
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = tuple(self._extended_shape(sample_shape))
+        normal = dc.randn(shape, dtype=self.df.dtype, device=self.df.device)
         chi2 = 2 * standard_gamma((self.df / 2).expand(shape))
-        return (
-            self.loc
-            + self.scale * dc.randn(shape, dtype=self.df.dtype, device=self.df.device) * (chi2 / self.df).rsqrt()
-        )
+        return self.loc + self.scale * normal * (chi2 / self.df).rsqrt()
 
     def log_prob(self, value: Tensor) -> Tensor:
         half = (self.df + 1) / 2

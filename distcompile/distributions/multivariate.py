@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import distcompile as dc
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
@@ -230,10 +231,25 @@ class Wishart(_ByFactor, ExponentialFamily):
         return (self.df.unsqueeze(-1) - dc.arange(self.event_shape[-1], dtype=self.df.dtype, device=self.df.device)) / 2
 
     def rsample(self, sample_shape: Shape = (), max_try_correction: int | None = None) -> Tensor:
-        shape = tuple(self._extended_shape(sample_shape))
-        chi = (2 * standard_gamma(self._halves().expand(shape[:-1]))).sqrt()
-        bartlett = dc.randn(shape, dtype=self.df.dtype, device=self.df.device).tril(-1) + chi.diag_embed()
-        factor = self._unbroadcasted_scale_tril @ bartlett
+        """Torch draws what is positive definite once more, not what is singular: its numbers are the second draw's."""
+        sample = self._bartlett(tuple(sample_shape))
+        if current_trace() is not None:
+            return sample
+        good = self.support.check(sample)
+        if self.batch_shape:
+            good = good.amax(tuple(range(-len(self.batch_shape), 0)))
+        sample[good] = self._bartlett((int(good.sum()),))
+        return sample
+
+    def _bartlett(self, sample_shape: tuple[int, ...]) -> Tensor:
+        """By Bartlett's decomposition."""
+        lead, p = (*sample_shape, *self.batch_shape), self.event_shape[-1]
+        chi = (2 * standard_gamma(self._halves().expand((*lead, p)))).sqrt().clamp(min=dc.finfo(self.df.dtype).eps)
+        below = dc.randn((*lead, p * (p - 1) // 2), dtype=self.df.dtype, device=self.df.device)
+        rows, columns = dc.tril_indices(p, p, offset=-1)
+        noise = chi.diag_embed()
+        noise[..., rows, columns] = below
+        factor = self._unbroadcasted_scale_tril @ noise
         return factor @ factor.mT
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -284,25 +300,17 @@ class LKJCholesky(Distribution):
         super().__init__(self.concentration.shape, (dim, dim), validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
+        """By the onion method, as in torch: a radius and a direction for every row, also for the first."""
         shape = tuple(self._extended_shape(sample_shape))
-        dtype, device, rest = self.concentration.dtype, self.concentration.device, self.dim - 1
+        dtype, device = self.concentration.dtype, self.concentration.device
         with dc.no_grad():
-            k = dc.arange(rest, dtype=dtype, device=device)
-            pair = dc.stack(
-                [
-                    (k + 1) / 2 + dc.zeros((*self.batch_shape, 1), dtype=dtype, device=device),
-                    self.concentration.unsqueeze(-1) + (rest - 1 - k) / 2,
-                ],
-                -1,
-            )
-            radius = sample_dirichlet(pair.expand((*shape[:-2], rest, 2)))[
-                ..., :1
-            ]  # squared: of the rows after the first
-            normal = dc.randn(shape, dtype=dtype, device=device).tril(-1)[..., 1:, :]
-            rows = radius.sqrt() * normal / normal.square().sum(-1, True).sqrt()
-            whole = dc.cat([dc.zeros((*shape[:-2], 1, self.dim), dtype=dtype, device=device), rows], -2)
-            left = (1 - whole.square().sum(-1)).clamp(min=dc.finfo(dtype).tiny).sqrt()
-            return whole + left.diag_embed()
+            k = dc.arange(self.dim, dtype=dtype, device=device).sub(1).clamp(min=0)
+            pair = [k + 0.5, (self.concentration + (self.dim - 2) / 2).unsqueeze(-1) - k / 2]
+            squared = sample_dirichlet(dc.stack(dc.broadcast_tensors(*pair), -1).expand((*shape[:-1], 2)))[..., :1]
+            normal = dc.randn(shape, dtype=dtype, device=device).tril(-1)
+            rows = (squared.sqrt() * normal / normal.norm(dim=-1, keepdim=True)).nan_to_num(0.0)
+            left = (1 - rows.square().sum(-1)).clamp(min=dc.finfo(dtype).tiny).sqrt()
+            return rows + left.diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

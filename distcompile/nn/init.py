@@ -1,8 +1,8 @@
 """Initialisation: fill a tensor in place, by torch's formulas and bounds.
 
 In: a tensor and the distribution's constants. Out: the same tensor, filled; nothing is recorded by autograd.
-Random fills draw from `generator`, or from the default one: the same seed gives the same numbers everywhere (they are
-not torch's numbers). Sources: Glorot, Bengio 2010 (xavier); He et al. 2015 (kaiming); Saxe et al. 2013 (orthogonal).
+Random fills draw from `generator`, or from the default one, in torch's order: on the CPU the same seed gives torch's
+numbers. Sources: Glorot, Bengio 2010 (xavier); He et al. 2015 (kaiming); Saxe et al. 2013 (orthogonal).
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeAlias
+from typing import ParamSpec
 
 import numpy as np
 
 from compiler_core.log import warn_once
+from compiler_core.ops import functional as C
 from compiler_core.overrides.functions import make_functions_overridable
+from compiler_core.tensor.creation import empty_like, leaf
 from compiler_core.tensor.creation import eye as identity
-from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import Generator
-from compiler_core.tensor.random_creation import filled, rand, randn
+from compiler_core.tensor.random_creation import randperm
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
@@ -29,16 +30,6 @@ P = ParamSpec("P")
 _GAINS = {"sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4, "linear": 1.0} | {
     f"conv{'_transpose' if t else ''}{d}d": 1.0 for t in (False, True) for d in (1, 2, 3)
 }
-
-
-_ACKLAM = (  # numerator and denominator in the middle, then in the tails
-    (-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.3577518672690, -30.66479806614716,
-     2.506628277459239),
-    (-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572, 1.0),
-    (-0.007784894002430293, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968,
-     2.938163982698783),
-    (0.007784695709041462, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0),
-)  # fmt: skip
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -54,13 +45,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """U(a, b)."""
     with no_grad():
-        return tensor if tensor.is_meta else tensor.copy_(filled(tensor, generator, low=a, high=b))
+        return tensor if tensor.is_meta else tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """N(mean, std²)."""
     with no_grad():
-        return tensor if tensor.is_meta else tensor.copy_(filled(tensor, generator, low=mean, std=std))
+        return tensor if tensor.is_meta else tensor.normal_(mean, std, generator=generator)
 
 
 def trunc_normal_(
@@ -71,7 +62,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """N(mean, std²) kept within [a, b], by the inverse of the distribution function."""
+    """N(mean, std²) kept within [a, b], by rejection: of normal numbers, or, where few would fit, of uniform ones."""
     if tensor.is_meta:
         return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -79,10 +70,34 @@ def trunc_normal_(
             "init.trunc_normal", "trunc_normal_: mean is more than 2 std from [a, b]; the distribution may be off"
         )
     low, high = (0.5 * (1 + math.erf((x - mean) / std / math.sqrt(2))) for x in (a, b))
-    uniform = rand(*tensor.shape, generator=generator, device="cpu").numpy().astype(np.float64) * (high - low) + low
-    values = np.clip(mean + std * _normal_quantile(uniform), a, b)
     with no_grad():
-        return tensor.copy_(leaf(values.astype(tensor.dtype.numpy)))
+        if high - low > 0.3:
+            return _drawn_again(tensor, mean, std, a, b, generator)
+        return _drawn_below(tensor, mean, std, a, b, generator)
+
+
+def _drawn_again(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Generator | None) -> Tensor:
+    """Normal numbers; those outside of [a, b] are drawn again, in rounds of numbers for all."""
+    low, high = (tensor.new_tensor(x).item() for x in (a, b))
+    made = tensor.normal_(mean, std, generator=generator).detach()
+    while bool((outside := (made < low) | (made > high)).any()):
+        made = C.where(outside, empty_like(made).normal_(mean, std, generator=generator), made)
+    return tensor.copy_(made)
+
+
+def _drawn_below(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Generator | None) -> Tensor:
+    """Uniform numbers in [a, b]; taken with the density there over its largest, in rounds of numbers for all."""
+    peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+    made = tensor.uniform_(a, b, generator=generator).detach()
+    offered, pending = made, None
+    while pending is None or bool(pending.any()):
+        if pending is not None:
+            offered = empty_like(made).uniform_(a, b, generator=generator)
+            made = C.where(pending, offered, made)
+        log_density = ((offered - mean) / std) ** 2 * -0.5 - peak
+        refused = empty_like(made).uniform_(generator=generator).log() > log_density
+        pending = refused if pending is None else C.where(pending, refused, pending)
+    return tensor.copy_(made)
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
@@ -178,7 +193,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     if rows * columns == 0:
         return tensor
-    flat = randn(rows, columns, generator=generator, device="cpu").numpy().astype(np.float64)
+    flat = (
+        tensor.detach().new_empty((rows, columns)).normal_(0, 1, generator=generator).cpu().numpy().astype(np.float64)
+    )
     q, r = np.linalg.qr(flat.T if rows < columns else flat)
     q = q * np.sign(np.diag(r))  # makes the distribution uniform over the orthogonal matrices
     q = q.T if rows < columns else q
@@ -193,11 +210,12 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     if tensor.dim() != 2:
         raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
     rows, columns = tensor.shape
-    order = np.argsort(rand(rows, columns, generator=generator, device="cpu").numpy(), axis=0)
     normal_(tensor, 0, std, generator)
-    keep = order >= math.ceil(sparsity * rows)
+    keep = np.ones((rows, columns), tensor.dtype.numpy)
+    for column in range(columns):  # the places are the default generator's, as in torch
+        keep[randperm(rows, device="cpu").numpy()[: math.ceil(sparsity * rows)], column] = 0
     with no_grad():
-        return tensor.mul_(leaf(keep.astype(tensor.dtype.numpy)).to(tensor.device))
+        return tensor.mul_(leaf(keep).to(tensor.device))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
@@ -216,22 +234,6 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
             values[(first + channel, channel, *centre)] = 1
     with no_grad():
         return tensor.copy_(leaf(values.astype(tensor.dtype.numpy)))
-
-
-Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-
-
-def _normal_quantile(p: Doubles) -> Doubles:
-    """Inverse of the standard normal distribution function: Acklam's rational approximation (relative error 1.2e-9)."""
-    a, b, c, d = _ACKLAM
-    p = np.clip(p, 1e-300, 1 - 1e-16)
-    centre = p - 0.5
-    square = centre * centre
-    middle = centre * np.polyval(a, square) / np.polyval(b, square)
-    tail = np.sqrt(-2 * np.log(np.minimum(p, 1 - p)))
-    outer = np.polyval(c, tail) / np.polyval(d, tail) * np.where(p < 0.5, 1.0, -1.0)
-    quantile: Doubles = np.where(np.abs(centre) <= 0.47575, middle, outer)
-    return quantile
 
 
 def _deprecated(function: Callable[P, Tensor]) -> Callable[P, Tensor]:

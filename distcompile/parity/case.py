@@ -18,7 +18,7 @@ import numpy as np
 from collectives import Communicator, ThreadedWorld
 from compiler_core import dtype as dtypes
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.random import default_generator
+from compiler_core.tensor.random import counter_draws, default_generator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
 from distcompile.parity.errors import ParityTargetError
@@ -41,9 +41,11 @@ class Case:
     loss_holds_tensors: bool = False
 
     def run(self, callee: Any, seed: int | None = None) -> Tensor:
-        """The loss of one forward of `callee`, which is the module or made of it."""
-        default_generator.manual_seed(self.seed if seed is None else seed)
-        return self.loss(callee(*self.inputs), *self.inputs)
+        """The loss of one forward of `callee`, which is the module or made of it: eager and compiled, on one rank or
+        several, with the same random bits."""
+        with counter_draws():
+            default_generator.manual_seed(self.seed if seed is None else seed)
+            return self.loss(callee(*self.inputs), *self.inputs)
 
 
 class Whole(Module):

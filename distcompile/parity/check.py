@@ -16,7 +16,7 @@ from typing import Any
 from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.capture import compile
-from compiler_core.tensor.random import fork_rng, set_shard
+from compiler_core.tensor.random_state import set_shard
 from distcompile import distributed
 from distcompile.ddp import DistributedDataParallel
 from distcompile.nn.module import Module
@@ -95,7 +95,7 @@ def check(
     holds = closes_over_tensors(loss or default_loss, module)
     module = of_rank_0(module, communicator)
     case = Case(module, inputs, loss or default_loss, seed, loss_holds_tensors=holds)
-    with fork_rng(), set_shard(communicator.rank):
+    with set_shard(communicator.rank):
         run = _Check(case, communicator, backend, tolerance or Tolerance(), judges or Judges(), ddp_options)
         report = run.report()
     shown = merge_failures(communicator.all_gather_object(report))

@@ -25,7 +25,8 @@ from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.engine import running_backwards
 from compiler_core.tensor.function import Function
 from compiler_core.tensor.grad_mode import enable_grad, is_grad_enabled
-from compiler_core.tensor.random import current_shard, default_generator, set_shard
+from compiler_core.tensor.random import States, drawing_from, saved_states
+from compiler_core.tensor.random_state import current_shard, set_shard
 from compiler_core.tensor.segment import RecomputationError as CheckpointError
 from compiler_core.tensor.segment import backward_within, frozen, record_segment
 from compiler_core.tensor.tensor import Tensor
@@ -151,22 +152,15 @@ class _State:
     """What a first run drew with; `again()` is a block in which it is so once more, where that was asked for."""
 
     def __init__(self, preserve: bool) -> None:
-        state = default_generator._state()
-        self.preserve, self.random, self.shard = preserve, (state.seed, state.offset), current_shard()
+        self.random: States | None = saved_states() if preserve else None
+        self.shard = current_shard()
         self.casts_to = casting.acting
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        state = default_generator._state()
-        before = (state.seed, state.offset)
-        with set_shard(self.shard), enable_grad(), acting(self.casts_to), own_casts():
-            if self.preserve:
-                state.seed, state.offset = self.random
-            try:
-                yield
-            finally:
-                if self.preserve:
-                    state.seed, state.offset = before
+        drawn = contextlib.nullcontext() if self.random is None else drawing_from(self.random)
+        with drawn, set_shard(self.shard), enable_grad(), acting(self.casts_to), own_casts():
+            yield
 
 
 @breaks_graph("a checkpoint's context_fn cannot be traced")

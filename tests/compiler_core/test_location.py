@@ -42,7 +42,7 @@ def test_the_line_is_this_one() -> None:
         (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(4, 2))(torch.ones(1, 2)), "in: Linear(f32[1, 3])\n"),
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "in: Conv2d(in_channels: 3, out_channels: 4, kernel_size: 3, "),
         (lambda: torch.ones(2).item(), "in: item(self: f32[2])\n"),
-        (lambda: torch.normal(0.0, -1.0, (2,)), "in: normal(mean: 0.0, std: -1.0, size: (2,))\n"),
+        (lambda: torch.normal(0.0, -1.0, (2,)), "in: normal(mean: 0.0, std: -1.0, size: (2,))"),
     ],
 )
 def test_errors_of_arguments_name_the_call_and_the_users_line(wrong: Callable[[], object], call: str) -> None:

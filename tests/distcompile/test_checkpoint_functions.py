@@ -309,5 +309,5 @@ def ddp_case(comm: Communicator) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_under_ddp(ranks: int) -> None:
+def test_under_ddp(ranks: int, counter_draws: None) -> None:
     run_ranks(ranks, ddp_case, timeout_s=120)

@@ -100,7 +100,7 @@ def test_the_peak_is_the_pools_which_is_seldom_asked(device: Any, monkeypatch: p
     assert len(asked) <= 2
 
 
-def test_draws_have_the_cpus_bits() -> None:
+def test_counter_based_draws_have_the_cpus_bits(counter_draws: None) -> None:
     dc.manual_seed(1)
     expected = dc.randn(5).tolist(), dc.rand(3).tolist()
     dc.cuda.manual_seed_all(1)
@@ -110,6 +110,21 @@ def test_draws_have_the_cpus_bits() -> None:
     first = dc.rand(2, device="cuda").tolist()
     dc.cuda.set_rng_state(state)
     assert dc.rand(2, device="cuda").tolist() == first
+
+
+def test_each_device_has_a_generator_that_the_cpus_draws_leave_alone() -> None:
+    dc.manual_seed(1)
+    expected = [dc.rand(3, device=place).tolist() for place in ("cuda:0", "cuda:1")]
+    assert expected[0] == expected[1]
+    dc.manual_seed(1)
+    here = dc.rand(3).tolist()
+    assert dc.rand(3, device="cuda:1").tolist() == expected[1]
+    dc.cuda.manual_seed(1)
+    assert dc.rand(3, device="cuda:0").tolist() == expected[0]
+    dc.manual_seed(1)
+    dc.rand(3, device="cuda")
+    assert dc.rand(3).tolist() == here
+    assert [state.numel() for state in (dc.get_rng_state(), dc.cuda.get_rng_state())] == [5056, 16]
 
 
 def model() -> nn.Module:
@@ -139,7 +154,7 @@ def train(place: str, kind: str, **options: Any) -> tuple[list[float], nn.Module
     ("kind", "options"),
     [("SGD", {"momentum": 0.9}), ("AdamW", {}), ("RMSprop", {}), ("Adagrad", {}), ("Adafactor", {"weight_decay": 0.1})],
 )
-def test_training_is_as_on_the_cpu(kind: str, options: dict[str, Any]) -> None:
+def test_training_is_as_on_the_cpu(kind: str, options: dict[str, Any], counter_draws: None) -> None:
     expected, there, _ = train("cpu", kind, **options)
     losses, here, optimizer = train("cuda", kind, **options)
     assert losses == pytest.approx(expected, rel=1e-5)

@@ -128,7 +128,7 @@ TEXT = (np.arange(12).reshape(2, 6) % 9, np.arange(12) % 7)
     ids=["resnet", "vit", "gpt"],
 )
 def test_a_step_sends_nothing_and_waits_for_nothing(
-    kind: Any, data: tuple[Any, Any], most: int, counts: Counter[str]
+    kind: Any, data: tuple[Any, Any], most: int, counts: Counter[str], counter_draws: None
 ) -> None:
     """most: arrays that forward and backward may make, each of which some kernel writes."""
     results = []

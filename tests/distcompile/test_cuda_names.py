@@ -54,14 +54,15 @@ def test_numbers_and_handles() -> None:
 
 
 @pytest.mark.usefixtures("device")
-def test_default_generators_are_one() -> None:
+def test_each_device_has_its_default_generator() -> None:
     first, second = dc.cuda.default_generators
     assert (first.device, second.device) == (dc.device("cuda:0"), dc.device("cuda:1"))
+    dc.manual_seed(5)
     first.manual_seed(3)
-    assert second.initial_seed() == dc.initial_seed() == 3
+    assert (first.initial_seed(), second.initial_seed(), dc.initial_seed()) == (3, 5, 5)
     drawn = dc.randn(2, device="cuda", generator=first).tolist()
-    dc.manual_seed(3)
-    assert dc.randn(2).tolist() == drawn
+    dc.cuda.manual_seed(3)
+    assert dc.randn(2, device="cuda").tolist() == drawn
 
 
 @pytest.mark.usefixtures("device")

@@ -435,7 +435,7 @@ def test_a_policys_loss_compiles_whole() -> None:
     np.testing.assert_allclose(dc.compile(loss, fullgraph=True)(x, action).numpy(), loss(x, action).numpy(), rtol=1e-9)
 
 
-def test_a_variational_loss_compiles_whole() -> None:
+def test_a_variational_loss_compiles_whole(counter_draws: None) -> None:
     def loss(mean: dc.Tensor, spread: dc.Tensor) -> dc.Tensor:
         q = distributions.Normal(mean, spread.exp())
         z = q.rsample()

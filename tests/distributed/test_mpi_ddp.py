@@ -62,6 +62,7 @@ def train(run: nn.Module, model: nn.Module, batch: np.ndarray, steps: int) -> li
     return [p.detach().numpy().copy() for p in model.parameters()]
 
 
+@pytest.mark.usefixtures("counter_draws")
 @pytest.mark.parametrize("cap_mb", [25, 1e-6])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_training_equals_one_rank_on_the_joined_batch(world: Communicator, backend: str | None, cap_mb: float) -> None:

@@ -19,6 +19,8 @@ import distcompile.nn.functional as F
 from compiler_core.errors import DistCompileError
 from compiler_core.log import DistCompileWarning
 
+pytestmark = pytest.mark.usefixtures("counter_draws")
+
 FIRST = int(os.environ.get("DISTCOMPILE_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("DISTCOMPILE_FUZZ_PROGRAMS", "60"))
 Outcome = list[np.ndarray[Any, Any]]

@@ -36,24 +36,23 @@ Program = Callable[[Any, Callable[..., Any]], Iterator[Any]]
 
 @dataclass(frozen=True)
 class Entry:
-    """run: the program. random: its numbers are drawn, so they are not torch's. codegen: in the run with C++ too."""
+    """run: the program. codegen: in the run with C++ too, which draws what eager code draws."""
 
     name: str
     run: Program
-    random: bool = False
     codegen: bool = False
 
 
 REGISTRY: dict[str, Entry] = {}
 
 
-def program(run: Program | None = None, *, random: bool = False, codegen: bool = False) -> Any:
+def program(run: Program | None = None, *, codegen: bool = False) -> Any:
     """Enter a program: its name is the module's last part and the function's."""
     if run is None:
-        return functools.partial(program, random=random, codegen=codegen)
+        return functools.partial(program, codegen=codegen)
     name = f"{run.__module__.rpartition('.')[2]}.{run.__name__}"
     assert name not in REGISTRY, f"two programs are called {name}"
-    REGISTRY[name] = Entry(name, run, random, codegen)
+    REGISTRY[name] = Entry(name, run, codegen)
     return run
 
 
@@ -191,19 +190,19 @@ def run(entry: Entry, torch: Any, compile: Callable[..., Any]) -> list[Any]:
     return found
 
 
-def difference(mine: Any, other: Any, *, values: bool = True, place: str = "") -> str:
-    """Where the first difference of two observations is, and what; "" if there is none. values: of numbers too."""
+def difference(mine: Any, other: Any, *, place: str = "") -> str:
+    """Where the first difference of two observations is, and what; "" if there is none."""
     if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray):
-        return difference_of_arrays(mine, other, values, place)
+        return difference_of_arrays(mine, other, place)
     if isinstance(mine, (tuple, list)) and isinstance(other, (tuple, list)):
         if len(mine) != len(other):
             return f"{place}: {len(mine)} parts, not {len(other)}: {brief(mine)} against {brief(other)}"
         pairs = enumerate(zip(mine, other))
-        return next((d for k, (a, b) in pairs if (d := difference(a, b, values=values, place=f"{place}[{k}]"))), "")
+        return next((d for k, (a, b) in pairs if (d := difference(a, b, place=f"{place}[{k}]"))), "")
     if type(mine) is not type(other):
         return f"{place}: {brief(mine)} against {brief(other)}"
     if isinstance(mine, float):
-        same = not values or bool(np.isclose(mine, other, rtol=1e-4, atol=1e-6, equal_nan=True))
+        same = bool(np.isclose(mine, other, rtol=1e-4, atol=1e-6, equal_nan=True))
     elif isinstance(mine, Kinds):
         same = bool(mine & other)
     else:
@@ -211,10 +210,10 @@ def difference(mine: Any, other: Any, *, values: bool = True, place: str = "") -
     return "" if same else f"{place}: {brief(mine)} against {brief(other)}"
 
 
-def difference_of_arrays(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any], values: bool, place: str) -> str:
+def difference_of_arrays(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any], place: str) -> str:
     if mine.shape != other.shape:
         return f"{place}: shape {mine.shape} against {other.shape}"
-    near = not values or np.allclose(mine, other, rtol=1e-4, atol=1e-5, equal_nan=True)
+    near = np.allclose(mine, other, rtol=1e-4, atol=1e-5, equal_nan=True)
     return "" if near else f"{place}: {brief(mine)} against {brief(other)}"
 
 

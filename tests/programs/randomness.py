@@ -9,7 +9,7 @@ import numpy as np
 from tests.programs.harness import program
 
 
-@program(random=True)
+@program
 def dropout_trains_and_evaluates(torch, compile):
     net = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Identity())
     f = compile(net)
@@ -21,7 +21,7 @@ def dropout_trains_and_evaluates(torch, compile):
     yield f(torch.ones(8))
 
 
-@program(random=True)
+@program
 def noise_and_seeds(torch, compile):
     @compile
     def noisy(x, scale):
@@ -63,7 +63,7 @@ def numpy_random(torch, compile):
     yield state.randint(100)
 
 
-@program(random=True)
+@program
 def stochastic_depth(torch, compile):
     class Skip(torch.nn.Module):
         def __init__(self, p):
@@ -84,7 +84,7 @@ def stochastic_depth(torch, compile):
     yield f(torch.ones(4, 2))
 
 
-@program(random=True)
+@program
 def sampling_tokens(torch, compile):
     @compile
     def sample(logits, n):
@@ -95,7 +95,7 @@ def sampling_tokens(torch, compile):
         yield sample(torch.tensor([0.0, 1.0, 2.0]), 5)
 
 
-@program(random=True)
+@program
 def generator_objects(torch, compile):
     generator = torch.Generator()
     generator.manual_seed(42)
@@ -111,7 +111,7 @@ def generator_objects(torch, compile):
         yield add(torch.zeros(n), noise(n))
 
 
-@program(random=True)
+@program
 def gumbel_softmax_and_reparametrisation(torch, compile):
     @compile
     def encode(mu, logvar):

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import warnings
 
-from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.dtype import DType, float64
+from compiler_core.errors import DTypeError, GraphBreak, ShapeError
+from compiler_core.location import user_location
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.refusals import need_kind
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.cell import cell_trace
+from compiler_core.tensor.creation import empty
 from compiler_core.tensor.random_creation import rand_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -93,9 +97,21 @@ def rrelu(
         raise ArgumentError("Lower bound should be less than or equal to the upper bound", got=f"{lower}, {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slope = rand_like(input) * (upper - lower) + lower
+    slope = _slopes(input.detach(), lower, upper)
     x = _kept(input, inplace)
     return _placed(input, C.where(x <= 0, x * slope, x), inplace)
+
+
+def _slopes(x: Tensor, lower: float, upper: float) -> Tensor:
+    """U(lower, upper): on the CPU, as in torch, for elements not above 0; in graphs and on CUDA devices for all."""
+    trace = current_trace()
+    if trace is not None and not x.is_cuda and cell_trace(trace).draws_outside():
+        raise GraphBreak("rrelu draws as many numbers as the data says", where=user_location())
+    if trace is not None or x.is_cuda or x.is_meta:
+        return rand_like(x) * (upper - lower) + lower
+    places = (x <= 0).reshape(-1).nonzero(as_tuple=True)[0]
+    drawn = empty(len(places), dtype=float64).uniform_(lower, upper).to(x.dtype)
+    return x.new_ones(x.numel()).index_copy(0, places, drawn).reshape(x.shape)
 
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
@@ -253,8 +269,8 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """softmax((x + Gumbel noise)/tau); hard: one-hot, with the soft one's gradient. Jang et al. 2017."""
-    uniform = rand_like(logits).clamp(min=1e-20)  # log(0) has no place here
-    soft = C.softmax((logits - (-uniform.log()).log()) / tau, dim)
+    drawn = empty(tuple(logits.shape), dtype=logits.dtype, device=logits.device).exponential_()
+    soft = C.softmax((logits - drawn.log()) / tau, dim)
     if not hard:
         return soft
     best = soft.new_zeros(soft.shape).scatter(dim, soft.argmax(dim, keepdim=True), 1.0)  # one, also where two tie

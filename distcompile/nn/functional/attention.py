@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from compiler_core.dtype import bool_
 from compiler_core.ops import functional as C
-from compiler_core.tensor.random import default_generator
+from compiler_core.ops.broadcasting import broadcast_shapes
+from compiler_core.tensor.filling import kept_by_dropout
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
@@ -31,7 +32,10 @@ def scaled_dot_product_attention(
     """
     if attn_mask is not None and is_causal:
         raise ArgumentError("Explicit attn_mask should not be set when is_causal=True")
-    rng = default_generator.next_key() if 0 < dropout_p < 1 else None
+    rng = None
+    if 0 < dropout_p < 1:
+        batch = broadcast_shapes(query.shape[:-2], query.shape[:-2] if enable_gqa else key.shape[:-2])
+        rng = kept_by_dropout(query.device, (*batch, query.shape[-2], key.shape[-2]), dropout_p)
     return C.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa=enable_gqa, rng=rng
     )
@@ -67,6 +71,6 @@ def attention_with_weights(
     scores = C.matmul(query * query.shape[-1] ** -0.5, key.transpose(-2, -1))
     weights = C.softmax(scores if mask is None else scores + mask, -1)
     if dropout_p > 0:
-        rng = default_generator.next_key() if dropout_p < 1 else None
+        rng = kept_by_dropout(weights.device, weights.shape, dropout_p) if dropout_p < 1 else None
         weights = C.dropout(weights, dropout_p, True, rng=rng)
     return C.matmul(weights, value), weights

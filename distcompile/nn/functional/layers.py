@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
@@ -17,8 +18,8 @@ from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_convolution import conv1d
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.filling import kept_by_dropout, order_like
 from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random import default_generator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
 
@@ -154,14 +155,20 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
     return C.normalize(input, p, dim, eps)
 
 
+def _kept(input: Tensor, shape: Sequence[int], p: float) -> Any:
+    """What dropout keeps of input, in the order of its memory, or of whole channels, of this shape."""
+    order = order_like(input) if tuple(shape) == tuple(input.shape) else None
+    return kept_by_dropout(input.device, shape, p, order)
+
+
 def _dropped(input: Tensor, shape: Sequence[int], p: float, inplace: bool) -> Tensor:
     """input with a mask of `shape` (broadcast) applied, and scaled by 1/(1-p)."""
-    ones = input.new_ones(tuple(shape)) if tuple(shape) != tuple(input.shape) else None
-    rng = default_generator.next_key() if 0 < p < 1 else None
-    if ones is None:
-        result: Tensor = C.dropout(input, p, True, rng=rng)
+    is_full, is_whole = 0 not in input.shape, tuple(shape) == tuple(input.shape)
+    rng = _kept(input, shape, p) if 0 < p < 1 and is_full else None
+    if is_whole or not isinstance(rng, tuple):
+        result: Tensor = C.dropout(input, p, is_full, rng=rng)
     else:
-        result = input * C.dropout(ones, p, True, rng=rng)
+        result = input * C.dropout(input.new_ones(tuple(shape)), p, True, rng=rng)
     return input.copy_(result) if inplace else result
 
 
@@ -209,7 +216,7 @@ def _alpha_dropped(input: Tensor, shape: Sequence[int], p: float, training: bool
         result = input * 0.0
     else:
         scale = 1 / math.sqrt((limit * limit * p + 1) * (1 - p))
-        rng = default_generator.next_key()
+        rng = _kept(input, shape, p)
         keep = C.dropout(input.new_ones(tuple(shape)), p, True, rng=rng) != 0
         result = C.where(keep, input * scale, -limit * scale) + limit * scale * p
     return input.copy_(result) if inplace else result

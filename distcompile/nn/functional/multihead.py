@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn.functional.attention import attention_with_weights, merged_mask, scaled_dot_product_attention
@@ -115,8 +116,17 @@ def attend(
     if masks.attention is not None and tuple(masks.attention.shape[-2:]) != sizes:
         raise ShapeError("attn_mask does not fit", expected=str(sizes), got=str(tuple(masks.attention.shape)))
     out, weights = _attended(q, k, v, masks.extended(extra), dropout_p, need_weights, masks.is_causal and not extra)
-    out = out.transpose(1, 2).reshape(batch, length, width)
-    return linear(out, projections.out_weight, projections.out_bias), weights
+    return _projected(out, projections), weights
+
+
+def _projected(heads: Tensor, projections: Projections) -> Tensor:
+    """f[B, L, E] from f[B, H, L, E/H]; eager in torch's order of memory, in which dropout draws: L is the slowest."""
+    batch, _, length, _ = heads.shape
+    if current_trace() is not None:
+        rows = heads.transpose(1, 2).reshape(batch, length, -1)
+        return linear(rows, projections.out_weight, projections.out_bias)
+    rows = heads.permute(2, 0, 1, 3).reshape(length, batch, -1)
+    return linear(rows, projections.out_weight, projections.out_bias).transpose(0, 1)
 
 
 def multi_head_attention_forward(

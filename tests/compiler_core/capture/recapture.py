@@ -205,7 +205,7 @@ def facts(record: Record, names: list[str], handed: Sequence[Any]) -> dict[str, 
             for r in outputs.rebindings
         ],
         "writes": [(of_lift(written, handed), written.count) for written in captured.written],
-        "draws": (captured.draws, captured.shard),
+        "random": captured.random,
         "owners of gradients": captured.gradient_owners,
         "modes": captured.ambient,
         "operations": captured.operations,

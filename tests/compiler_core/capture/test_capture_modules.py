@@ -21,6 +21,8 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 from distcompile.nn import functional as F
 
+pytestmark = pytest.mark.usefixtures("counter_draws")
+
 BACKENDS = ["eager", "aot_eager"]
 
 

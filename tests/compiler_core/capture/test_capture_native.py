@@ -18,6 +18,8 @@ from compiler_core.tensor.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 
+pytestmark = pytest.mark.usefixtures("counter_draws")
+
 
 @pytest.fixture(autouse=True)
 def compiler() -> None:

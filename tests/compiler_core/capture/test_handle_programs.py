@@ -19,6 +19,8 @@ from compiler_core.tensor.random import default_generator, manual_seed
 from compiler_core.tensor.tensor import Tensor
 from tests.sharing import some
 
+pytestmark = pytest.mark.usefixtures("counter_draws")
+
 SEEDS = range(60)
 
 

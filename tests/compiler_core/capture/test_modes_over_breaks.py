@@ -14,9 +14,12 @@ import pytest
 
 import distcompile as dc
 from compiler_core.capture import compile
-from compiler_core.tensor.random import current_shard, manual_seed, set_shard
+from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor.random_state import current_shard, set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
+
+pytestmark = pytest.mark.usefixtures("counter_draws")
 
 Block = Callable[[], AbstractContextManager[Any]]
 OUTER: dict[str, list[Block]] = {

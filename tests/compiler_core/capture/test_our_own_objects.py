@@ -102,7 +102,7 @@ def test_what_they_hold_is_guarded(name: str) -> None:
         assert compiled(thing, x).tolist() == program(thing, x).tolist()
 
 
-def test_a_generators_seed_is_asked_for_at_every_call() -> None:
+def test_a_generators_seed_is_asked_for_at_every_call(counter_draws: None) -> None:
     generator = dc.Generator()
     compiled = dc.compile(lambda x: x + generator.initial_seed() + generator.get_offset())
     for seed in (3, 5, 3):

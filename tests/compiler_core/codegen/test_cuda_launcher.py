@@ -28,7 +28,11 @@ from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.programs import compiled, graph_of, on_device, on_host, vector
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
+pytestmark = [
+    pytest.mark.usefixtures("counter_draws"),
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,11 @@ from compiler_core.loop_ir.parse import parse_kernel
 from distcompile import nn
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'", "ignore:TRITON_DEFAULT")]
+pytestmark = [
+    pytest.mark.usefixtures("counter_draws"),
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:backend 'triton'", "ignore:TRITON_DEFAULT"),
+]
 
 
 COMPLEX = {"complex", "real", "imag", "conj"}

@@ -77,6 +77,7 @@ CASES = (
     Case("convolution", ((40, 8, 12, 12), (8, 1, 3, 3), None), places(2, groups=8, low=(1, 1), high=(1, 1))),
     Case("dropout", ((40, 9), KEY), {"p": 0.3, "stream": 4}),
     *(Case("with_number", ((3, 11),), {"op": op, "number": 0.3}) for op in ("mul", "div")),
+    Case("masked", ((3, 5), SEEN), {"p": 0.3}),
     Case("softmax", ((2, 3, 5),), {"dim": 2}),
     Case("softmax", ((2, 3, 5),), {"dim": 0}),
     *(Case("causal_softmax", ((2, 3, *sizes),), {"scale": 0.5}) for sizes in ((4, 4), (2, 5), (5, 2))),

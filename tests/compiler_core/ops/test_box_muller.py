@@ -71,6 +71,7 @@ def test_large_draws_native_code_and_numpy_give_the_ops_bits(n: int, dtype: DTyp
         np.testing.assert_array_equal(found, scaled.astype(dtype.numpy))
 
 
+@pytest.mark.usefixtures("counter_draws")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen", pytest.param("triton", marks=pytest.mark.triton)])
 @pytest.mark.parametrize("dtype", [float32, float64, float16], ids=str)  # Triton's interpreter cuts bf16 off
 def test_compiled_draws_have_the_bits_of_eager_ones(backend: str, dtype: DType) -> None:

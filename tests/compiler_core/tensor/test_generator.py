@@ -1,4 +1,4 @@
-"""Generators: states, threads, shards, and the counter that makes N draws of a graph equal N draws of eager."""
+"""Counter-based generators: states, threads, shards, and the counter that makes N draws of a graph N draws of eager."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import threading
 import numpy as np
 import pytest
 
+from collectives.threaded import RankThread
 from compiler_core.errors import GraphBreak
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.tensor import random as state
 from compiler_core.tensor import random_creation as rc
-from compiler_core.tensor.random import Generator, default_generator, manual_seed, set_shard
+from compiler_core.tensor.random import Generator, default_generator, manual_seed
+from compiler_core.tensor.random_state import current_shard, set_shard
 from tests.compiler_core.tensor.test_traced_tensors import LiftingTrace
+
+pytestmark = pytest.mark.usefixtures("counter_draws")
 
 
 def test_keys_are_seed_offset_shard() -> None:
@@ -23,7 +27,7 @@ def test_keys_are_seed_offset_shard() -> None:
     with set_shard(3):
         key, stream = g.next_key()
     assert (key.tolist(), stream) == ([11, 2, 3], 0)
-    assert state.current_shard() == 0
+    assert current_shard() == 0
 
 
 def test_streams_of_one_key_are_the_draws_that_eager_makes() -> None:
@@ -63,7 +67,7 @@ def test_states_are_saved_and_restored() -> None:
     assert (other.initial_seed(), other.offset) == (20, 1)
 
 
-def test_every_thread_has_its_own_stream_of_the_default_generator() -> None:
+def test_every_rank_s_thread_has_its_own_stream_of_the_default_generator() -> None:
     """Ranks as threads must draw what they would draw as processes, however they interleave."""
     manual_seed(30)
     alone = [rc.rand(4).tolist() for _ in range(10)]
@@ -78,7 +82,7 @@ def test_every_thread_has_its_own_stream_of_the_default_generator() -> None:
 
     manual_seed(30)
     rc.rand(1)  # the main thread's offset is its own
-    threads = [threading.Thread(target=rank, args=(k,)) for k in range(3)]
+    threads = [RankThread(target=rank, args=(k,)) for k in range(3)]
     for t in threads:
         t.start()
     for t in threads:
@@ -95,7 +99,7 @@ def test_the_grad_mode_the_shard_and_the_trace_are_the_thread_s() -> None:
 
     seen: list[tuple[bool, int, object]] = []
     with no_grad(), set_shard(5), use_trace(LiftingTrace()):
-        t = threading.Thread(target=lambda: seen.append((is_grad_enabled(), state.current_shard(), current_trace())))
+        t = threading.Thread(target=lambda: seen.append((is_grad_enabled(), current_shard(), current_trace())))
         t.start()
         t.join(30)
     assert seen == [(True, 0, None)]

@@ -16,12 +16,14 @@ from compiler_core.errors import AutogradError, GraphBreak, GraphError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import GraphBuilder, Node
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.composite_draws import Draw
 from compiler_core.ops.registry import meta_of, use_trace
 from compiler_core.tensor import Tensor, creation, random_creation, selection
 from compiler_core.tensor.cell import Cell, CellTrace
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.random import Generator, default_generator, manual_seed
 
+pytestmark = pytest.mark.usefixtures("counter_draws")
 X = np.arange(1.0, 7.0).reshape(2, 3)
 Program = Callable[..., Any]
 
@@ -54,6 +56,12 @@ class LiftingTrace(GraphBuilder):
             self.inputs.append(None)
         self.draws += 1
         return self.key, self.draws - 1
+
+    def draws_outside(self) -> bool:
+        return False
+
+    def outside_draw(self, draw: Draw) -> Any:
+        raise NotImplementedError("all are made by the key")
 
 
 def run_traced(program: Program, *tensors: Tensor) -> list[Any]:

@@ -11,6 +11,7 @@ from datasets_for_tests import Squares, Stream
 
 import distcompile as dc
 import distcompile.utils.data as ours
+from compiler_core.errors import DomainError
 from compiler_core.log import DistCompileWarning
 from distcompile.errors import ArgumentError, DataLoaderError
 
@@ -105,7 +106,7 @@ def test_random_samplers_draw_what_they_say() -> None:
         (lambda: ours.DataLoader(Stream(), shuffle=True), ArgumentError),
         (lambda: ours.BatchSampler([1], 0, False), ArgumentError),
         (lambda: ours.RandomSampler([1], num_samples=0), ArgumentError),
-        (lambda: ours.WeightedRandomSampler([-1.0], 1), ArgumentError),
+        (lambda: list(ours.WeightedRandomSampler([-1.0], 1)), DomainError),
         (lambda: ours.TensorDataset(dc.ones(2), dc.ones(3)), ArgumentError),
         (lambda: ours.ConcatDataset([]), ArgumentError),
         (lambda: ours.ConcatDataset([Stream()]), DataLoaderError),

@@ -81,6 +81,7 @@ def test_no_sync_inside_a_compiled_function(backend: str) -> None:
     on_ranks(2, step)
 
 
+@pytest.mark.usefixtures("counter_draws")
 @pytest.mark.parametrize("backend", [None, *BACKENDS])
 def test_dropout_between_breaks_drops_what_one_rank_would(backend: str | None) -> None:
     def step(communicator: Communicator) -> list[dict[str, np.ndarray]]:

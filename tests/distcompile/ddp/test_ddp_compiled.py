@@ -347,6 +347,7 @@ class Dropping(Net):
         return super().forward(functional.dropout(x, 0.4, training=True))
 
 
+@pytest.mark.usefixtures("counter_draws")
 @pytest.mark.parametrize("backend", [None, *BACKENDS])
 def test_dropout_on_ranks_drops_what_one_rank_would(backend: str | None) -> None:
     def step(communicator: Communicator) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """Training scripts in the published style, unmodified, under --as-torch: what they print is what torch prints.
 
-The scripts (published_*.py) import torch alone. Random numbers differ, so initial weights are handed over or computed.
+The scripts (published_*.py) import torch alone, and make their data from its random numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -38,44 +39,68 @@ def lines(printed: str, word: str) -> list[str]:
     return [line for line in printed.splitlines() if word in line]
 
 
-def weights(folder: Path, shapes: dict[str, tuple[int, ...]], buffers: dict[str, np.ndarray]) -> str:
-    draw = np.random.default_rng(3)
-    arrays = {name: draw.uniform(-0.2, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
-    np.savez(folder / "weights.npz", **arrays, **buffers)
-    return str(folder / "weights.npz")
+class Printed:
+    """What one run of a script printed: its losses, and the rest, without the digits of floating numbers."""
+
+    def __init__(self, text: str) -> None:
+        self.losses, self.rest = losses(text), re.sub(r"-?[0-9]+\.[0-9]+", "#", text)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_network_for_digits_trains_as_with_torch(workers: int, tmp_path: Path) -> None:
-    shapes = {
-        "conv1.weight": (8, 1, 3, 3), "conv1.bias": (8,), "bn.weight": (8,), "bn.bias": (8,),
-        "conv2.weight": (16, 8, 3, 3), "conv2.bias": (16,), "fc.weight": (10, 400), "fc.bias": (10,),
-    }  # fmt: skip
-    buffers = {"bn.running_mean": np.zeros(8, np.float32), "bn.running_var": np.ones(8, np.float32),
-               "bn.num_batches_tracked": np.zeros((), np.int64)}  # fmt: skip
-    words = [script("mnist"), "--weights", weights(tmp_path, shapes, buffers), "--num-workers", str(workers)]
-    torchs = run(*words, "--save", str(tmp_path / "torch.pt"))
-    ours = run(*AS_TORCH, *words, "--save", str(tmp_path / "ours.pt"))
-    assert len(losses(torchs)) == 3
-    assert losses(torchs)[-1] < 0.5 * losses(torchs)[0]
-    np.testing.assert_allclose(losses(ours), losses(torchs), rtol=2e-3)
-    assert re.findall(r"lr [0-9.]+", ours) == re.findall(r"lr [0-9.]+", torchs)
-    assert len(lines(ours, "correct")) == 4
-    assert lines(ours, "correct")[-1] == lines(ours, "correct")[-2]  # what was saved is what was trained
+@dataclass(frozen=True)
+class Script:
+    """short: arguments of a short run. rough: after how many losses float32 shows itself, None: it never does.
+
+    Training magnifies what rounds otherwise: torch's own losses of the two convolutional networks drift as far, or
+    farther, when it computes convolutions without oneDNN.
+    """
+
+    short: tuple[str, ...]
+    rough: int | None = None
 
 
-def test_a_language_model_trains_as_with_torch(tmp_path: Path) -> None:
-    shapes: dict[str, tuple[int, ...]] = {"encoder.weight": (28, 24), "decoder.weight": (28, 24), "decoder.bias": (28,)}
-    for layer in range(2):
-        for kind in ("ih", "hh"):
-            shapes |= {f"rnn.weight_{kind}_l{layer}": (96, 24), f"rnn.bias_{kind}_l{layer}": (96,)}
-    words = [script("language_model"), "--weights", weights(tmp_path, shapes, {})]
-    torchs, ours, compiled = run(*words), run(*AS_TORCH, *words), run(*AS_TORCH, *words, "--compile")
-    assert len(losses(torchs)) == 4
-    assert losses(torchs)[-1] < 0.96 * losses(torchs)[0]
-    np.testing.assert_allclose(losses(ours), losses(torchs), rtol=5e-3)
-    np.testing.assert_allclose(losses(compiled), losses(torchs), rtol=5e-3)
-    assert re.findall(r"lr [0-9.]+", ours) == re.findall(r"lr [0-9.]+", torchs)
+SCRIPTS = {
+    "mnist": Script(("--images", "128", "--batch-size", "32", "--log-interval", "1"), 2),
+    "vae": Script(("--images", "1280")),
+    "dcgan": Script(("--steps", "3"), 3),
+    "names": Script(("--iterations", "100")),
+    "gpt": Script(("--iterations", "6")),
+    "translation": Script(("--sentences", "48", "--width", "128"), 8),
+    "language_model": Script(("--bptt-steps", "5", "--size", "100")),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_in_double_precision_a_script_prints_what_torch_prints(name: str) -> None:
+    """From its seed alone, to the last digit: weights, batches, what is dropped and what is drawn are torch's."""
+    words = (script(name), "--double", *SCRIPTS[name].short)
+    torchs = run(*words)
+    assert run(*AS_TORCH, *words) == torchs
+    assert losses(torchs)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_over_an_epoch_a_script_prints_torchs_losses(name: str) -> None:
+    ours, torchs = Printed(run(*AS_TORCH, script(name))), Printed(run(script(name)))
+    first = SCRIPTS[name].rough
+    assert len(torchs.losses) >= 7
+    np.testing.assert_allclose(ours.losses[:first], torchs.losses[:first], rtol=1e-4)
+    np.testing.assert_allclose(ours.losses, torchs.losses, rtol=0.05)
+    assert ours.rest == torchs.rest
+
+
+def test_a_script_saves_what_it_trained_and_loads_from_worker_processes(tmp_path: Path) -> None:
+    options = ("--images", "256", "--batch-size", "32", "--num-workers", "2")
+    words = (script("mnist"), *options, "--save")
+    ours, torchs = run(*AS_TORCH, *words, str(tmp_path / "ours.pt")), run(*words, str(tmp_path / "torch.pt"))
+    np.testing.assert_allclose(losses(ours), losses(torchs), rtol=1e-3)
+    first, second = lines(ours, "correct")
+    assert first.split()[-3:] == second.split()[-3:]
+
+
+def test_a_compiled_script_trains_as_well() -> None:
+    words = (script("language_model"), "--bptt-steps", "10", "--dropout", "0")
+    np.testing.assert_allclose(losses(run(*AS_TORCH, *words, "--compile")), losses(run(*words)), rtol=1e-4)
 
 
 def ranks_of_torch(*words: str) -> str:

@@ -6,9 +6,9 @@ In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in i
 from __future__ import annotations
 
 _SUBMODULES = """
-_C __config__ _dynamo accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed distributions
-errors fft func functional futures fx hub jit library linalg masked multiprocessing nn optim overrides parity profiler
-random mps mtia return_types serialization signal special storage testing utils version types xpu
+_C __config__ _dynamo _inductor accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed
+distributions errors fft func functional futures fx hub jit library linalg masked multiprocessing nn optim overrides
+parity profiler random mps mtia return_types serialization signal special storage testing utils version types xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 

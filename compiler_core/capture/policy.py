@@ -72,7 +72,7 @@ RECORDING = tuple(
         "distcompile/_C.py",
         "distcompile/__config__.py",
         "distcompile/__init__.py",
-        "distcompile/_dynamo.py",
+        "distcompile/_dynamo/__init__.py",
         "distcompile/absent.py",
         "distcompile/accelerator.py",
         "distcompile/amp/",

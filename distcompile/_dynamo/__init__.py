@@ -16,6 +16,7 @@ from compiler_core.capture.entry_point import warn_of_sizes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
+from distcompile._dynamo import config
 from distcompile.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -28,7 +29,6 @@ from distcompile.compiler import (
     reset,
     substitute_in_graph,
 )
-from distcompile.dynamo_config import DynamoConfig
 
 __all__ = [
     "CompileProfiler",
@@ -51,8 +51,6 @@ __all__ = [
     "reset",
     "substitute_in_graph",
 ]
-
-config = DynamoConfig()
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:

@@ -1,0 +1,31 @@
+"""torch._dynamo.config: the limit of recompiles is ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distcompile.settings import hold
+
+_OFF = """
+verbose suppress_errors capture_scalar_outputs capture_dynamic_output_shape_ops allow_unspec_int_on_nn_module
+skip_fwd_side_effects_in_bwd_under_checkpoint specialize_int specialize_float error_on_recompile allow_rnn
+fail_on_recompile_limit_hit compiled_autograd disable cprofile replay_record_enabled enable_compiler_collectives
+verify_correctness prepare_freezing use_numpy_random_stream allow_ignore_mark_dynamic
+"""
+_ON = """
+assume_static_by_default automatic_dynamic_shapes dynamic_shapes optimize_ddp guard_nn_modules inline_inbuilt_nn_modules
+skip_nnmodule_hook_guards trace_numpy rewrite_assert_with_torch_assert report_guard_failures
+force_parameter_static_shapes
+"""
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(_OFF.split(), False), **dict.fromkeys(_ON.split(), True),
+    "accumulated_recompile_limit": 256, "accumulated_cache_size_limit": 256, "log_file_name": None, "repro_after": None,
+    "repro_level": 2, "reorderable_logging_functions": set(),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:  # for readers of this file alone: `hold` puts settings in its place
+    raise AttributeError(name)
+
+
+hold(__name__, _DEFAULTS, dict.fromkeys(("cache_size_limit", "recompile_limit"), "recompile_limit"))

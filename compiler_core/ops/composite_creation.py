@@ -83,9 +83,13 @@ def arange(start: Scalar, end: Scalar | None = None, step: Scalar = 1, *, dtype:
     if step == 0 or (end - start) * step < 0:
         raise ShapeError("arange: the step does not lead from start to end", got=f"{start}, {end}, {step}")
     target = dtype or dt.promote(start, end, step)
-    if target.kind in "iu" and not int(step):
-        raise ShapeError("step must be nonzero", got=f"{step} as {target.name}")
+    if target is dt.int64:  # torch's other integers count by the numbers that were given
+        start, end, step = int(start), int(end), int(step)
+        if not step:
+            raise ShapeError("step must be nonzero", got=f"a step that is 0 in {target.name}")
     count = max(0, math.ceil((end - start) / step))
+    if target.kind in "iu":
+        start, step = int(start), int(step)
     whole = all(isinstance(v, int) for v in (start, step))
     ramp = prims.iota((count,), 0, dt.int64 if whole else dt.float64)
     ramp = ramp if step == 1 else mul(ramp, step)

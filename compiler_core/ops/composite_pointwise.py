@@ -239,7 +239,9 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
     if min is None and max is None:
         raise ShapeError("clamp: neither min nor max", expected="at least one of them")
     if dt.promote(*(loose(x) for x in (input, min, max) if x is not None)) is bool_:
-        raise NoKernelError("clamp is not computed of bool")
+        if (bound := max if min is None else min) is None or is_scalar(bound) or None not in (min, max):
+            raise NoKernelError("clamp is not computed of bool")
+        return minimum(input, bound) if min is None else maximum(input, bound)
     if min is not None:
         x, low = operands(input, min)
         check_fits(dtype_of(x), min)

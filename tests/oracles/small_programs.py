@@ -140,6 +140,18 @@ m.full((2,), BIG)*3
 m.full((2,), BIG)*0.5
 BIG-m.ones(2, dtype=m.int64)
 m.arange(BIG, BIG+3)
+m.arange(0.5, 4.2, 1.5, dtype=m.int64)
+m.arange(0.5, 4.2, 1.5, dtype=m.int32)
+m.arange(-0.5, 2.5, 1.2, dtype=m.int64)
+m.arange(-0.5, 2.5, 1.2, dtype=m.int16)
+m.arange(4.9, -1.2, -1.5, dtype=m.int64)
+m.arange(0, 3, 0.5, dtype=m.int64)
+m.arange(0, 3, 0.5, dtype=m.int32)
+m.clamp_max(m.tensor([True, False]), m.tensor([True, True]))
+m.clamp_min(m.tensor([True, False]), m.tensor([True, True]))
+m.clamp(m.tensor([True, False]), min=m.tensor(False))
+m.clamp(m.tensor([True, False]), m.tensor(False), m.tensor(True))
+m.clamp(m.tensor([True, False]), min=False)
 m.full((2,), BIG)&(BIG-1)
 m.full((2,), BIG)^1
 m.tensor([BIG, 1])

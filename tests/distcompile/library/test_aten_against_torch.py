@@ -23,13 +23,8 @@ alpha_dropout argsort bernoulli bernoulli_ binomial cauchy_ dropout empty_like e
 geometric_ kthvalue linalg_eig linalg_eigh log_normal_ mode multinomial new_empty new_empty_strided normal
 normal_ poisson rand_like randint randint_like randn_like rrelu rrelu_ scaled_dot_product_attention sort topk uniform_
 """
-# a sample is taken by an overload that it is not for: a bool as `dim`, a float as an int; clamp_*: of truths, which
-# torch's overload for Tensors takes alone
+# a sample is taken by an overload that it is not for: a bool as `dim`, a float as an int
 ELSEWHERE = {
-    "clamp_max",
-    "clamp_max_",
-    "clamp_min",
-    "clamp_min_",
     "embedding",
     "arange",
     "max",

@@ -116,12 +116,17 @@ class Selections:
             return _sum(full, mask, name)
         behind = full.ndim - mask.ndim
         others = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not is_selection(value)]
-        if any(other.ndim > behind for other in others):
+        if any(other.ndim > behind for other in others) or name.startswith("new_"):  # of sizes that are given
             return Refused()
         before, shape = len(body), full.shape
         instead = {id(value): value._cell.full._snapshot() for value in given}
-        result = function(*(instead.get(id(arg), arg) for arg in args),
-                          **{key: instead.get(id(value), value) for key, value in kwargs.items()})  # fmt: skip
+        try:
+            result = function(*(instead.get(id(arg), arg) for arg in args),
+                              **{key: instead.get(id(value), value) for key, value in kwargs.items()})  # fmt: skip
+        except GraphBreak:
+            raise
+        except Exception:  # noqa: BLE001 - of so many elements; whether the selection itself fits, it tells itself
+            return Refused()
         elementwise = all(isinstance(call.op.lower, Pointwise) or call.op.name in AROUND for call in body[before:])
         if not isinstance(result, Tensor) or not elementwise or result.shape != shape or result._view is not None:
             return Refused()

@@ -75,7 +75,7 @@ class Base:
         except GraphBreak as why:
             trace.rollback(mark)
             raise (Again if isinstance(why, TraceEnded) else Break)(why.what, why.remedy) from why
-        if GraphBreak.made() != breaks:
+        if GraphBreak.made() != breaks and not isinstance(result, Refused):
             trace.rollback(mark)
             raise Break("a graph break was caught by what was called")
         if len(trace.body) > before and not self.in_method:

@@ -91,9 +91,14 @@ def shapes_that_need_data(x: Tensor, mask: Tensor) -> Any:
     return dc.cat([kept, kept * 2]), kept.view(-1, 1), len(kept), kept[:1], F.softmax(kept, 0)
 
 
+def sizes_that_are_given(x: Tensor, mask: Tensor) -> Any:
+    kept = x[mask]
+    return kept.expand(2, -1), kept[None].expand(4, -1) * 2, kept.new_zeros(4, 3), kept.new_full((4, 3), 2.0) + 1
+
+
 WHOLE = [scaled, among_themselves, functions, beside_other_tensors, in_place, selections, summed, nothing_infinite]
 WHOLE += [kept_in_a_list, selected_by_name]
-BROKEN = [handed_through_a_break, other_masks, other_ranks, shapes_that_need_data]
+BROKEN = [handed_through_a_break, other_masks, other_ranks, shapes_that_need_data, sizes_that_are_given]
 
 
 def leaves(result: Any) -> list[Any]:

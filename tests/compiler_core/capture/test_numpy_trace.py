@@ -225,6 +225,33 @@ def test_numbers_that_change_are_inputs(dtype: str) -> None:
     assert len(compiled.explain().entries) <= (5 if dtype in ("int32", "bool") else 4) + (3 if dtype == "int32" else 0)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool", "float32", "float64"])
+def test_numbers_of_numpys_that_change_are_as_pythons_beside_a_tensor(dtype: str) -> None:
+    """NumPy's float64 took an int32 tensor to float64, from the second call on."""
+
+    def scaled(x: torch.Tensor, s: np.float64, n: np.int64) -> Any:
+        return x * s, s * x, x + s, s - x * 1, x / s, x * n, n + x, x * np.sqrt(s)
+
+    def summed(x: torch.Tensor, s: np.float64, n: np.int64) -> Any:
+        total = x * 1.0
+        total += s
+        total *= n
+        return total
+
+    x = torch.ones(3).to(getattr(torch, dtype))
+    for program in (scaled, summed):
+        compiled = whole(program)
+        for call in range(4):
+            given = x, np.float64(call + 0.25), np.int64(call + 2)
+            for mine, eager in zip(leaves(compiled(*given)), leaves(program(*given)), strict=True):
+                torch.testing.assert_close(mine, eager)  # the dtype, too
+        assert len(compiled.explain().entries) <= 3
+
+
+def leaves(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
 # ---- what looks like an array
 
 

@@ -6,6 +6,7 @@ their derivatives, views of themselves. `jvp` pushes tangents forward (compiler_
 double backward of Pearlmutter's trick (Neural Computation 6, 1994), `jacfwd` is `jacrev`: so these ask a Function for
 its backward, not for its jvp. What the function reads from outside keeps its history: if that requires a gradient, so
 do the results.
+In compiled code each call ends the graph; the function that is differentiated is compiled by itself where it can be.
 An argument that does not matter has zero derivatives. `chunk_size` and `randomness` are taken, and change nothing.
 Source: torch's documentation; its results judge (tests/distcompile/test_derivatives_against_torch.py).
 """
@@ -18,12 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from compiler_core.errors import GraphBreak
+from compiler_core.breaking import breaks_graph
 from compiler_core.forward import duals, level
 from compiler_core.forward.level import resting
-from compiler_core.location import user_location
 from compiler_core.ops import functional as F
-from compiler_core.ops.registry import current_trace
 from compiler_core.tensor import autograd
 from compiler_core.tensor.creation import full_like
 from compiler_core.tensor.grad_mode import enable_grad, is_grad_enabled
@@ -35,6 +34,7 @@ from distcompile.utils._pytree import tree_flatten, tree_map_only, tree_unflatte
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
 
 Function = Callable[..., Any]
+_by_itself = breaks_graph("torch.func's derivatives run on the tape, which no graph holds", "call it outside")
 
 
 class _Nesting(threading.local):
@@ -77,9 +77,7 @@ class _Run:
             if not isinstance(leaf, Tensor):
                 raise ArgumentError(f"Thing passed to transform API must be Tensor, got {type(leaf)}", where=name)
         records = is_grad_enabled()
-        self.attached = records and (
-            _nesting.depth > 0 or current_trace() is not None or any(leaf.requires_grad for leaf in before)
-        )
+        self.attached = records and (_nesting.depth > 0 or any(leaf.requires_grad for leaf in before))
         with _nesting.inside():
             self.leaves = [x.view_as(x) if self.attached and x.requires_grad else _fresh(x) for x in before]
             found, self.aux = _split(name, func(*call(tree_unflatten(self.leaves, self.spec))), has_aux)
@@ -183,6 +181,7 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
     """
     both = grad_and_value(func, argnums, has_aux)
 
+    @_by_itself
     @functools.wraps(func)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, value = both(*args, **kwargs)
@@ -194,6 +193,7 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Function:
     """(gradient, result) of a function whose result is one number; with has_aux (gradient, (result, aux))."""
 
+    @_by_itself
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
         chosen, call = _chosen("grad", argnums, args)
@@ -212,6 +212,7 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
     return both
 
 
+@_by_itself
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), a function of cotangents that gives a tuple: v^T J for each primal), and perhaps aux.
 
@@ -220,6 +221,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
     """
     run = _Run("vjp", func, primals, tuple, has_aux)
 
+    @_by_itself
     def product(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         weights, spec = tree_flatten(cotangents)
         if spec != run.out_spec:
@@ -239,6 +241,7 @@ def jacrev(
 ) -> Function:
     """The Jacobian in the arguments `argnums`, row by row: (*shape of a result, *shape of an argument)."""
 
+    @_by_itself
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen, call = _chosen("jacrev", argnums, args)
@@ -264,6 +267,7 @@ def _rows(run: _Run, out: Tensor) -> list[Tensor]:
 # ---- forward mode
 
 
+@_by_itself
 def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), J v), v = `tangents`, in the structure of primals; and perhaps aux. In one pass forward.
 
@@ -272,8 +276,6 @@ def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, ha
     if not isinstance(primals, tuple):
         raise ArgumentError("jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to "
                             f"call f(*primals). Got: {type(primals)}")  # fmt: skip
-    if current_trace() is not None:
-        raise GraphBreak("func.jvp runs forward mode", where=user_location())
     before, spec = tree_flatten(primals)
     vectors = _vectors(before, spec, tangents)
     with duals.pushing() as inner:
@@ -290,10 +292,11 @@ def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, ha
     return (value, tree_unflatten(products, out_spec), *([aux] if has_aux else []))
 
 
+@_by_itself
 def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
     """(func(*primals), the function of tangents that gives J v), computed from one call of `func`."""
     run = _Run("linearize", func, primals, tuple, False)
-    return run.value, lambda *tangents: _push(run, tangents)
+    return run.value, _by_itself(lambda *tangents: _push(run, tangents))
 
 
 def _push(run: _Run, tangents: Any) -> Any:

@@ -3,7 +3,7 @@
 In: a function, where the dimension is in its arguments and results. Out: a function of batches.
 Method: one call for each example, in order, and the results stacked: the meaning of torch's vmap, differentiable and
 nested as deep as wanted; not its speed, for nothing is vectorised. It compiles as any other code with randomness=
-"different"; the others look at the generator's state, and run eager there. So what torch refuses
+"different"; the others look at the generator's state: a call of theirs ends the graph. So what torch refuses
 because it is not vectorised (`item()`, an `if` on a value) works here, and what is written in place into a tensor from
 outside is written by every example in turn, where torch refuses it. Without an example there is nothing to call, which
 is an error. `chunk_size` changes nothing.
@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.random import default_generator, get_rng_state, set_rng_state
@@ -66,7 +67,12 @@ def vmap(
                 found.append(func(*tree_unflatten(row, spec), **kwargs))
         return _stacked(name, found, out_dims)
 
-    return mapped
+    return mapped if randomness == "different" else _looking(mapped)
+
+
+_looking = breaks_graph(
+    "vmap looks at the state of the random generator", 'pass randomness="different", if the function may draw'
+)
 
 
 class _Draws:

@@ -24,7 +24,6 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from itertools import islice
 from types import (
     BuiltinFunctionType,
-    CellType,
     CodeType,
     FunctionType,
     MethodDescriptorType,
@@ -41,7 +40,7 @@ from compiler_core.bytecode.native import MISSING, NativeSemantics
 from compiler_core.bytecode.traceback import hidden, is_caller
 from compiler_core.capture import policy
 from compiler_core.capture.control import stance
-from compiler_core.capture.guards.kinds import is_constant, own_attributes
+from compiler_core.capture.guards.kinds import in_cell, is_constant, own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import current_trace
@@ -233,14 +232,7 @@ def _is_monitored() -> bool:
 def _holds_tensor(function: FunctionType, values: tuple[Any, ...]) -> bool:
     if _any_tensor(values, _DEEP):
         return True
-    return _any_tensor(map(_contents, function.__closure__ or ()), _DEEP)
-
-
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
+    return _any_tensor(map(in_cell, function.__closure__ or ()), _DEEP)
 
 
 def _any_tensor(values: Iterable[Any], levels: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from compiler_core.bytecode.frame import UNSET, Enter, Frame, Marker
 from compiler_core.bytecode.instructions import variable_names
 from compiler_core.capture import policy
+from compiler_core.capture.guards.kinds import in_cell
 from compiler_core.capture.guards.module_protocol import is_module, unwrapped
 from compiler_core.capture.guards.sources import Argument, Bound, CellContents, Item, Source
 from compiler_core.capture.lessons import Memory
@@ -98,7 +99,7 @@ def changing_numbers(frames: list[Frame], memory: Memory) -> tuple[Source, ...]:
             source = Argument(f"args[{i}].locals[{slot}]", name)
             if is_symbol(value) or (type(value) is Lazy and memory.is_dynamic(value.source)):
                 found.append(source)
-            elif isinstance(value, CellType) and is_symbol(_contents(value)):
+            elif isinstance(value, CellType) and is_symbol(in_cell(value)):
                 found.append(CellContents(source, name))
         found += [_operand(i, k) for k, value in enumerate(frame.stack) if is_symbol(value)]
     return tuple(found)
@@ -106,13 +107,6 @@ def changing_numbers(frames: list[Frame], memory: Memory) -> tuple[Source, ...]:
 
 def _operand(frame: int, place: int) -> Argument:
     return Argument(f"args[{frame}].stack[{place}]", f"operand {place}")
-
-
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # empty
-        return None
 
 
 def after_step(changing: tuple[Source, ...], frames: list[Frame], before: list[Any]) -> list[Source]:

@@ -126,12 +126,14 @@ class Generator:
         """The key u64[3] that serves the next `draws` draws as streams 0 .. draws-1, and of this thread's shard."""
         return self._state().take_keys(draws)
 
+    @breaks_graph("the state of a generator is asked for")
     def get_state(self) -> Tensor:
         """The state: u8[5056] as torch's of the CPU; of a counter-based one u8[16], seed and offset."""
         from compiler_core.tensor.tensor import Tensor
 
         return Tensor._wrap(self._state().as_bytes())
 
+    @breaks_graph("the state of a generator is set")
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on where `get_state` was called, here or in torch. Raises RandomStateError."""
         self._put(state_of_bytes(new_state.cpu().numpy(), self._state()))
@@ -139,6 +141,7 @@ class Generator:
 
     graphsafe_get_state, graphsafe_set_state = get_state, set_state
 
+    @breaks_graph("the state of a generator is asked for")
     def clone_state(self) -> Generator:
         """A generator of its own that goes on where this one is."""
         made = Generator.__new__(Generator)
@@ -157,6 +160,7 @@ class Generator:
         """The number of draws so far, of a counter-based one. Raises RandomStateError for torch's."""
         return self._counter().offset
 
+    @breaks_graph("the number of draws is set")
     def set_offset(self, offset: int) -> None:
         """Go on as after that many draws. Raises RandomStateError for torch's."""
         self._counter().offset = int(offset)
@@ -294,11 +298,13 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
+@breaks_graph("the state of a generator is asked for")
 def get_rng_state() -> Tensor:
     """The default generator's state."""
     return default_generator.get_state()
 
 
+@breaks_graph("the state of a generator is set")
 def set_rng_state(new_state: Tensor) -> None:
     """Restore the default generator's state."""
     default_generator.set_state(new_state)

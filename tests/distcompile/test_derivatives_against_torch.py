@@ -10,6 +10,8 @@ import pytest
 
 import distcompile as dc
 import distcompile.func
+from compiler_core.errors import GraphBreak
+from compiler_core.log import DistCompileWarning, forget_warnings
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -129,6 +131,65 @@ def test_compiled_code_calls_them() -> None:
 
     x = dc.tensor(V)
     np.testing.assert_allclose(dc.compile(step)(x).numpy(), step(x).numpy())
+
+
+def _loss(x: Any) -> Any:
+    return (x**3).sum() * x[0].sin()
+
+
+def _rows(x: Any) -> Any:
+    return x.sin() * x[0]
+
+
+COMPILED: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "grad": lambda t: t.func.grad(_loss),
+    "grad of grad": lambda t: t.func.grad(lambda x: t.func.grad(_loss)(x).sum()),
+    "hessian": lambda t: t.func.hessian(_loss),
+    "jacrev": lambda t: t.func.jacrev(_rows),
+    "jacfwd": lambda t: t.func.jacfwd(_rows),
+    "jacrev, aux": lambda t: t.func.jacrev(lambda x: (_rows(x), x.sum()), has_aux=True),
+    "jacfwd of jacrev": lambda t: t.func.jacfwd(t.func.jacrev(_rows)),
+    "per sample": lambda t: lambda x: t.func.vmap(t.func.grad(_loss))(x[None] * t.arange(5.0).to(x)[:, None]),
+    "vmap of hessian": lambda t: lambda x: t.func.vmap(t.func.hessian(_loss))(x[None].expand(4, -1)),
+    "a hessian inside": lambda t: lambda x: t.func.hessian(_loss)(x * 2) @ x,
+    "jacobians inside": lambda t: lambda x: t.func.jacrev(_rows)(x).sum(0) * t.func.jacfwd(_rows)(x),
+    "vjp inside": lambda t: lambda x: t.func.vjp(_rows, x)[1](x * 2)[0] + 1,
+    "jvp inside": lambda t: lambda x: t.func.jvp(_rows, (x,), (x * 2,))[1] + 1,
+    "linearize inside": lambda t: lambda x: t.func.linearize(_rows, x.detach())[1](x * 2) + 1,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_they_are_torchs(name: str, requires_grad: bool, backend: str) -> None:
+    """They raised an ArgumentError, or were zero of what required a gradient."""
+    x, theirs = dc.tensor(V).requires_grad_(requires_grad), torch.tensor(V).requires_grad_(requires_grad)
+    expected, compiled = COMPILED[name](torch)(theirs), dc.compile(COMPILED[name](dc), backend=backend)
+    gradient = _gradient(expected, theirs)
+    for _ in range(2):
+        found = compiled(x)
+        assert flat(found) == flat(expected)
+        assert _gradient(found, x) == pytest.approx(gradient, rel=1e-9)
+
+
+def _gradient(found: Any, x: Any) -> list[float]:
+    """That of x, of the sum of squares; none where nothing depends on it."""
+    first = found[0] if isinstance(found, tuple) else found
+    if not first.requires_grad:
+        return []
+    x.grad = None
+    first.square().sum().backward()
+    gradient: list[float] = x.grad.tolist()
+    return gradient
+
+
+def test_a_compiled_function_says_why_they_are_not_in_its_graph() -> None:
+    with pytest.raises(GraphBreak, match=r"derivatives run on the tape"):
+        dc.compile(dc.func.hessian(_loss), fullgraph=True)(dc.tensor(V))
+    forget_warnings()
+    with pytest.warns(DistCompileWarning, match=r"derivatives run on the tape"):
+        dc.compile(dc.func.jacrev(_rows))(dc.tensor(V))
 
 
 WRONG: dict[str, Callable[[Any, Any], Any]] = {

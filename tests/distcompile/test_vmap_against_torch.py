@@ -103,6 +103,21 @@ def test_it_compiles() -> None:
     )
 
 
+@pytest.mark.parametrize("randomness", ["different", "error", "same"])
+def test_every_row_is_seen_where_its_graph_breaks(randomness: str) -> None:
+    """The number of a row was read unseen: from the fourth on rows were the third."""
+
+    def function(row: Any) -> Any:
+        print(end="")
+        return dc.softmax(row, 0) * 2
+
+    mapped = dc.func.vmap(function, randomness=randomness)
+    compiled = dc.compile(lambda x: mapped(x * 1), backend="eager")
+    x = dc.arange(18.0, dtype=dc.float64).reshape(6, 3).sin()
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(x).numpy(), mapped(x).numpy(), rtol=1e-12)
+
+
 WRONG: dict[str, Callable[[Any, Callable[..., Any], Any], Any]] = {
     "in_dims of a wrong kind": lambda t, vmap, x: vmap(t.sin, in_dims="a")(x),
     "in_dims None": lambda t, vmap, x: vmap(t.add, in_dims=None)(x, x),

@@ -17,6 +17,7 @@ import struct
 from collections import OrderedDict, deque
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FunctionType,
     GenericAlias,
@@ -137,6 +138,14 @@ def is_key_of(key: object, kept: Any) -> bool:
 def viewed(view: Any) -> Any:
     """The dictionary that a view of keys, values or items, or a proxy, shows."""
     return next(iter(gc.get_referents(view)))
+
+
+def in_cell(cell: CellType) -> Any:
+    """What a closure's cell holds; None of an empty one."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def own_attributes(owner: Any) -> dict[str, Any] | None:

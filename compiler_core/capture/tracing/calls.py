@@ -38,7 +38,7 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills, polyfills_itertools
-from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
+from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, in_cell, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Attribute, Bound, Got, Item, Referent, Source
 from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
 from compiler_core.capture.numbers.operands import filling, made_of, operands
@@ -211,8 +211,9 @@ class Calls(OperatorSemantics):
                 told = "__graph_break__" in function.__dict__
                 raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy, looks)
             case policy.Native():
-                if not policy.keeps(function) and any(map(is_program, (*args, *kwargs.values()))):
-                    return Enter(self.enter(function, args, kwargs))  # what it calls is seen
+                calls = not policy.keeps(function) and any(map(is_program, (*args, *kwargs.values())))
+                if calls or self._encloses_what_is_given(function):
+                    return Enter(self.enter(function, args, kwargs))  # what it calls, and reads, is seen
                 self.same_function(function)
                 if function.__name__ == "__exit__":
                     self._read_state(args[0])
@@ -231,6 +232,17 @@ class Calls(OperatorSemantics):
                     raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
                 return result
         return Enter(self.enter(function, args, kwargs))
+
+    def _encloses_what_is_given(self, function: FunctionType) -> bool:
+        """Whether a function of ours reads, in variables of the code around it, what is captured: a list comprehension
+        in code that is entered. Run natively, it would read that unseen."""
+        for cell in function.__closure__ or ():
+            value = in_cell(cell)
+            if self.segment.find(cell) is not None or type(value) is Lazy or is_symbol(value) or is_program(value):
+                return True
+            if type(value) in CONTAINERS and self.segment.is_outside(value):
+                return True
+        return False
 
     def _storage_offset(self, tensor: Tensor) -> Any:
         """Where a tensor from outside begins in its memory, which none of its other guards is about."""

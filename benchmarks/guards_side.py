@@ -120,7 +120,7 @@ def capture_rows() -> dict[str, Row]:
         code, names = function.__code__, function.__globals__
         return Row(lambda: torch.compile(FunctionType(code.replace(), names), backend="eager")(x))
 
-    return {f"capture of {count:,} lines": row(count) for count in (250, 2000)}
+    return {f"capture of {count:,} lines": row(count) for count in (250, 500, 1000, 2000)}
 
 
 def main() -> None:

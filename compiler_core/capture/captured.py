@@ -118,7 +118,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     guard_modules(segment)
-    segment.settle_classes()
+    segment.settle_names()
     _guard_distinct(segment)
     segment.ambient.guard_shard(guards, trace.rng is not None)
     guard_outside(guards, trace)

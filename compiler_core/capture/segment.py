@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from compiler_core.bytecode.frame import Marker
@@ -20,6 +20,7 @@ from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.arrays import Arrays, is_numpy_number
 from compiler_core.capture.contents import Contents
 from compiler_core.capture.guards.arguments import module_tensors, require_gradient, require_layout, require_meta
+from compiler_core.capture.guards.builtin_names import BuiltinNames
 from compiler_core.capture.guards.classes import ClassNames
 from compiler_core.capture.guards.deaths import can_be_bound
 from compiler_core.capture.guards.guards import Check, Guards
@@ -33,7 +34,17 @@ from compiler_core.capture.guards.kinds import (
     raw_item,
 )
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, is_module
-from compiler_core.capture.guards.sources import AtEnd, Attribute, Bound, InDict, Item, Raw, Source, expression
+from compiler_core.capture.guards.sources import (
+    AtEnd,
+    Attribute,
+    Bound,
+    InDict,
+    Item,
+    Raw,
+    Source,
+    Variable,
+    expression,
+)
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.numbers.selections import Selections
 from compiler_core.capture.numbers.symbols import (
@@ -95,6 +106,7 @@ class Segment(Contents):
         self.tables: dict[int, Source] = {}  # id of an object's attributes -> where they were met first
         self.named_classes: set[type] = set()  # whose attributes' names are guarded
         self.class_names: ClassNames | None = None  # of those among them that are ours
+        self.builtin_names: dict[int, BuiltinNames] = {}  # by the id of the table that they are from
 
     # -- code for sources
 
@@ -138,7 +150,7 @@ class Segment(Contents):
 
     def check_alone(self) -> Check:
         """A check of the guards alone."""
-        self.settle_classes()
+        self.settle_names()
         guards = copy.copy(self.guards)
         guards.lines, guards.inputs, guards.outside = list(guards.lines), [], []
         return guards.build(f"{self.name} skipped")
@@ -318,10 +330,22 @@ class Segment(Contents):
             self.class_names = ClassNames(self.guards)
         return self.class_names
 
-    def settle_classes(self) -> None:
+    def read_builtin(self, table: dict[str, Any], name: str) -> Any:
+        """What Python has under a name: it must stay there. Of the program's it is guarded as any variable is."""
+        value = table[name]
+        if not isinstance(value, type) and not isinstance(getattr(value, "__self__", None), ModuleType):
+            return self.load(Variable(Bound(table, "builtins"), name), value)
+        if id(table) not in self.builtin_names:
+            self.builtin_names[id(table)] = BuiltinNames(self.guards, table)
+        self.builtin_names[id(table)].read[name] = value
+        return value
+
+    def settle_names(self) -> None:
         """Nothing more will be read."""
         if self.class_names is not None:
             self.class_names.settle(self.guards)
+        for names in self.builtin_names.values():
+            names.settle(self.guards)
 
     def require_present(self, source: Source, thing: Any, name: str) -> None:
         """`thing` must have an attribute of its own at `source`, whatever it is."""

@@ -48,6 +48,8 @@ def start_call(
         target, owner = type(function).__call__, function
     if owner is not None:
         _know(segment, owner, OWNER, lasting)
+        if owner is function:
+            semantics.looked_up(type(owner), "__call__")  # which is guarded
         given.insert(0, owner)
     if type(function) is Carried:
         target = args[0]

@@ -338,12 +338,23 @@ def fork_rng(
 ) -> Iterator[None]:
     """Restore the states of the default generators after the block; devices: those of CUDA, by default all in use."""
     numbers = None if devices is None else [check_device(_cuda(d)).index or 0 for d in devices]
-    before = saved_states(numbers if device_type == "cuda" else ()) if enabled else []
+    before = _asked_for(numbers if device_type == "cuda" else ()) if enabled else []
     try:
         yield
     finally:
-        for generator, state in before:
-            generator._put(state)
+        if enabled:
+            _put_back(before)
+
+
+@breaks_graph("the states of generators are asked for")
+def _asked_for(devices: Iterable[int] | None) -> States:
+    return saved_states(devices)
+
+
+@breaks_graph("the states of generators are set")
+def _put_back(states: States) -> None:
+    for generator, state in states:
+        generator._put(state)
 
 
 def _cuda(device: Any) -> Any:

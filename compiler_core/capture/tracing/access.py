@@ -8,6 +8,7 @@ looked at as items of `owner.__dict__`, so that both spellings see each other's 
 from __future__ import annotations
 
 import functools
+import threading
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -25,7 +26,7 @@ from typing import Any
 
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills, taking_back
+from compiler_core.capture import policy, polyfills, taking_back
 from compiler_core.capture.guards.kinds import is_constant, key_of, own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, InDict, Item, Variable
@@ -120,9 +121,11 @@ class Access(Base):
             if not is_ours(frame.code.co_filename):
                 local = self.segment.local(Bound(namespace, "globals"))
                 self.segment.require(f"{name!r} not in {local}", f"no global {name!r} hides the builtin")
+                value = self.segment.read_builtin(frame.builtins, name)
         else:
-            local = self.segment.local(Bound(namespace, "globals"))
-            self.segment.require_once(f"{name!r} not in {local}", f"there is no global {name!r}")
+            for table in (Bound(namespace, "globals"), Bound(frame.builtins, "builtins")):
+                local = self.segment.local(table)
+                self.segment.require_once(f"{name!r} not in {local}", f"there is no name {name!r} in the {table.text}")
             raise NameError(f"name '{name}' is not defined", name=name)
         self.globals_seen[key] = value
         return value
@@ -176,7 +179,16 @@ class Access(Base):
         reader, base = lookup(type(owner), "__getattribute__")
         if isinstance(reader, FunctionType):
             return self.call(self.of_class(base, "__getattribute__", reader), (owner, name), {})
+        if isinstance(owner, threading.local) and name in owner.__dict__:
+            return self._of_thread(owner, name)
         return self.plain_attr(owner, name)
+
+    def _of_thread(self, owner: Any, name: str) -> Any:
+        """What this thread has given a `threading.local`: its attributes are no table of the object's."""
+        if key_of(owner, name) in self.segment.written:
+            return self.segment.written[key_of(owner, name)]
+        value, known = getattr(owner, name), self.segment.find(owner)
+        return value if known is None else self.segment.load(Attribute(known.source, name), value)
 
     def plain_attr(self, owner: Any, name: str) -> Any:
         """`object.__getattribute__`, and `__getattr__` after it."""
@@ -397,31 +409,41 @@ class Access(Base):
                     root = self.segment.local(Bound(table, owner.__name__))
                     self.segment.require_once(f"{name!r} not in {root}", f"{owner.__name__}.{name} is not set")
             if name not in table:
-                return value
+                return self._told_by_module(owner, name, value)
         key = (id(table), name)
         if key in self.segment.written:
             return self.segment.written[key]
         if key not in self.globals_seen:
             source = Variable(Bound(table, owner.__name__), name)
             fixed = owner.__name__.partition(".")[0] == "numpy"
+            if fixed and callable(table[name]):
+                self.segment.identify(source, table[name], fixed=False)
             self.globals_seen[key] = self.segment.load(source, table[name], fixed=fixed)
         return self.globals_seen[key]
+
+    def _told_by_module(self, owner: ModuleType, name: str, value: Any) -> Any:
+        """What a `__getattr__` says that a module has, and does not keep: of the program's, it is entered."""
+        asked = vars(owner).get("__getattr__")
+        if not isinstance(asked, FunctionType) or _is_ours_or_librarys(asked.__code__.co_filename):
+            return value
+        source = Variable(Bound(vars(owner), owner.__name__), "__getattr__")
+        return self.call(self.segment.load(source, asked), (name,), {})
 
     def _class_attr(self, cls: type, name: str) -> Any:
         self.guard_names(cls)
         self.guard_names(type(cls))
-        meta, _ = lookup(type(cls), name)
+        meta, kind = lookup(type(cls), name)
         if meta is not ABSENT and is_data_descriptor(meta):
             if isinstance(meta, property):
-                return self._described(cls, None, name, meta, type(cls))
+                return self._described(cls, None, name, meta, kind)
             value = getattr(cls, name)
             if (isinstance(value, str) or value is None) and not is_fixed_class(cls):  # __name__, __doc__ ...
                 return self.segment.load(Attribute(Bound(cls, cls.__name__), name), value)
             return value
         found, base = lookup(cls, name)
         if found is ABSENT:
-            if isinstance(meta, FunctionType):
-                return MethodType(meta, cls)
+            if meta is not ABSENT and not is_fixed_class(kind):
+                return self._described(cls, None, name, meta, kind)
             fallback = self.looked_up(type(cls), "__getattr__")
             if isinstance(fallback, FunctionType) and not hasattr(cls, name):
                 return self.call(fallback, (cls, name), {})
@@ -465,3 +487,8 @@ def _name_of_slot(code: CodeType, slot: int) -> str:
     """What a slot of `Frame.locals` is called."""
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     return (*code.co_varnames, *cells, *code.co_freevars)[slot]
+
+
+def _is_ours_or_librarys(filename: str) -> bool:
+    """Whether a module's `__getattr__` is from code that only looks lazy names up."""
+    return is_ours(filename) or policy.is_library_file(filename)

@@ -140,6 +140,9 @@ class Base:
     def part(self, owner: Any, name: str) -> Any:
         raise NotImplementedError
 
+    def program_method(self, value: Any, name: str) -> Any:
+        raise NotImplementedError
+
     def vouch(self, value: Any, *names: str) -> None:
         raise NotImplementedError
 

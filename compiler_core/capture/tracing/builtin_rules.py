@@ -57,7 +57,7 @@ def _length(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(owner, (*CONTAINERS, dict)) and semantics.method_of(owner, "__len__") is None:
         semantics.segment.read_length(owner)
         return len(owner)
-    if isinstance(owner, Tensor) or is_opaque(owner):
+    if is_opaque(owner) or (isinstance(owner, Tensor) and semantics.program_method(owner, "__len__") is None):
         return semantics.native(len, owner)
     method = semantics.method_of(owner, "__len__")
     if method is not None:
@@ -95,10 +95,7 @@ def _isinstance(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         check = semantics.method_of(kind, "__instancecheck__")
         if type(kind) is ABCMeta:
-            bind, answer = semantics.segment.guards.bind, issubclass(type(owner), kind)
-            code = f"{bind(issubclass, 'issubclass')}({bind(type(owner), 'type')}, {bind(kind, 'kind')}) is {answer}"
-            does = "derives from" if answer else "does not derive from"
-            semantics.segment.require_once(code, f"{type(owner).__name__} {does} {kind.__name__}")
+            _guard_registered(semantics, type(owner), kind)
         elif type(kind).__module__ == "typing" and (known := semantics.segment.find(owner)) is not None:  # a protocol
             bind, answer = semantics.segment.guards.bind, isinstance(owner, kind)
             local, asked = semantics.segment.local(known.source), bind(isinstance, "isinstance")
@@ -109,6 +106,24 @@ def _isinstance(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
                 raise Break("isinstance() is told by code of the program's")
             return semantics.call(polyfills.is_instance, (owner, kind, MethodType(check, kind)), {})
     return isinstance(owner, kinds)
+
+
+def _guard_registered(semantics: Calls, cls: type, kind: type) -> None:
+    """What is registered as derived from an abstract class tells `isinstance` and `issubclass`."""
+    bind, answer = semantics.segment.guards.bind, issubclass(cls, kind)
+    code = f"{bind(issubclass, 'issubclass')}({bind(cls, 'type')}, {bind(kind, 'kind')}) is {answer}"
+    does = "derives from" if answer else "does not derive from"
+    semantics.segment.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
+
+
+def _issubclass(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    cls, kinds = args
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if type(kind) is ABCMeta and isinstance(cls, type):
+            _guard_registered(semantics, cls, kind)
+        elif semantics.program_method(kind, "__subclasscheck__") is not None and type(kind) is not ABCMeta:
+            raise Break("issubclass() is told by code of the program's")
+    return issubclass(cls, kinds)
 
 
 def is_of_program(function: Any) -> bool:
@@ -406,6 +421,7 @@ RULES: dict[Any, Any] = {
     setattr: _setattr,
     delattr: _delattr,
     isinstance: _isinstance,
+    issubclass: _issubclass,
     iter: _iter,
     next: _next,
     type: _type,

@@ -38,7 +38,7 @@ from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy, polyfills, polyfills_itertools
-from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, in_cell, is_constant, own_attributes
+from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Attribute, Bound, Got, Item, Referent, Source
 from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
 from compiler_core.capture.numbers.operands import filling, made_of, operands
@@ -47,6 +47,7 @@ from compiler_core.capture.outside import Lazy
 from compiler_core.capture.tracing import overriding
 from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached
+from compiler_core.capture.tracing.closures import encloses, is_program
 from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import BY_CODE
@@ -212,7 +213,7 @@ class Calls(OperatorSemantics):
                 raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy, looks)
             case policy.Native():
                 calls = not policy.keeps(function) and any(map(is_program, (*args, *kwargs.values())))
-                if calls or self._encloses_what_is_given(function):
+                if calls or encloses(self.segment, function):
                     return Enter(self.enter(function, args, kwargs))  # what it calls, and reads, is seen
                 self.same_function(function)
                 if function.__name__ == "__exit__":
@@ -232,17 +233,6 @@ class Calls(OperatorSemantics):
                     raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
                 return result
         return Enter(self.enter(function, args, kwargs))
-
-    def _encloses_what_is_given(self, function: FunctionType) -> bool:
-        """Whether a function of ours reads, in variables of the code around it, what is captured: a list comprehension
-        in code that is entered. Run natively, it would read that unseen."""
-        for cell in function.__closure__ or ():
-            value = in_cell(cell)
-            if self.segment.find(cell) is not None or type(value) is Lazy or is_symbol(value) or is_program(value):
-                return True
-            if type(value) in CONTAINERS and self.segment.is_outside(value):
-                return True
-        return False
 
     def _storage_offset(self, tensor: Tensor) -> Any:
         """Where a tensor from outside begins in its memory, which none of its other guards is about."""
@@ -494,10 +484,3 @@ def hides_program(semantics: Calls, value: Any) -> bool:
         semantics.program_method(value, "__iter__") is not None
         or semantics.program_method(value, "__len__") is not None
     )
-
-
-def is_program(value: Any) -> bool:
-    """Whether a function or method of the program's, or what calls one."""
-    if isinstance(value, (FunctionType, MethodType)):
-        return not is_ours(value.__code__.co_filename)
-    return isinstance(value, functools.partial) and is_program(value.func)

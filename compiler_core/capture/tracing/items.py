@@ -74,7 +74,9 @@ class Items(Keys):
     def get_item(self, owner: Any, key: Any) -> Any:
         if type(key) is slice and any(self.program_index(bound) for bound in (key.start, key.stop, key.step)):
             raise Break("a slice whose bounds are objects of the program's")
-        if isinstance(owner, Tensor) and (asks(owner) or asks(key)):
+        if isinstance(owner, Tensor) and (own := self.program_method(owner, "__getitem__")) is not None:
+            return self.call(own, (owner, key), {})
+        if isinstance(owner, Tensor) and asks(key):
             return self.call(Tensor.__getitem__, (owner, key), {})
         if isinstance(owner, Tensor):
             self.segment.read_deeply(key)
@@ -186,6 +188,8 @@ class Items(Keys):
         return key
 
     def store_item(self, owner: Any, key: Any, value: Any) -> Any:
+        if isinstance(owner, Tensor) and (own := self.program_method(owner, "__setitem__")) is not None:
+            return self.call(own, (owner, key, value), {})
         if isinstance(owner, Tensor):
             self.read_all((key, value), {})
             if is_selection(value) and self.handing_on(self.segment.selections.put, owner, key, value):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import threading
+import types
+from abc import ABC
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 import distcompile as dc
@@ -110,3 +116,125 @@ def test_the_class_that_differs_is_named() -> None:
     finally:
         del nn.Linear.more  # type: ignore[attr-defined]
     assert compiled.explain().recompiles == ("Linear has the same attributes",)
+
+
+class Meta(type):
+    def told(cls) -> float:
+        return 2.0
+
+
+class Told(metaclass=Meta):
+    pass
+
+
+class Base(ABC):  # noqa: B024 - classes are registered with it
+    pass
+
+
+class Derived:
+    pass
+
+
+# names that are no attributes of our classes: of Python, of NumPy, of a program's metaclass
+ELSEWHERE: dict[str, tuple[Callable[[Any], Any], list[Patch]]] = {
+    "len": (lambda x: x * len(x), [(dc.Tensor, "__len__", lambda self: 11)]),
+    "an item": (lambda x: x[0] * 2, [(dc.Tensor, "__getitem__", lambda self, key: self * 5)]),
+    "an item written": (lambda x: written(x * 2), [(dc.Tensor, "__setitem__", lambda self, key, v: self.mul_(5))]),
+    "a builtin": (lambda x: x * max(1, 2), [(builtins, "max", v) for v in (lambda *args: 7, lambda *args: 9)]),
+    "a name that Python gets": (lambda x: x * spelled(), [(builtins, "zork", v) for v in (3.0, 4.0, GONE)]),
+    "a metaclass's method": (lambda x: x * Told.told(), [(Meta, "told", lambda cls, n=n: n) for n in (3, 4)]),  # type: ignore[misc]
+    "a metaclass's property": (
+        lambda x: x * getattr(Told, "way", 1),
+        [(Meta, "way", property(lambda cls, n=n: n)) for n in (3, 4)],  # type: ignore[misc]
+    ),
+    "a function of NumPy": (lambda x: x * float(np.mean([1, 2, 3])), [(np, "mean", lambda of: 9.0)]),
+    "a module compiled": (linear, [(nn.Module, "__call__", lambda self, x, n=n: x * n) for n in (3, 4)]),  # type: ignore[misc]
+}
+
+
+def written(x: Any) -> Any:
+    x[0] = 1.0
+    return x
+
+
+def spelled() -> float:
+    try:
+        return zork  # type: ignore[name-defined,no-any-return]
+    except NameError:
+        return 1.0
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_patch_elsewhere_is_seen(name: str) -> None:
+    function, patches = ELSEWHERE[name]
+    compiled = dc.compile(function, backend="eager")
+    before = [(owner, key, vars(owner).get(key, GONE)) for owner, key, _ in patches]
+    assert outcome(compiled) == outcome(function)
+    try:
+        for step, patch in enumerate(patches):
+            _put(*patch)
+            assert outcome(compiled) == outcome(function), step
+    finally:
+        for patch in reversed(before):
+            _put(*patch)
+    assert outcome(compiled) == outcome(function)
+
+
+def test_what_stands_for_print_is_called_every_time() -> None:
+    said: list[str] = []
+
+    def function(x: Any) -> Any:
+        y = x * 2
+        print("said")
+        return y + 1
+
+    compiled = dc.compile(function, backend="eager")
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(builtins, "print", said.append)
+            compiled(dc.ones(1))
+            compiled(dc.ones(1))
+        compiled(dc.ones(1))
+    assert said == ["said"] * 4
+
+
+def test_a_class_that_is_registered_is_derived_from_then_on() -> None:
+    compiled = dc.compile(lambda x: x * 2 if issubclass(Derived, Base) else x * 5, backend="eager")
+    assert compiled(dc.ones(1)).tolist() == [5.0]
+    Base.register(Derived)
+    assert compiled(dc.ones(1)).tolist() == [2.0]
+
+
+def test_a_threads_attributes_are_its_own() -> None:
+    own = threading.local()
+    own.by = 2.0
+    compiled = dc.compile(lambda x: x * own.by, backend="eager")
+    assert compiled(dc.ones(1)).tolist() == [2.0]
+    own.by = 3.0
+    assert compiled(dc.ones(1)).tolist() == [3.0]
+
+    def without() -> Any:
+        return outcome(compiled)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(without).result(60) is AttributeError
+
+
+def test_what_a_modules_getattr_says_is_asked_for_again() -> None:
+    told, held = types.ModuleType("told"), {"by": 2.0}
+    vars(told)["__getattr__"] = lambda name: held[name]
+    compiled = dc.compile(lambda x: x * told.by, backend="eager")
+    assert compiled(dc.ones(1)).tolist() == [2.0]
+    held["by"] = 3.0
+    assert compiled(dc.ones(1)).tolist() == [3.0]
+
+
+def test_draws_in_a_fork_are_drawn_again() -> None:
+    def function(x: Any) -> Any:
+        with dc.random.fork_rng():
+            first = dc.rand(3)
+        return x + first - dc.rand(3)
+
+    compiled = dc.compile(function, backend="eager")
+    for _ in range(2):
+        assert compiled(dc.ones(3)).tolist() == [1.0, 1.0, 1.0]

@@ -1,0 +1,35 @@
+"""Functions that hold what is captured, or what a program gave: whoever runs them natively would not see it read.
+
+In: a callable. Out: whether it is the program's; whether a function of ours encloses something of the segment's.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import FunctionType, MethodType
+from typing import Any
+
+from compiler_core.capture.guards.kinds import CONTAINERS, in_cell
+from compiler_core.capture.numbers.symbols import is_symbol
+from compiler_core.capture.outside import Lazy
+from compiler_core.capture.segment import Segment
+from compiler_core.location import is_ours
+
+
+def is_program(value: Any) -> bool:
+    """Whether a function or method of the program's, or what calls one."""
+    if isinstance(value, (FunctionType, MethodType)):
+        return not is_ours(value.__code__.co_filename)
+    return isinstance(value, functools.partial) and is_program(value.func)
+
+
+def encloses(segment: Segment, function: FunctionType) -> bool:
+    """Whether variables of the code around a function of ours are captured, or the program's: it is a comprehension,
+    say, of code that is entered."""
+    for cell in function.__closure__ or ():
+        value = in_cell(cell)
+        if segment.find(cell) is not None or type(value) is Lazy or is_symbol(value) or is_program(value):
+            return True
+        if type(value) in CONTAINERS and segment.is_outside(value):
+            return True
+    return False

@@ -79,6 +79,11 @@ from compiler_core.tensor.typed_storage import looks_at_storage
 BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
 REFER = vars(weakref.ref)["__call__"]
 DEEPEST = 200  # frames
+OF_TENSORS: dict[Any, str] = {
+    abs: "__abs__",
+    round: "__round__",
+    reversed: "__reversed__",
+}  # which a program may replace
 C_FUNCTIONS = (
     BuiltinFunctionType,
     MethodDescriptorType,
@@ -448,6 +453,10 @@ class Calls(OperatorSemantics):
         if function in BISECTIONS and len(args) == 2 and not kwargs and is_symbol(args[1]) and is_numbers(args[0]):
             self.segment.read_deeply(args[0])
             return place_among(self.segment, function, *args)
+        if function in OF_TENSORS and args and isinstance(args[0], Tensor):
+            own = self.program_method(args[0], OF_TENSORS[function])
+            if own is not None:
+                return self.call(own, args, kwargs)
         self.settle(args, kwargs)
         args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
         keeps = function in KEEPS

@@ -31,7 +31,7 @@ class Iteration(Items):
     def iterate(self, value: Any) -> Any:
         value = self.specialise(value) if is_symbol(value) else value
         self.segment.read_view(value)
-        if isinstance(value, Tensor) or is_opaque(value):
+        if is_opaque(value) or (isinstance(value, Tensor) and self.program_method(value, "__iter__") is None):
             return self.native(iter, value)
         if self.method_of(value, "__iter__") is not None and not is_interpreted(value):
             return self.call(self.load_attr(value, "__iter__"), (), {})

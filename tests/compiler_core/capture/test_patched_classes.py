@@ -138,6 +138,8 @@ class Derived:
 # names that are no attributes of our classes: of Python, of NumPy, of a program's metaclass
 ELSEWHERE: dict[str, tuple[Callable[[Any], Any], list[Patch]]] = {
     "len": (lambda x: x * len(x), [(dc.Tensor, "__len__", lambda self: 11)]),
+    "abs": (lambda x: abs(x), [(dc.Tensor, "__abs__", lambda self: self * 5)]),
+    "rows": (lambda x: sum(row for row in x), [(dc.Tensor, "__iter__", lambda self: iter([self * 5]))]),
     "an item": (lambda x: x[0] * 2, [(dc.Tensor, "__getitem__", lambda self, key: self * 5)]),
     "an item written": (lambda x: written(x * 2), [(dc.Tensor, "__setitem__", lambda self, key, v: self.mul_(5))]),
     "a builtin": (lambda x: x * max(1, 2), [(builtins, "max", v) for v in (lambda *args: 7, lambda *args: 9)]),

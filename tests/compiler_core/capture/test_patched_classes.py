@@ -235,7 +235,7 @@ def test_draws_in_a_fork_are_drawn_again() -> None:
     def function(x: Any) -> Any:
         with dc.random.fork_rng():
             first = dc.rand(3)
-        return x + first - dc.rand(3)
+        return first - dc.rand(3) + x
 
     compiled = dc.compile(function, backend="eager")
     for _ in range(2):

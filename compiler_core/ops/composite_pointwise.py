@@ -239,17 +239,14 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
     if min is None and max is None:
         raise ShapeError("clamp: neither min nor max", expected="at least one of them")
     if dt.promote(*(loose(x) for x in (input, min, max) if x is not None)) is bool_:
-        if (bound := max if min is None else min) is None or is_scalar(bound) or None not in (min, max):
+        if None not in (min, max) or is_scalar(max if min is None else min):
             raise NoKernelError("clamp is not computed of bool")
-        return minimum(input, bound) if min is None else maximum(input, bound)
-    if min is not None:
-        x, low = operands(input, min)
-        check_fits(dtype_of(x), min)
-        input = prims.where(prims.ge(x, low), x, _beyond(prims.maximum, x, low, min))
-    if max is not None:
-        x, high = operands(input, max)
-        check_fits(dtype_of(x), max)
-        input = prims.where(prims.le(x, high), x, _beyond(prims.minimum, x, high, max))
+        return minimum(input, max) if min is None else maximum(input, min)  # type: ignore[arg-type]
+    for bound, extremum, within in ((min, prims.maximum, prims.ge), (max, prims.minimum, prims.le)):
+        if bound is not None:
+            x, limit = operands(input, bound)
+            check_fits(dtype_of(x), bound)
+            input = prims.where(within(x, limit), x, _beyond(extremum, x, limit, bound))
     return input
 
 

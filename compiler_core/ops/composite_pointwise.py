@@ -241,7 +241,7 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
     if dt.promote(*(loose(x) for x in (input, min, max) if x is not None)) is bool_:
         if None not in (min, max) or is_scalar(max if min is None else min):
             raise NoKernelError("clamp is not computed of bool")
-        return minimum(input, max) if min is None else maximum(input, min)  # type: ignore[arg-type]
+        return minimum(input, max) if min is None else maximum(input, min)
     for bound, extremum, within in ((min, prims.maximum, prims.ge), (max, prims.minimum, prims.le)):
         if bound is not None:
             x, limit = operands(input, bound)

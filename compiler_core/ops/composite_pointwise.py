@@ -252,10 +252,8 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
 
 def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, given: Operand) -> Value:
     """The bound, or NaN where x or the bound is: then neither has a gradient."""
-    if is_scalar(given):
-        return extremum(prims.detach(x), bound)
-    value = extremum(prims.detach(x), prims.detach(bound))
-    return prims.where(prims.eq(value, bound), bound, value)
+    value = extremum(prims.detach(x), bound if is_scalar(given) else prims.detach(bound))
+    return value if is_scalar(given) else prims.where(prims.eq(value, bound), bound, value)
 
 
 clip = clamp

@@ -3,7 +3,8 @@
 In: the module's buffers at a forward. Out: on all ranks the root's values. A gate tells whether any rank has written to
 a buffer since the last time. The buffers that were ever written to (BatchNorm's statistics) travel together, packed by
 dtype in one array of bytes; those that never were (masks, tables) stay at home. When one of these changes, ranks
-exchange names first, and from then on it travels too.
+exchange names first, and from then on it travels too. Memory that was lent (`numpy()`) others may write to, which no
+stamp tells: such a buffer counts as written at every forward, at each of which torch sends all.
 Invariants: the same names travel on every rank; values are immutable, so each message is unpacked into memory of its
 own; a buffer that nobody wrote to keeps its version, as a backward under way may have saved it.
 """
@@ -21,7 +22,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
-Stamp: TypeAlias = tuple[Cell, int]  # a storage, and how often it was written
+Stamp: TypeAlias = tuple[Cell, int] | None  # a storage, and how often it was written; None: nobody can tell
 TRAVELLING, AT_HOME = 1, 2  # a rank's word: which kind of buffers it has written to
 
 
@@ -31,7 +32,7 @@ class BufferSync:
     def __init__(self, communicator: Communicator, buffers: Mapping[str, Tensor], *, are_equal: bool) -> None:
         self.communicator = communicator
         self.names = tuple(buffers)
-        self.seen: list[Stamp | None] = list(_stamps(buffers)) if are_equal else [None] * len(buffers)
+        self.seen: list[Stamp] = list(_stamps(buffers)) if are_equal else [None] * len(buffers)
         self.travelling: frozenset[str] = frozenset()
         self.messages: dict[type, Message] = {}  # by where the arrays are: the type of array
 
@@ -39,7 +40,7 @@ class BufferSync:
         """Collective. Must be given the same names on every rank."""
         word = 0
         stamps = _stamps(buffers)
-        if len(buffers) != len(self.names) or stamps != self.seen:
+        if len(buffers) != len(self.names) or stamps != self.seen or None in stamps:
             written = self._written(buffers, stamps)
             word = TRAVELLING * bool(written) | AT_HOME * (not written <= self.travelling)
         gate = self.communicator.open_gate((word,), 0, label="changed buffers")
@@ -60,7 +61,7 @@ class BufferSync:
     def _written(self, buffers: Mapping[str, Tensor], stamps: Sequence[Stamp]) -> frozenset[str]:
         """The buffers that are not as they were when all ranks had the same."""
         before = dict(zip(self.names, self.seen))
-        return frozenset(name for name, stamp in zip(buffers, stamps) if before.get(name) != stamp)
+        return frozenset(name for name, stamp in zip(buffers, stamps) if stamp is None or before.get(name) != stamp)
 
     def _drafts(self, buffers: Mapping[str, Tensor], root: int) -> list[Draft]:
         """The message: on the root as it is to be sent, elsewhere where it is to arrive. A second one for a GPU's."""
@@ -136,4 +137,5 @@ class Message:
 
 
 def _stamps(buffers: Mapping[str, Tensor]) -> list[Stamp]:
-    return [((cell := tensor._cell.root), cell.stamp) for tensor in buffers.values()]
+    cells = [tensor._cell.root for tensor in buffers.values()]
+    return [None if cell.is_lent else (cell, cell.stamp) for cell in cells]

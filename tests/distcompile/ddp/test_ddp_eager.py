@@ -181,6 +181,27 @@ def test_rank_zeros_parameters_and_buffers_are_sent() -> None:
     assert on_ranks(2, step) == [[0.0, 1.0], [0.0, 1.0]]
 
 
+def test_buffers_that_are_written_through_numpy_are_rank_zeros_too() -> None:
+    class WithBuffers(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shown", wrap(np.zeros(2)))
+            self.register_buffer("table", wrap(np.zeros(1000)))
+
+    def step(communicator: Communicator) -> list[list[float]]:
+        ddp = DistributedDataParallel(WithBuffers())
+        ddp(shard(batch(), communicator))
+        memory, seen = ddp.module.shown.numpy(), []
+        for number in (3.0, 4.0):
+            memory[:] = number + communicator.rank  # which no stamp tells
+            ddp(shard(batch(), communicator))
+            seen.append(memory.tolist())
+        assert ddp._buffer_sync.travelling == {"shown"}
+        return seen
+
+    assert on_ranks(2, step) == [[[3.0, 3.0], [4.0, 4.0]]] * 2
+
+
 def test_state_dict_keys_have_torchs_prefix() -> None:
     keys = on_ranks(1, lambda c: list(DistributedDataParallel(Net()).state_dict()))[0]
     assert keys == ["module.w1", "module.b1", "module.w2"]

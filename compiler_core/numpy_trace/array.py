@@ -270,7 +270,8 @@ class TracedArray:
 
     def copy(self, order: str = "C") -> Any:
         """A copy with memory of its own."""
-        return np.copy(self)
+        of_any: Any = np.copy
+        return of_any(self, order=order)
 
     __copy__ = copy
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.memory_format import contiguous_format
 from compiler_core.numpy_trace.array import TracedArray, not_traced
 from compiler_core.numpy_trace.dispatch import answers
 from compiler_core.numpy_trace.operands import (
@@ -222,7 +223,7 @@ def isin(
 
 @answers(np.copy, keeps_0d=True)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    return tensor_of(a).clone()
+    return tensor_of(a).clone(memory_format=contiguous_format if order == "C" else None)
 
 
 @answers(np.astype, view=True)

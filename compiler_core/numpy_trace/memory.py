@@ -35,6 +35,11 @@ class ArrayCell(LentCell):
         """Whether the elements lie in order, without gaps."""
         return bool(self.raw.flags.c_contiguous)
 
+    @property
+    def is_ordered(self) -> bool:  # type: ignore[override]
+        """Whether they lie in order, but for gaps."""
+        return self.is_dense
+
     def strides(self) -> Strides:
         itemsize = self.raw.dtype.itemsize
         return tuple(step // itemsize for step in self.raw.strides)

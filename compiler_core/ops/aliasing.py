@@ -28,6 +28,7 @@ class Alias:
     raises ShapeError where several elements of the view are one memory location. strides(in_shape, in_strides, **attrs)
     and offset(in_strides, **attrs): where the view's elements lie. None for strides: this operand is copied instead,
     which is asked only of ops that `may_copy`. keeps_order: of a contiguous operand the view is contiguous too.
+    reorders: the dims may lie in another order than the operand's.
     parts: (how many elements of the view, in how many of the operand) make the same bytes, but for 1 in 1; or what
     gives that for the attributes.
     """
@@ -36,6 +37,7 @@ class Alias:
     strides: Callable[..., Strides | None]
     offset: Callable[..., int] = _at_the_start
     keeps_order: bool = False
+    reorders: bool = False
     may_copy: bool = False
     parts: tuple[int, int] | Callable[..., tuple[int, int]] = (1, 1)
 
@@ -51,6 +53,8 @@ def contiguous_strides(shape: Shape) -> Strides:
 
 def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     """The strides with which `new_shape` shows the same memory, or None if none do (torch's computeStride)."""
+    if new_shape == shape:
+        return strides
     if 0 in shape:
         return contiguous_strides(new_shape)
     groups = _dense_groups(shape, strides)
@@ -83,7 +87,9 @@ def _dense_groups(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[in
 
 
 def is_contiguous(shape: Shape, strides: Strides) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
+    """Whether the elements lie in row-major order without gaps; no elements do."""
+    if 0 in shape:
+        return True
     expected = 1
     for size, step in zip(reversed(shape), reversed(strides)):
         if size != 1:

@@ -31,6 +31,7 @@ from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import chunk
 from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid, true_divide
 from compiler_core.ops.composite_reduction import stable_shift
+from compiler_core.ops.lying import lies
 from compiler_core.ops.random_there import drawing_on
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
@@ -45,7 +46,7 @@ def relu(input: Value) -> Value:
     return _relu(as_value(input))
 
 
-@whole
+@whole(lies="alike")
 def _relu(x: Value) -> Value:
     zero = prims.full_like(x, 0)
     return prims.where(prims.le(x, zero), zero, x)
@@ -95,7 +96,7 @@ def silu(input: Value) -> Value:
     return _silu(as_value(input))
 
 
-@whole
+@whole(lies="alike")
 def _silu(x: Value) -> Value:
     return prims.mul(x, prims.sigmoid(x))
 
@@ -109,12 +110,12 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     return (_gelu if approximate == "none" else _gelu_tanh)(as_value(input))
 
 
-@whole
+@whole(lies="alike")
 def _gelu(x: Value) -> Value:
     return prims.mul(x, mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5))
 
 
-@whole
+@whole(lies="alike")
 def _gelu_tanh(x: Value) -> Value:
     inner = mul(add(prims.mul(mul(prims.mul(x, x), 0.044715), x), x), math.sqrt(2.0 / math.pi))
     return prims.mul(x, mul(add(prims.tanh(inner), 1.0), 0.5))
@@ -138,6 +139,7 @@ def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     return where(prims.gt(scaled, prims.full_like(scaled, threshold)), x, soft if beta == 1 else mul(soft, 1.0 / beta))
 
 
+@lies("rows")
 @rounded_once
 def logsigmoid(input: Value) -> Value:
     """log(sigmoid(input))."""
@@ -196,7 +198,7 @@ def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     return _softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
 
-@whole
+@whole(lies="rows")
 def _softmax(x: Value, *, dim: int) -> Value:
     wide = widened(x)
     shape, dims = shape_of(x), _one_dim(x, dim)
@@ -233,7 +235,7 @@ def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     return _log_softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
 
-@whole
+@whole(lies="rows")
 def _log_softmax(x: Value, *, dim: int) -> Value:
     shape, dims = shape_of(x), _one_dim(x, dim)
     if not dims or 0 in shape:
@@ -271,7 +273,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
     return _dropout(x, key, p=p, stream=stream)
 
 
-@whole
+@whole(lies="alike")
 def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
     with drawing_on(cuda.number_of(x)):
         kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))

@@ -31,6 +31,7 @@ from compiler_core.ops.composite_pooling import (
     take_flat,
 )
 from compiler_core.ops.composite_reduction import ValuesAndIndices
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 from compiler_core.ops.windows import lowest
@@ -124,32 +125,38 @@ def _adaptive_max(rank: int, input: Value, output_size: Sizes, return_indices: b
     return ValuesAndIndices(values, places) if return_indices else values
 
 
+@lies("signals")
 def adaptive_avg_pool1d(input: Value, output_size: Sizes) -> Value:
     """T[N, C, L] averaged into T[N, C, o]."""
     return _adaptive_avg(1, input, output_size)
 
 
+@lies("images")
 def adaptive_avg_pool2d(input: Value, output_size: Sizes) -> Value:
     """T[N, C, H, W] averaged into T[N, C, oH, oW]."""
     return _adaptive_avg(2, input, output_size)
 
 
+@lies("rows")
 @in_float32_on_cpu
 def adaptive_avg_pool3d(input: Value, output_size: Sizes) -> Value:
     """T[N, C, D, H, W] averaged into T[N, C, oD, oH, oW]."""
     return _adaptive_avg(3, input, output_size)
 
 
+@lies("signals")
 def adaptive_max_pool1d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
     """The maxima of T[N, C, L] in o windows: T[N, C, o]; with return_indices, also their places."""
     return _adaptive_max(1, input, output_size, return_indices)
 
 
+@lies("images")
 def adaptive_max_pool2d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
     """The maxima of T[N, C, H, W] in oH*oW windows; with return_indices, also their places in H*W."""
     return _adaptive_max(2, input, output_size, return_indices)
 
 
+@lies("rows")
 @in_float32_on_cpu
 def adaptive_max_pool3d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
     """The maxima of T[N, C, D, H, W] in oD*oH*oW windows; with return_indices, also their places in D*H*W."""

@@ -23,6 +23,7 @@ from compiler_core.ops.composite_linalg import matmul
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import below_diagonal, permute, repeat_interleave, reshape, transpose
 from compiler_core.ops.composite_pointwise import add, mul
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.packing import unpack
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.ops.whole import whole
@@ -61,7 +62,7 @@ def scaled_dot_product_attention(
         found = _grouped(query, key, value, attn_mask, is_causal, factor)
     else:
         found = _attention(query, key, value, attn_mask, causal=is_causal, scale=factor)
-    return cast(found, dtype)
+    return as_told("rows" if dropout_p > 0.0 else "attended", cast(found, dtype), (query, key, value))
 
 
 @whole

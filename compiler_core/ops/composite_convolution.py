@@ -19,6 +19,7 @@ from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_movement import reshape
 from compiler_core.ops.composite_padding import pad
 from compiler_core.ops.composite_pointwise import add
+from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
@@ -121,11 +122,15 @@ def _conv(
     low, high = _margins(name, padding, kernel, steps, gaps)
     places = {"stride": steps, "low": low, "high": high, "dilation": gaps, "groups": groups}
     if dtype_of(x).is_inexact:
-        return unbatched(_convolution(x, w, bias, **places), had_batch)
-    wide = _exact(x, dtype_of(x).kind in "iu")
-    out = prims.convolution(wide, cast(w, dtype_of(wide)), steps, low, high, gaps, groups)
-    out = _narrowed(out, dtype_of(x))
-    return unbatched(_with_bias(name, out, bias), had_batch)
+        out = _convolution(x, w, bias, **places)
+    else:
+        wide = _exact(x, dtype_of(x).kind in "iu")
+        out = prims.convolution(wide, cast(w, dtype_of(wide)), steps, low, high, gaps, groups)
+        out = _with_bias(name, _narrowed(out, dtype_of(x)), bias)
+    return unbatched(as_told(_LIES[rank], out, (x, w)), had_batch)
+
+
+_LIES = {1: "convolved signals", 2: "convolved", 3: "convolved"}
 
 
 @whole
@@ -215,8 +220,8 @@ def _conv_transpose(
     out = prims.convolution_input(wide, cast(w, dtype_of(wide)), full, steps, none, none, gaps, groups)
     out = _narrowed(out, dtype_of(x))
     margins = [n for p, e in zip(reversed(margin), reversed(extra)) for n in (-p, e - p)]
-    out = pad(out, margins) if any(margins) else out
-    return unbatched(_with_bias(name, out, bias), had_batch)
+    out = _with_bias(name, pad(out, margins) if any(margins) else out, bias)
+    return unbatched(as_told(_LIES[rank] if rank < 3 else "rows", out, (x, w)), had_batch)
 
 
 @in_lower
@@ -267,6 +272,7 @@ def conv_transpose3d(
 # ---- unfold and fold
 
 
+@lies("new")
 def unfold(input: Value, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Value:
     """The windows of T[N, C, H, W] as columns, T[N, C*kH*kW, oH*oW] (or without N)."""
     need_kind("im2col", "bfc", input)

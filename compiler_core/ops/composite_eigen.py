@@ -11,6 +11,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_solving import from_triangle, matrix, real_values
+from compiler_core.ops.lying import lies
 from compiler_core.ops.packing import unpack
 from compiler_core.ops.registry import Value
 
@@ -25,6 +26,7 @@ class Eig(NamedTuple):
     eigenvectors: Value
 
 
+@lies("columns")
 @in_float32_on_cpu
 def eigh(A: Value, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices, of which one triangle is read."""
@@ -36,6 +38,7 @@ def eigh(A: Value, UPLO: str = "L") -> Eigh:
     return Eigh(real_values(values), vectors)
 
 
+@lies("columns")
 @in_float32_on_cpu
 def eig(A: Value) -> Eig:
     """Eigenvalues and right eigenvectors (columns), complex, of square matrices."""
@@ -44,12 +47,14 @@ def eig(A: Value) -> Eig:
     return Eig(*unpack(prims.eig(a), ((n,), (n, n))))
 
 
+@lies("rows")
 @in_float32_on_cpu
 def eigvals(A: Value) -> Value:
     """Eigenvalues, complex, of square matrices."""
     return eig(A).eigenvalues
 
 
+@lies("rows")
 @in_float32_on_cpu
 def eigvalsh(A: Value, UPLO: str = "L") -> Value:
     """Eigenvalues of symmetric matrices, ascending."""

@@ -21,6 +21,7 @@ from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, i
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_special import in_float64, polynomial
 from compiler_core.ops.composite_trigonometry import floating_operands
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
@@ -124,6 +125,7 @@ def _zeta_wide(s: Value, q: Value) -> Value:
     return total
 
 
+@lies("alike")
 def zeta(input: Operand, other: Operand) -> Value:
     """Hurwitz' zeta: the sum of (k + other)^-input over k >= 0. inf at poles, NaN for input < 1."""
     need_kind("zeta", "biuf", input, other)
@@ -141,6 +143,7 @@ def zeta(input: Operand, other: Operand) -> Value:
     return cast(value, dtype)
 
 
+@lies("alike")
 def polygamma(n: Any, input: Any) -> Value:
     """The n-th derivative of digamma; also in the method's order, polygamma(input, n)."""
     need_kind("polygamma", "biuf", n, input)
@@ -198,12 +201,14 @@ def _slope(a: Value, x: Value) -> Value:
     return F.exp(F.sub(F.sub(F.mul(F.sub(a, 1.0), F.log(x)), x), lgamma(a)))
 
 
+@lies("alike")
 def igamma(input: Value, other: Value) -> Value:
     """The regularised lower incomplete gamma function P(input, other). Differentiable in `other`, four times."""
     need_kind("igamma", "f", input)
     return _incomplete(input, other, upper=False)
 
 
+@lies("alike")
 def igammac(input: Value, other: Value) -> Value:
     """The regularised upper incomplete gamma function Q(input, other). Differentiable in `other`, four times."""
     need_kind("igammac", "f", input)

@@ -20,6 +20,7 @@ from compiler_core.device import array_module, device_of, is_array
 from compiler_core.errors import DTypeError, GraphBreak, IndexError_, IndexTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
+from compiler_core.ops.aliasing import Strides
 from compiler_core.ops.broadcasting import (
     Scalar,
     as_new,
@@ -36,6 +37,7 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composite_movement import movedim, permute, reshape
 from compiler_core.ops.composite_pointwise import mul, truth
+from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
@@ -218,13 +220,14 @@ class _Rows:
 
     def __init__(self, x: Value, arrays: Sequence[tuple[int, Value]]) -> None:
         self.x = x
+        self.arrays = [array for _, array in arrays]
         self.dims = [d for d, _ in arrays]
         self.rest = [d for d in range(len(x.shape)) if d not in self.dims]
         self.order = [*self.dims, *self.rest]
         sizes = [x.shape[d] for d in self.dims]
         self.index_shape = broadcast_shapes(*(shape_of(a) for _, a in arrays))
         self.front = (math.prod(sizes), *(x.shape[d] for d in self.rest))
-        self.row = self._row_number([a for _, a in arrays], sizes)
+        self.row = self._row_number(self.arrays, sizes)
         adjacent = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
         self.place = self.dims[0] if adjacent else 0
 
@@ -250,7 +253,18 @@ class _Rows:
 
     def read(self) -> Value:
         taken = prims.take(self._rows(), self.row)  # (*index, *rest)
-        return movedim(taken, *self._places())
+        return as_told(self._steps, movedim(taken, *self._places()), (self.x, *self.arrays))
+
+    def _steps(self, strides: list[Strides]) -> list[Strides]:
+        """The strides with which x and the arrays are walked through for the result."""
+        k, behind = len(self.index_shape), len(self.rest) - self.place
+        rest = [strides[0][d] for d in self.rest]
+        steps: list[Strides] = [(*rest[: self.place], *(0,) * k, *rest[self.place :])]
+        for array, own in zip(self.arrays, strides[1:]):
+            if own:
+                kept = (step if n > 1 else 0 for step, n in zip(own, shape_of(array)))
+                steps.append((*(0,) * (self.place + k - len(own)), *kept, *(0,) * behind))
+        return steps
 
     def write(self, value: Value | Scalar, accumulate: bool) -> Value:
         rest = [self.x.shape[d] for d in self.rest]
@@ -278,6 +292,7 @@ def wrap_negative(index: Value, size: int) -> Value:
 # ---- torch's functions
 
 
+@lies("rows")
 def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of input along `dim` at places `index`: i64[K]."""
     d = normalize_dim(dim, len(input.shape))

@@ -22,6 +22,7 @@ from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_o
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.composite_pointwise import clamp, floor
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 
@@ -51,6 +52,20 @@ def interpolate(
     target, scales = _target(sizes, size, scale_factor, bool(recompute_scale_factor) or mode == "area")
     if mode == "area":
         return _AREA[rank](x, target)
+    made = _resized(x, rank, mode, target, scales, bool(align_corners), antialias)
+    return as_told("images", as_told("new", made, (x,)), (x,))
+
+
+def _resized(
+    x: Value,
+    rank: int,
+    mode: str,
+    target: Sequence[int],
+    scales: Sequence[float | None],
+    align_corners: bool,
+    antialias: bool,
+) -> Value:
+    sizes = shape_of(x)[2:]
     if mode in ("nearest", "nearest-exact"):
         for d in range(rank):
             x = _nearest(x, d + 2, target[d], scales[d], mode == "nearest-exact")
@@ -58,11 +73,11 @@ def interpolate(
     bytes_ = dtype_of(x) is dt.uint8
     wide = cast(x, dt.float64) if bytes_ else widened(x)
     for d in reversed(range(rank)) if bytes_ else range(rank):
-        step = _step(sizes[d], target[d], scales[d], bool(align_corners), dtype_of(wide) is dt.float64)
+        step = _step(sizes[d], target[d], scales[d], align_corners, dtype_of(wide) is dt.float64)
         if antialias:
             taps = _filtered(sizes[d], target[d], step, mode)
         else:
-            taps = _TAPS[mode](sizes[d], target[d], step, bool(align_corners))
+            taps = _TAPS[mode](sizes[d], target[d], step, align_corners)
         if bytes_ and sizes[d] != target[d]:
             wide = _to_bytes(_resample(wide, d + 2, _in_16_bits(*taps)))
         elif not bytes_:

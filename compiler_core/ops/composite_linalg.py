@@ -265,7 +265,9 @@ def einsum(equation: Any, *operands: Any) -> Value:
     labels, value = inputs[0], as_value(xs[0])
     for k, (other, x) in enumerate(zip(inputs[1:], xs[1:])):
         later = set(output).union(*inputs[k + 2 :])
-        labels, value = _contract(labels, value, other, as_value(x), later)
+        pair = (labels, value), (other, as_value(x))
+        first, second = pair[::-1] if _comes_first(other, labels, output) else pair
+        labels, value = _contract(*first, *second, later)
     value = _sum_out(labels, value, [c for c in labels if c not in output])
     labels = [c for c in labels if c in output]
     return permute(value, [labels.index(c) for c in output])
@@ -317,6 +319,15 @@ def _diagonals(labels: list[str], x: Value) -> tuple[list[str], Value]:
 
 def _sum_out(labels: list[str], x: Value, drop: Sequence[str]) -> Value:
     return sum(x, [labels.index(c) for c in drop]) if drop else x
+
+
+def _comes_first(other: list[str], labels: list[str], output: list[str]) -> bool:
+    """Whether the output has what only `other` has before what only `labels` has: its product is then row-major."""
+    mine, others = (
+        [output.index(c) for c in own if c in output and c not in than]
+        for own, than in ((labels, other), (other, labels))
+    )
+    return bool(mine and others) and max(others) < min(mine)
 
 
 def _contract(la: list[str], a: Value, lb: list[str], b: Value, later: set[str]) -> tuple[list[str], Value]:

@@ -25,6 +25,7 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.composite_pointwise import Operand, abs, add, mul, sub, truth
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import check_fits, need_mask, need_one_dtype
 from compiler_core.ops.registry import Value
 
@@ -64,16 +65,19 @@ def logical_not(input: Value) -> Value:
     return prims.logical_not(truth(input))
 
 
+@lies("alike")
 def logical_and(input: Value, other: Value) -> Value:
     """Both are non-zero."""
     return prims.bitwise_and(*operands(truth(input), truth(other)))
 
 
+@lies("alike")
 def logical_or(input: Value, other: Value) -> Value:
     """One is non-zero."""
     return prims.bitwise_or(*operands(truth(input), truth(other)))
 
 
+@lies("alike")
 def logical_xor(input: Value, other: Value) -> Value:
     """One of them is non-zero and the other is not."""
     return prims.bitwise_xor(*operands(truth(input), truth(other)))
@@ -152,6 +156,7 @@ def where(condition: Value, input: Operand, other: Operand) -> Value:
     return prims.where(strict(condition, shape, bool_), strict(a, shape, dtype), strict(b, shape, dtype))
 
 
+@lies("rows")
 def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
     """input, with `value` where mask holds. Keeps input's dtype."""
     x = as_value(input)
@@ -166,6 +171,7 @@ def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
     return prims.where(strict(mask, shape, bool_), fill, strict(x, shape, dtype_of(x)))
 
 
+@lies("alike")
 def nan_to_num(input: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Value:
     """input with NaN and infinities replaced; None: by the dtype's largest and smallest."""
     import ml_dtypes

@@ -28,6 +28,7 @@ from compiler_core.ops.composite_eigen import eigvalsh
 from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.composite_solving import inv, matrix, pinv, solve, svdvals, tolerance
 from compiler_core.ops.factor import eye_like
+from compiler_core.ops.lying import lies
 from compiler_core.ops.matmul import adjoint
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
@@ -267,6 +268,7 @@ def vander(x: Value, N: int | None = None) -> Value:
     return F.stack(powers[:count], -1) if count else F.stack([ones], -1)[..., :0]
 
 
+@lies("columns")
 @in_float32
 def householder_product(A: Value, tau: Value) -> Value:
     """The first n columns of the product of the reflectors I - tau_k v_k v_k^T, v_k: column k of A below it."""

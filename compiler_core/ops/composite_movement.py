@@ -28,6 +28,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
 )
 from compiler_core.ops.casting import in_widest
+from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
 
@@ -85,8 +86,10 @@ def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
 
 
 def ravel(input: Value) -> Value:
-    """input as one dim."""
-    return flatten(input)
+    """input as one dim, without gaps."""
+    made = flatten(input)
+    copy = getattr(made, "contiguous", None)  # of a Tensor
+    return made if copy is None else copy()
 
 
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
@@ -182,6 +185,7 @@ def broadcast_tensors(*tensors: Value) -> tuple[Value, ...]:
     return tuple(broadcast_to(x, shape) for x in tensors)
 
 
+@lies("new")
 def repeat(input: Value, *repeats: Sizes) -> Value:
     """input tiled repeats[d] times along dim d; more repeats than dims add dims in front."""
     if not repeats:
@@ -201,12 +205,14 @@ def repeat(input: Value, *repeats: Sizes) -> Value:
     return result if moves else as_new(result)
 
 
+@lies("new")
 def tile(input: Value, *dims: Sizes) -> Value:
     """repeat, with missing leading repeats taken as 1."""
     times = sizes(dims)
     return repeat(input, (1,) * (len(input.shape) - len(times)) + times)
 
 
+@lies("new")
 def repeat_interleave(
     input: Value, repeats: int | Value, dim: int | None = None, *, output_size: int | None = None
 ) -> Value:
@@ -250,12 +256,14 @@ def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     if not xs[0].shape:
         raise ShapeError("cat of a 0-d tensor", expected="at least one dim", got="()", remedy="use stack")
     d = normalize_dim(dim, len(xs[0].shape))
-    return prims.cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
+    joined = prims.cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
+    return as_told("joined", joined, tuple(xs))
 
 
 concat = concatenate = cat
 
 
+@lies("rows")
 @numpy_names
 @in_widest
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
@@ -357,7 +365,7 @@ def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
         cut = -shift % n if n else 0
         if cut:
             x = prims.cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
-    return as_new(x) if x is input else x
+    return as_told("images", as_new(x) if x is input else x, (input,))
 
 
 # ---- triangles

@@ -79,7 +79,7 @@ def layer_norm(
     return _layer_norm(x, weight, bias, dims=len(dims), eps=eps)
 
 
-@whole
+@whole(lies="rows")
 def _layer_norm(x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> Value:
     n = len(x.shape)
     return cast(_affine(_standardized(widened(x), tuple(range(n - dims, n)), eps), weight, bias), dtype_of(x))
@@ -116,7 +116,7 @@ def group_norm(
     return _group_norm(x, weight, bias, groups=num_groups, eps=eps)
 
 
-@whole
+@whole(lies="images")
 def _group_norm(x: Value, weight: Value | None, bias: Value | None, *, groups: int, eps: float) -> Value:
     shape = shape_of(x)
     rows = reshape(widened(x), (shape[0], groups, math.prod(shape[1:]) // groups))
@@ -157,7 +157,7 @@ def batch_norm(
     return _batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
 
 
-@whole
+@whole(lies="images")
 def _batch_norm(
     x: Value, mean: Value | None, variance: Value | None, weight: Value | None, bias: Value | None, *, eps: float
 ) -> Value:

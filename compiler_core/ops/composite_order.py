@@ -17,6 +17,7 @@ from compiler_core.ops.composite_indexing import take_along_dim
 from compiler_core.ops.composite_logic import isnan, where
 from compiler_core.ops.composite_movement import narrow, reshape, squeeze
 from compiler_core.ops.composite_reduction import ValuesAndIndices, any, argmax, sum
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
@@ -25,6 +26,7 @@ def _places(x: Value, dim: int, descending: bool = False) -> Value:
     return prims.argsort(x, normalize_dim(dim, len(x.shape)), descending)
 
 
+@lies("first")
 def sort(input: Value, dim: int = -1, descending: bool = False, stable: bool | None = False) -> ValuesAndIndices:
     """Sorted along dim. Equal elements keep their order."""
     x = as_value(input)
@@ -35,11 +37,13 @@ def sort(input: Value, dim: int = -1, descending: bool = False, stable: bool | N
     return ValuesAndIndices(take_along_dim(x, places, dim), places)
 
 
+@lies("first")
 def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
     """The places that `sort` gives."""
     return sort(input, dim, descending).indices
 
 
+@lies("first")
 def msort(input: Value) -> Value:
     """Sorted along the first dim."""
     return sort(input, 0).values

@@ -16,6 +16,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_new, as_value, broadcast_to, dtype_of
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_movement import cat, flip, narrow
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
@@ -29,15 +30,19 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar 
     low, high = [0] * ndim, [0] * ndim
     for k in range(len(pad) // 2):
         low[ndim - 1 - k], high[ndim - 1 - k] = int(pad[2 * k]), int(pad[2 * k + 1])
+    return as_told("rows" if mode == "circular" else "images", _padded(x, pad, low, high, mode, value), (x,))
+
+
+def _padded(x: Value, pad: Sequence[int], low: list[int], high: list[int], mode: str, value: Scalar | None) -> Value:
     if mode == "constant":
         return _pad_constant(x, low, high, value)
     if mode not in _EDGES:
         raise ShapeError(f"Unrecognised padding mode {mode}", expected="constant, reflect, replicate or circular")
     if value is not None and value != 0:
         raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument', got=str(value))
-    if len(pad) // 2 not in (ndim - 1, ndim - 2):
+    if len(pad) // 2 not in (len(low) - 1, len(low) - 2):
         raise ShapeError(
-            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported: {len(pad) // 2} dims of {ndim}"
+            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported: {len(pad) // 2} dims of {len(low)}"
         )
     if mode != "circular":
         need_kind(f"{mode}_pad", "iufc", x)

@@ -29,6 +29,7 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.composite_stacking import diag_embed
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import check_fits, need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.strided import check_strided, strided_places
@@ -42,6 +43,7 @@ def with_flat(input: Value, result: Value) -> Value:
 # ---- by a mask, by flat places
 
 
+@lies("rows")
 def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     """input with source's first elements, in order, where mask holds. Raises IndexError_ if source has too few."""
     shape = broadcast_shapes(shape_of(input), shape_of(mask))
@@ -59,6 +61,7 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     return prims.where(mask, F.reshape(taken, shape), x)
 
 
+@lies("first")
 def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """input with source's elements put (or added) at flat places `index`."""
     flat = F.setitem(F.reshape(input, -1), (F.reshape(index, -1),), F.reshape(source, -1), accumulate=accumulate)
@@ -70,6 +73,7 @@ def take(input: Value, index: Value) -> Value:
     return F.getitem(F.reshape(input, -1), (index,))
 
 
+@lies("first")
 def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
     """input with one value at places `index` along `dim`."""
     if not is_scalar(value) and tuple(value.shape):
@@ -90,6 +94,7 @@ def _fits(name: str, want: Sequence[int], src: Value) -> None:
         raise ShapeError(f"{name}: src has the wrong shape", expected=str(tuple(want)), got=str(tuple(src.shape)))
 
 
+@lies("first")
 def slice_scatter(
     input: Value, src: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Value:
@@ -101,6 +106,7 @@ def slice_scatter(
     return F.setitem(input, (*[slice(None)] * d, places), src)
 
 
+@lies("first")
 def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
     """input with src in place of the slice at `index` along `dim`."""
     d = normalize_dim(dim, len(input.shape))
@@ -108,6 +114,7 @@ def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
     return F.setitem(input, (*[slice(None)] * d, index), src)
 
 
+@lies("first")
 def diagonal_scatter(input: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """input with src in place of a diagonal over dims dim1 and dim2."""
     x = F.movedim(input, (dim1, dim2), (-2, -1))
@@ -211,6 +218,7 @@ def index_reduce(
 # ---- by strides
 
 
+@lies("first")
 def as_strided_scatter(
     input: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
@@ -223,6 +231,7 @@ def as_strided_scatter(
     return F.reshape(flat, shape_of(input))
 
 
+@lies("rows")
 @rounded_once
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """input with each slice along `dim` whose p-norm exceeds maxnorm scaled down to it."""

@@ -16,7 +16,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType, bool_
 from compiler_core.errors import DTypeError, NoKernelError, ShapeError
-from compiler_core.ops import prims
+from compiler_core.ops import lying, prims
 from compiler_core.ops.broadcasting import (
     Scalar,
     as_new,
@@ -259,6 +259,7 @@ def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, g
 clip = clamp
 
 
+@lying.lies("alike")
 @rounded_once
 def lerp(input: Value, end: Value, weight: Operand) -> Value:
     """input + weight * (end - input); from a weight of 1/2 on end - (1 - weight) * (end - input): exact at both ends.
@@ -276,9 +277,8 @@ def lerp(input: Value, end: Value, weight: Operand) -> Value:
         return add(input, mul(span, number)) if builtins.abs(number) < 0.5 else sub(end, mul(span, 1 - number))
     a, b, factor, span = operands(input, end, weight, span)
     near = prims.lt(prims.abs(factor), prims.full_like(prims.abs(factor), 0.5))
-    start = prims.where(near, a, b)
     factor = prims.where(near, factor, prims.sub(factor, prims.full_like(factor, 1.0)))
-    return prims.add(start, prims.mul(span, factor))
+    return prims.add(prims.where(near, a, b), prims.mul(span, factor))
 
 
 @rounded_once

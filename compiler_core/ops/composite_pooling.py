@@ -24,6 +24,7 @@ from compiler_core.ops.composite_activation import relu
 from compiler_core.ops.composite_convolution import Ints, batched, spread, unbatched
 from compiler_core.ops.composite_pointwise import abs, div, mul, pow, sign
 from compiler_core.ops.composite_reduction import ValuesAndIndices
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 from compiler_core.ops.windows import lowest
@@ -141,6 +142,7 @@ def _max_pool(
     return ValuesAndIndices(values, unbatched(places, had_batch))
 
 
+@lies("signals")
 def max_pool1d(
     input: Value,
     kernel_size: Ints,
@@ -154,6 +156,7 @@ def max_pool1d(
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@lies("images")
 def max_pool2d(
     input: Value,
     kernel_size: Ints,
@@ -167,6 +170,7 @@ def max_pool2d(
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@lies("images")
 def max_pool3d(
     input: Value,
     kernel_size: Ints,
@@ -237,6 +241,7 @@ def _avg_pool(
     return unbatched(cast(out, dtype_of(x)), had_batch)
 
 
+@lies("signals")
 def avg_pool1d(
     input: Value,
     kernel_size: Ints,
@@ -249,6 +254,7 @@ def avg_pool1d(
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@lies("images")
 def avg_pool2d(
     input: Value,
     kernel_size: Ints,
@@ -262,6 +268,7 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@lies("rows")
 @in_float32_on_cpu
 def avg_pool3d(
     input: Value,

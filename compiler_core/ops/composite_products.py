@@ -19,6 +19,7 @@ from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, flo
 from compiler_core.ops.casting import as_given, in_float32, in_lower, in_lower_on_cuda
 from compiler_core.ops.composite_linalg import matmul, plus_product
 from compiler_core.ops.composite_placing import with_flat
+from compiler_core.ops.lying import lies
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_dims, need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
@@ -43,6 +44,7 @@ def addr(input: Value, vec1: Value, vec2: Value, *, beta: Scalar = 1, alpha: Sca
     return plus_product("addr", input, F.mul, F.unsqueeze(vec1, 1), F.unsqueeze(vec2, 0), beta, alpha)
 
 
+@lies("rows")
 @in_lower
 def addbmm(input: Value, batch1: Value, batch2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * the sum of the products of a batch."""

@@ -10,9 +10,11 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, dtype_of, normalize_dim, shape_of
 from compiler_core.ops.composite_movement import reshape
+from compiler_core.ops.lying import lies
 from compiler_core.ops.registry import Value
 
 
+@lies("images")
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     """T[*, C*r*r, H, W] -> T[*, C, H*r, W*r]."""
     x, r = as_value(input), upscale_factor
@@ -29,6 +31,7 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     return prims.reshape(moved, (*lead, c // (r * r), h * r, w * r))
 
 
+@lies("images")
 def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     """T[*, C, H*r, W*r] -> T[*, C*r*r, H, W]: pixel_shuffle undone."""
     x, r = as_value(input), downscale_factor
@@ -45,6 +48,7 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     return prims.reshape(moved, (*lead, c * r * r, h // r, w // r))
 
 
+@lies("images")
 def channel_shuffle(input: Value, groups: int) -> Value:
     """T[N, C, *] with channels g*n + k at place k*groups + g, n = C/groups: one of each group in turn."""
     x = as_value(input)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
@@ -19,10 +19,13 @@ from compiler_core.ops.broadcasting import as_value, broadcast_shapes, broadcast
 from compiler_core.ops.casting import as_given, in_float32_on_cpu
 from compiler_core.ops.composite_reduction import abs_squared
 from compiler_core.ops.factor import eye_like, permutation_matrix
+from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.matmul import adjoint, transpose_last
 from compiler_core.ops.packing import unpack
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Svd(NamedTuple):
@@ -121,20 +124,25 @@ def _real_diagonal(a: Value) -> Value:
 # ---- factorisations
 
 
-@in_float32_on_cpu
+def of_lapack(function: Function) -> Function:
+    """`function` in float32 where the CPU's 16-bit floats have none; its matrices lie as LAPACK leaves them."""
+    return lies("columns")(in_float32_on_cpu(function))
+
+
+@of_lapack
 def cholesky(input: Value, *, upper: bool = False) -> Value:
     """L with L L^T = input; with upper, its transpose. Only the lower (upper) triangle of input is read."""
     factor = prims.cholesky(from_triangle(matrix(input, "cholesky"), upper))
     return adjoint(factor) if upper else factor
 
 
-@in_float32_on_cpu
+@of_lapack
 def old_cholesky(input: Value, upper: bool = False) -> Value:
     """torch.cholesky."""
     return cholesky(input, upper=upper)
 
 
-@in_float32_on_cpu
+@of_lapack
 def cholesky_ex(input: Value, *, upper: bool = False, check_errors: bool = False) -> WithInfo:
     """`cholesky`, and LAPACK's info: the order of the first minor that is not positive, or 0.
 
@@ -160,7 +168,7 @@ def real_values(values: Value) -> Value:
     return prims.real(values) if dtype_of(values).is_complex else values
 
 
-@in_float32_on_cpu
+@of_lapack
 def svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> Svd:
     """U diag(S) Vh = A, S descending."""
     a = matrix(A, "svd")
@@ -191,7 +199,7 @@ def old_svd(input: Value, some: bool = True, compute_uv: bool = True) -> OldSvd:
     return OldSvd(u, s, adjoint(vh))
 
 
-@in_float32_on_cpu
+@of_lapack
 def qr(A: Value, mode: str = "reduced") -> Qr:
     """Q R = A. mode: "reduced", "complete" or "r" (Q is empty)."""
     a = matrix(A, "qr")
@@ -203,7 +211,7 @@ def qr(A: Value, mode: str = "reduced") -> Qr:
     return Qr(prims.full((0,), 0.0, dtype_of(a)) if mode == "r" else q, r)
 
 
-@in_float32_on_cpu
+@of_lapack
 def old_qr(input: Value, some: bool = True) -> Qr:
     """torch.qr."""
     return qr(input, "reduced" if some else "complete")
@@ -226,15 +234,18 @@ def _triangles(packed: Value) -> tuple[Value, Value]:
 def lu(A: Value, *, pivot: bool = True) -> Lu:
     """P L U = A."""
     packed, permutation, _ = _lu(matrix(A, "lu"), pivot)
-    return Lu(permutation_matrix(prims.detach(permutation)), *_triangles(packed))
+    left, right = as_told("columns", _triangles(packed), (A,))
+    return Lu(permutation_matrix(prims.detach(permutation)), left, right)
 
 
+@lies("columns")
 def lu_factor(A: Value, *, pivot: bool = True) -> LuFactor:
     """L and U in one, and LAPACK's pivots (from 1), int32."""
     packed, _, pivots = _lu(matrix(A, "lu_factor"), pivot)
     return LuFactor(packed, prims.cast(prims.detach(pivots), dt.int32))
 
 
+@lies("columns")
 def lu_factor_ex(A: Value, *, pivot: bool = True, check_errors: bool = False) -> LuFactorEx:
     """`lu_factor`, and the first zero on U's diagonal (from 1), or 0."""
     packed, pivots = lu_factor(A, pivot=pivot)
@@ -252,7 +263,7 @@ def _info(packed: Value) -> Value:
     return prims.cast(F.where(F.any(zero, -1), first, 0), dt.int32)
 
 
-@in_float32_on_cpu
+@of_lapack
 def old_lu(input: Value, pivot: bool = True, get_infos: bool = False) -> tuple[Value, ...]:
     """torch.lu."""
     packed, pivots, info = lu_factor_ex(input, pivot=pivot)
@@ -297,7 +308,7 @@ def _is_vector(a: Value, b: Value) -> bool:
     return len(b.shape) == 1 or (len(b.shape) == len(a.shape) - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
 
 
-@in_float32_on_cpu
+@of_lapack
 def solve(A: Value, B: Value, *, left: bool = True) -> Value:
     """X with A X = B, or X A = B if not left."""
     a, b = matrix(A, "solve"), floating(B)
@@ -310,6 +321,7 @@ def solve(A: Value, B: Value, *, left: bool = True) -> Value:
     return F.squeeze(x, -1) if vector else x
 
 
+@lies("columns")
 def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = False) -> WithInfo:
     """`solve`, and info: the first zero on the diagonal of A's U (from 1), or 0.
 
@@ -324,7 +336,7 @@ def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = Fals
     return WithInfo(found, info)
 
 
-@in_float32_on_cpu
+@of_lapack
 def inv(A: Value) -> Value:
     """The inverse."""
     a = matrix(A, "inv")
@@ -333,7 +345,7 @@ def inv(A: Value) -> Value:
     return prims.solve(a, eye_like(a))
 
 
-@in_float32_on_cpu
+@of_lapack
 def inv_ex(A: Value, *, check_errors: bool = False) -> WithInfo:
     """`inv`, and info: the first zero on the diagonal of A's U (from 1), or 0.
 
@@ -366,7 +378,7 @@ def triangular_solve(
     return Triangular(x, a)
 
 
-@in_float32_on_cpu
+@of_lapack
 def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     """X with (L L^T) X = B; with upper, (L^T L) X = B."""
     factor, b = _pair(matrix(L, "cholesky_solve"), matrix(B, "cholesky_solve"))
@@ -375,13 +387,14 @@ def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     return prims.solve(F.matmul(lower, adjoint(lower)), b)
 
 
-@in_float32_on_cpu
+@of_lapack
 def cholesky_inverse(L: Value, upper: bool = False) -> Value:
     """The inverse of L L^T; with upper, of L^T L."""
     factor = matrix(L, "cholesky_inverse")
     return cholesky_solve(eye_like(factor), factor, upper)
 
 
+@lies("columns")
 @as_given
 def lu_solve(LU: Value, pivots: Value, B: Value, *, left: bool = True, adjoint: bool = False) -> Value:
     """X with A X = B (X A = B; A^T X = B) for the A that was factored."""
@@ -397,7 +410,7 @@ def lu_solve(LU: Value, pivots: Value, B: Value, *, left: bool = True, adjoint: 
     return prims.solve_triangular(factor, y, upper=True, unitriangular=False)
 
 
-@in_float32_on_cpu
+@of_lapack
 def old_lu_solve(b: Value, LU_data: Value, LU_pivots: Value) -> Value:
     """torch.lu_solve."""
     return lu_solve(LU_data, LU_pivots, b)
@@ -463,7 +476,7 @@ def tolerance(values: Value, size: int, rtol: Any, atol: Any) -> Value:
     return cast(F.maximum(limit, F.add(F.mul(largest, 0.0), 0.0 if atol is None else atol)), dtype_of(values))
 
 
-@in_float32_on_cpu
+@of_lapack
 def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None = None) -> Lstsq:
     """The X of least norm that minimises |A X - B|. rank and singular values as torch gives them for `driver`."""
     a, b = matrix(A, "lstsq"), floating(B)

@@ -20,6 +20,7 @@ from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, l
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
 from compiler_core.ops.composite_trigonometry import floating_operands
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
@@ -163,6 +164,7 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
     return y
 
 
+@lies("alike")
 @in_float32_on_cuda
 def erfinv(input: Value) -> Value:
     """The inverse of erf: infinite at -1 and 1, NaN outside."""

@@ -247,7 +247,7 @@ def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
         return F.mul(input, 1) if dtype_of(input) is not dt.bool_ else F.logical_and(input, input)
     if k % 4 == 2:
         return F.flip(input, (a, b))
-    return F.flip(F.transpose(input, a, b), (a if k % 4 == 1 else b,))
+    return F.transpose(F.flip(input, (b if k % 4 == 1 else a,)), a, b)
 
 
 # ---- diagonals

@@ -28,6 +28,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composite_reduction import ValuesAndIndices
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
@@ -83,6 +84,7 @@ def _search(sequence: Value, values: Value, *, right: bool) -> Value:
     return low
 
 
+@lies("rows")
 def bucketize(input: Value | Scalar, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
     """The bucket each element falls in: the number of boundaries below it (right: below it or equal)."""
     need_kind("bucketize", "iuf", input)

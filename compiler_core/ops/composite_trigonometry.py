@@ -26,6 +26,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composite_pointwise import Operand
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
@@ -73,6 +74,7 @@ def atan2(input: Value, other: Value) -> Value:
     return prims.atan2(*floating_operands(input, other))
 
 
+@lies("alike")
 def hypot(input: Value, other: Value) -> Value:
     """sqrt(input^2 + other^2), without overflow between."""
     need_kind("hypot", "f", input)
@@ -173,6 +175,7 @@ def _nan_aside(a: Value, b: Value, chosen: Value) -> Value:
     return prims.where(prims.isnan(b), a, prims.where(prims.isnan(a), b, chosen))
 
 
+@lies("alike")
 def fmax(input: Value, other: Value) -> Value:
     """The larger; if one is NaN, the other. The cotangent of a tie goes to input."""
     a, b = operands(input, other)
@@ -181,6 +184,7 @@ def fmax(input: Value, other: Value) -> Value:
     return _nan_aside(a, b, prims.where(prims.ge(a, b), a, b))
 
 
+@lies("alike")
 def fmin(input: Value, other: Value) -> Value:
     """The smaller; if one is NaN, the other. The cotangent of a tie goes to input."""
     a, b = operands(input, other)
@@ -233,6 +237,7 @@ def ldexp(input: Value, other: Value) -> Value:
 _LIMITS = {dt.float32: (-125, 24), dt.float64: (-1021, 53), dt.float16: (-13, 11), dt.bfloat16: (-125, 8)}
 
 
+@lies("alike")
 def nextafter(input: Value, other: Value) -> Value:
     """The neighbour of input, in its dtype, on the side of other. Its gradient is input's."""
     need_kind("nextafter", "f", input, other)

@@ -65,6 +65,7 @@ CAST = register(
         lower=Indexed(_emit_cast),
         samples=_cast_samples(),
         dtypes=EVERY,
+        follows=True,
     )
 )
 

@@ -40,6 +40,7 @@ def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *
             Expansion(value, lambda *metas, **attrs: _FLOPS * metas[0].numel),
             samples,
             FLOATING,
+            follows=True,
         )
     )
 

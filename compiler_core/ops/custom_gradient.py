@@ -102,6 +102,7 @@ CUSTOM_GRADIENT = register(
         samples=(Sample(((2, 3), (2, 3)), _ATTRS), Sample(((), ()), _ATTRS), Sample(((2,), (3,)), _ATTRS)),
         dtypes=EVERY,
         shares=True,
+        follows=True,
         only_for_autograd=True,
         doc="identity; the gradient goes where a rule says",
     )

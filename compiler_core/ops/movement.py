@@ -80,7 +80,7 @@ DIAGONAL = register(
             Sample(((0, 3),), {"offset": 0}),
         ),
         dtypes=EVERY,
-        alias=Alias(put_on_diagonal, _strides_diagonal, _offset_diagonal),
+        alias=Alias(put_on_diagonal, _strides_diagonal, _offset_diagonal, reorders=True),
     )
 )
 
@@ -192,6 +192,7 @@ PERMUTE = register(
         alias=Alias(
             lambda base, new, dims: prims.permute(new, inverse_permutation(dims)),
             lambda in_shape, in_strides, dims: tuple(in_strides[d] for d in dims),
+            reorders=True,
         ),
     )
 )
@@ -344,5 +345,6 @@ FLIP = register(
         samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
         dtypes=EVERY,
         shares=True,
+        follows=True,
     )
 )

@@ -27,7 +27,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.on_device import run_on_device
-from compiler_core.ops.rules import LowerRule
+from compiler_core.ops.rules import LowerRule, Pointwise
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
 Value: TypeAlias = Any  # Array | graph.Node | Tensor: rules are generic over all three
@@ -86,6 +86,7 @@ class Op:
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
     shares: `eager` may give operand 0's memory back, also where the result is no view: see tensor/lent.py.
+    follows: the result lies in memory as the operands do: see tensor/layout.py. Of elementwise ops that is so.
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
     work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
@@ -104,6 +105,7 @@ class Op:
     random: bool = False
     alias: Alias | None = None
     shares: bool = False
+    follows: bool = False
     commutative: bool = False
     cheap: bool = False
     work: int = 0
@@ -129,8 +131,8 @@ def register(op: Op) -> Op:
             raise OpDefinitionError(
                 f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op"
             )
-    if op.alias is not None and not op.shares:
-        op = replace(op, shares=True)
+    follows = op.follows or (isinstance(op.lower, Pointwise) and op.alias is None)
+    op = replace(op, shares=op.shares or op.alias is not None, follows=follows)
     OPS[op.name] = op
     return op
 

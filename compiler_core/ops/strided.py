@@ -109,6 +109,7 @@ STRIDED = register(
             _scatter_strided,
             lambda in_shape, in_strides, size, stride, offset: tuple(s * in_strides[0] for s in stride),
             lambda in_strides, size, stride, offset: offset * in_strides[0],
+            reorders=True,
         ),
     )
 )

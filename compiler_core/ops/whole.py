@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from compiler_core.errors import OpDefinitionError
 from compiler_core.ops.differentiate import vjp_of
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import Array, Value
 from compiler_core.ops.tied import tied
 
@@ -41,11 +42,11 @@ class Composite:
     is_piecewise: it consists of straight lines, so that its gradient depends on its operand without a slope (tied.py).
     """
 
-    __slots__ = ("backward", "compose", "forward", "is_piecewise", "name", "reads", "reads_out", "there")
+    __slots__ = ("backward", "compose", "forward", "is_piecewise", "lies", "name", "reads", "reads_out", "there")
     remakes_out = False
 
-    def __init__(self, name: str, compose: Callable[..., Value]) -> None:
-        self.name, self.compose = name, compose
+    def __init__(self, name: str, compose: Callable[..., Value], lies: str = "") -> None:
+        self.name, self.compose, self.lies = name, compose, lies
         self.forward: Forward = self._define
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
@@ -94,9 +95,16 @@ def _nothing(*_: Any, **attrs: Any) -> Sequence[Array | None]:
     raise AssertionError("a composite without a forward has no backward")
 
 
-def whole(compose: Callable[..., Value]) -> Callable[..., Value]:
-    """`compose`, computed whole where a definition takes its operands. Its first operand is never None."""
-    composite = Composite(compose.__name__.strip("_"), compose)
+def whole(compose: Callable[..., Value] | None = None, *, lies: str = "") -> Callable[..., Any]:
+    """`compose`, computed whole where a definition takes its operands. Its first operand is never None.
+
+    lies: by which rule of `lying.py` the result lies; row-major if it is empty.
+    """
+    return functools.partial(_whole, lies=lies) if compose is None else _whole(compose, lies)
+
+
+def _whole(compose: Callable[..., Value], lies: str) -> Callable[..., Value]:
+    composite = Composite(compose.__name__.strip("_"), compose, lies)
     COMPOSITES[composite.name] = composite
 
     @functools.wraps(compose)
@@ -106,7 +114,8 @@ def whole(compose: Callable[..., Value]) -> Callable[..., Value]:
             result = compute(composite, operands, attrs)
             if result is not None:
                 return result
-        return compose(*operands, **attrs)
+        result = compose(*operands, **attrs)
+        return as_told(lies, result, operands) if lies else result
 
     return function
 

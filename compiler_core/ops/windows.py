@@ -125,7 +125,7 @@ WINDOWS = register(
         lower=Movement(_source_windows),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=EVERY,
-        alias=Alias(_scatter_windows, _strides_windows),
+        alias=Alias(_scatter_windows, _strides_windows, reorders=True),
     )
 )
 

@@ -14,7 +14,7 @@ nodes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class Cell:
 
     __slots__ = ("__weakref__", "fence", "raw", "stamp", "version")
     is_dense: bool = True  # contiguous for certain, without looking at strides
+    is_ordered: bool = True  # row-major for certain, but for gaps and repeats (`layout.py`)
     is_lent: bool = False  # others see the memory, which is written in place (`lent.py`)
     raw: Value
     fence: Fence  # set while the cell waits for one
@@ -164,14 +165,16 @@ def cell_of(value: Value) -> Cell:
 class ViewCell(Cell):
     """A window on `base`, taken by the view op `op` with `attrs`. `value` is a cache, derived at the stamp `seen`."""
 
-    __slots__ = ("_counter", "_root", "attrs", "base", "is_dense", "op", "seen")
+    __slots__ = ("_counter", "_root", "attrs", "base", "is_dense", "is_ordered", "op", "seen")
 
     def __init__(self, base: Cell, op: Op, attrs: Attrs, value: Value) -> None:
         self.value = value
         self.base, self.op, self.attrs = base, op, attrs
         root = self._root = base.root
         self._counter = base.counter
-        self.is_dense = base.is_dense and op.alias is not None and op.alias.keeps_order
+        alias: Any = op.alias
+        self.is_dense = base.is_dense and alias.keeps_order
+        self.is_ordered = base.is_ordered and not alias.reorders
         self.seen = -1 if root.is_lent and not root.shows(value) else root.stamp
 
     @property

@@ -13,6 +13,7 @@ from compiler_core.errors import AutogradError
 from compiler_core.ops.registry import Array, bind
 from compiler_core.overrides.state import is_tensor
 from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of
+from compiler_core.tensor.layout import Order, laid, order_for
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -60,9 +61,12 @@ def _copied(cell: Cell, memo: dict[int, Any]) -> Cell:
     return ViewCell(base, cell.op, cell.attrs, bind(cell.op, base.current(), **cell.attrs))
 
 
-def rebuild_as(kind: type[Tensor], array: Array, requires_grad: bool, place: Device = cpu) -> Tensor:
-    """A leaf of class `kind` that holds `array`, on `place`."""
-    return remade(kind, cell_of(array if place is cpu else check_device(place).put(array)), requires_grad)
+def rebuild_as(
+    kind: type[Tensor], array: Array, requires_grad: bool, place: Device = cpu, order: Order | None = None
+) -> Tensor:
+    """A leaf of class `kind` that holds `array`, on `place`; its dims lie in this order, None: row-major."""
+    cell = cell_of(array if place is cpu else check_device(place).put(array))
+    return remade(kind, cell if order is None else laid(cell, order), requires_grad)
 
 
 def remade(kind: Any, *given: Any) -> Tensor:
@@ -74,7 +78,9 @@ def remade(kind: Any, *given: Any) -> Tensor:
 def reduced(self: Tensor, protocol: object) -> tuple[Any, ...]:
     """What pickle keeps."""
     value = self._read() if self.is_meta else self._array("pickling")
-    place = () if self.device.type != "cuda" else (self.device,)
+    place: tuple[Any, ...] = () if self.device.type != "cuda" else (self.device,)
+    if not self._cell.is_ordered:
+        place = (*(place or (cpu,)), order_for(self._cell, None))
     return rebuild_as, (type(self), value, self._requires_grad, *place), (self.__dict__ or None)
 
 

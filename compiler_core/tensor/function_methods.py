@@ -13,7 +13,7 @@ from compiler_core.ops import composite_order as order
 from compiler_core.ops import composite_shuffle as shuffle
 from compiler_core.ops import functional as F
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.tensor.own_views import of_several, own_view
+from compiler_core.tensor.own_views import of_several, own_view, strict_view
 from compiler_core.tensor.torch_arguments import with_tensors
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class FunctionMethods:
     logsumexp = method(F.logsumexp)
     cumsum = method(F.cumsum)
 
-    view_as = method(own_view(F.view_as))
+    view_as = method(strict_view(F.view_as))
     reshape_as = method(own_view(F.view_as))
     flatten = method(F.flatten)
     ravel = method(F.ravel)

@@ -19,8 +19,10 @@ from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.composite_indexing import as_tuple, check_masks
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.layout import is_rows
 from compiler_core.tensor.own_views import own_view
 from compiler_core.tensor.torch_names import check_out, write_out
 
@@ -74,7 +76,8 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
 
 def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """A copy with `values` put (or added) at `self[indices]`."""
-    return F.setitem(self, _prepared(tuple(indices), self), _operand(values, self), accumulate=accumulate)  # type: ignore[no-any-return]
+    made = F.setitem(self, _prepared(tuple(indices), self), _operand(values, self), accumulate=accumulate)
+    return as_told("first", made, (self,))  # type: ignore[no-any-return]
 
 
 def masked_select(self: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -187,7 +190,8 @@ def _prepared(index: Any, indexed: Tensor) -> Any:
                 f"indices should be either on cpu or on the same device as the indexed tensor ({indexed.device})",
                 got=str(index.device),
             )
-        return index._read()
+        array = index._read()
+        return array.copy() if array.ndim > 1 and index._cell.is_ordered and not is_rows(array) else array
     if _is_mask(index):
         raise GraphBreak(
             "indexing by a mask needs the data of a traced tensor",

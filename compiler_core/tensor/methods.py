@@ -16,15 +16,16 @@ from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.forward import level
-from compiler_core.memory_format import strided
+from compiler_core.memory_format import contiguous_format, preserve_format, strided
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
-from compiler_core.tensor import views
 from compiler_core.tensor.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.indexing import index_put, masked_select
-from compiler_core.tensor.own_views import check_view, own_view
+from compiler_core.tensor.inference import made
+from compiler_core.tensor.layout import laid, lies_in, order_for, order_in, relaid, suggested
+from compiler_core.tensor.own_views import own_view, strict_view
 from compiler_core.tensor.placement import in_pinned_memory, moved
 from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import load
@@ -57,14 +58,14 @@ def _element_size(self: Tensor) -> int:
 
 
 def _stride(self: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
-    """The strides in elements that torch would report for this view of a contiguous base."""
+    """The strides in elements (`layout.py`)."""
     strides = self._cell.strides()
     return strides if dim is None else strides[dim]
 
 
-def _is_contiguous(self: Tensor, memory_format: object = None) -> bool:
-    """Whether the elements lie in row-major order."""
-    return views.is_contiguous(self._cell.value.shape, self._cell.strides())
+def _is_contiguous(self: Tensor, memory_format: object = contiguous_format) -> bool:
+    """Whether the elements lie in this memory format, row-major by default."""
+    return lies_in(self._cell, memory_format)
 
 
 def _is_floating_point(self: Tensor) -> bool:
@@ -106,21 +107,24 @@ def _is_nonzero(self: Tensor) -> bool:
 
 def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     """A tensor with its own copy of the data; the gradient flows back to this one."""
-    same = prims.reshape(self, self._cell.value.shape)  # records the identity
+    before = self._cell
+    same = prims.reshape(self, before.value.shape)  # records the identity
     value = same._cell.current()
     trace = current_trace()
     if trace is not None:
         note_copy(trace, value)
-    cell = Cell(value) if trace is not None else cell_of(copy_of(value))
+    cell = Cell(value) if trace is not None else made(cell_of(copy_of(value)))
+    if memory_format is not None or not before.is_ordered:
+        cell = laid(cell, order_for(before, memory_format))
     copied: Tensor = type(same)._from_cell(cell, same._node)
     if level.on:
         level.carry(same, copied)
     return copied
 
 
-def _contiguous(self: Tensor, memory_format: object = None) -> Tensor:
-    """This tensor if it is contiguous, else a copy."""
-    return self if _is_contiguous(self) else _clone(self)
+def _contiguous(self: Tensor, memory_format: object = contiguous_format) -> Tensor:
+    """This tensor if it lies in this memory format, else a copy that does."""
+    return self if lies_in(self._cell, memory_format) else _clone(self, memory_format=memory_format)
 
 
 @numpy_names
@@ -131,16 +135,31 @@ def _reshape(self: Tensor, *shape: Any) -> Tensor:
 
 
 @numpy_names
-@own_view
+@strict_view
 def _view(self: Tensor, *shape: Any, dtype: DType | None = None, size: Any = None) -> Tensor:
-    """`reshape`; with a dtype, the same bytes read as elements of that: see ops/bits.py."""
+    """`reshape` without a copy; with a dtype, the same bytes read as elements of that: see ops/bits.py."""
     if len(shape) == 1 and isinstance(shape[0], DType):
         dtype, shape = shape[0], ()
     if dtype is not None:
+        _check_reading(self, dtype)
         return prims.bitcast(self.detach(), dtype)  # type: ignore[no-any-return]
-    made = F.reshape(self, *(shape if size is None else (size,)))
-    check_view(self, made)
-    return made  # type: ignore[no-any-return]
+    return F.reshape(self, *(shape if size is None else (size,)))  # type: ignore[no-any-return]
+
+
+def _check_reading(self: Tensor, dtype: DType) -> None:
+    """Raises ShapeError if bytes that do not lie side by side would be elements of `dtype`."""
+    strides, own, new = self._cell.strides(), self.dtype.itemsize, dtype.itemsize
+    if own == new or not strides:
+        return
+    aim = f"to view {self.dtype.name} as {dtype.name} (different element sizes)"
+    if strides[-1] != 1:
+        raise ShapeError(f"self.stride(-1) must be 1 {aim}", got=str(strides))
+    for what, step in (
+        ("self.storage_offset()", self._cell.offset()),
+        *((f"self.stride({d})", step) for d, step in enumerate(strides[:-1])),
+    ):
+        if step * own % new:
+            raise ShapeError(f"{what} must be divisible by {new // own} {aim}", got=str(step))
 
 
 def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -153,7 +172,7 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     flags = [arg for arg in args if type(arg) is bool]  # non_blocking, copy
     non_blocking = kwargs.pop("non_blocking", bool(flags and flags[0]))
     copy = copy or flags[1:2] == [True]
-    kwargs.pop("memory_format", None)
+    wanted = kwargs.pop("memory_format", None)
     if kwargs:
         raise TypeError(f"to() got unexpected keyword arguments {sorted(kwargs)}")
     for arg in args:
@@ -168,8 +187,18 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     for device in devices:
         self = _moved(self, device, non_blocking)
     if dtype is not None and dtype is not self.dtype:
-        return prims.cast(self, dtype)  # type: ignore[no-any-return]
-    return _clone(self) if copy and self is before else self
+        made_anew: Tensor = prims.cast(self, dtype)
+        return made_anew if wanted in (None, preserve_format) else relaid(made_anew, order_in(wanted, self.ndim))
+    if copy and self is before:
+        return _clone(self, memory_format=wanted)
+    return self if wanted is None else _in_format(self, wanted)
+
+
+def _in_format(self: Tensor, wanted: object) -> Tensor:
+    """This tensor if its strides are taken for this memory format already, else a copy in it."""
+    if wanted is preserve_format or suggested(self._cell) is wanted:
+        return self
+    return _clone(self, memory_format=wanted)
 
 
 def _moved(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
@@ -192,8 +221,8 @@ def _type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _converter(dtype: DType) -> Callable[..., Tensor]:
-    def convert(self: Tensor, memory_format: object = None) -> Tensor:
-        return _to(self, dtype)
+    def convert(self: Tensor, memory_format: object = preserve_format) -> Tensor:
+        return _to(self, dtype, memory_format=memory_format)
 
     convert.__doc__ = f"This tensor as {dtype.name}."
     return convert
@@ -206,7 +235,7 @@ def _chalf(self: Tensor, memory_format: object = None) -> Tensor:
 
 def _cpu(self: Tensor, memory_format: object = None) -> Tensor:
     """This tensor on the CPU: itself if it is there. Raises NoDataError for one of device meta."""
-    return _moved(self, "cpu")
+    return _moved(self, "cpu") if memory_format is None else _in_format(_moved(self, "cpu"), memory_format)
 
 
 def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: object = None) -> Tensor:

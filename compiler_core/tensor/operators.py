@@ -98,6 +98,8 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
                 (dtype is _F32 or dtype is _F64)
                 and b.dtype is dtype
                 and a.shape == b.shape
+                and self._cell.is_ordered
+                and other._cell.is_ordered  # type: ignore[attr-defined]
                 and (type(a) is type(b) is np.ndarray or are_here(a, b))
             ):
                 before = silence()
@@ -112,7 +114,12 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
             (value := self._cell.value).dtype.kind == "f" and value.dtype.itemsize != 2
         ):
             constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
-            if type(value) is not np.ndarray and (value.dtype is _F32 or value.dtype is _F64) and is_alone():
+            if (
+                type(value) is not np.ndarray
+                and self._cell.is_ordered
+                and (value.dtype is _F32 or value.dtype is _F64)
+                and is_alone()
+            ):
                 with suppress(MemoryError):  # the general way says more
                     return _result_of_number(self, constant, symbol, primitive)
             return self.__bind__(primitive, (self, constant), {})

@@ -4,7 +4,8 @@ refuses to copy.
 
 In: a function of compiler_core/ops, which gives back its operand where there is nothing to do. Out: the same, giving
 a view of it there, as torch does: so that `requires_grad_(False)` or `detach_()` on the result leaves the operand be.
-`flatten`, `contiguous` and conversions give back the tensor itself in torch too.
+`flatten`, `contiguous` and conversions give back the tensor itself in torch too. `strict_view`: what must be a view of
+its operand is one, or is refused.
 """
 
 from __future__ import annotations
@@ -30,31 +31,28 @@ def own_view(function: Function) -> Function:
     @functools.wraps(function)
     def view(input: Any, *args: Any, **kwargs: Any) -> Any:
         result = function(input, *args, **kwargs)
-        result = prims.reshape(input, tuple(input.shape)) if result is input else result
-        link = getattr(result, "_view", None)
-        if link is not None:
-            link.by_user = True
-        return result
+        return prims.reshape(input, tuple(input.shape)) if result is input else result
 
     return view  # type: ignore[return-value]
 
 
-def check_view(input: Any, result: Any) -> None:
-    """Raise ShapeError where `input.view()` would be a copy. What this package's functions give is left alone: it may
-    have other strides than torch's, which are contiguous where the user took no view."""
-    link = input._view
-    if link is None or result._view is not None or input._cell.is_dense:
-        return
-    while link is not None:
-        if not link.by_user:
-            return
-        link = link.base._view
-    raise ShapeError(
-        "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
-        "contiguous subspaces)",
-        got=f"{tuple(input.shape)} with strides {input.stride()} as {tuple(result.shape)}",
-        remedy="use reshape(), which copies",
-    )
+def strict_view(function: Function) -> Function:
+    """`function`, which reshapes its first operand, raising ShapeError where the strides make that a copy."""
+
+    @functools.wraps(function)
+    def view(input: Any, *args: Any, **kwargs: Any) -> Any:
+        result = own(input, *args, **kwargs)
+        if not input._cell.is_dense and result._cell.root is not input._cell.root:
+            raise ShapeError(
+                "view size is not compatible with input tensor's size and stride (at least one dimension spans across "
+                "two contiguous subspaces)",
+                got=f"{tuple(input.shape)} with strides {input.stride()} as {tuple(result.shape)}",
+                remedy="use reshape(), which copies",
+            )
+        return result
+
+    own = own_view(function)
+    return view  # type: ignore[return-value]
 
 
 SEVERAL = frozenset(("split", "chunk", "unbind", "split_with_sizes"))

@@ -27,6 +27,7 @@ from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.random_there import drawing, drawing_on
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of, use_trace
 from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.layout import order_for, order_in, relaid
 
 if TYPE_CHECKING:
     from compiler_core.ops.composite_draws import Draw
@@ -198,19 +199,28 @@ def in_pinned_memory(tensor: Tensor) -> Tensor:
     return tensor
 
 
-_LAYOUTS = ("layout", "memory_format", "names")
+_LAYOUTS = ("layout", "names")
 
 
 def creation_names(function: F) -> F:
-    """A maker of tensors, `placed`, taking NumPy's names, and what has no meaning for it: layouts."""
+    """A maker of tensors, `placed`, taking NumPy's names, a memory format, and what has no meaning for it: layouts.
+
+    What is called `f_like` lies by default in the order of its operand.
+    """
     inner, known = placed(numpy_names(function)), signature(function).parameters
     unused = [name for name in _LAYOUTS if name not in known]
+    like, draws = function.__name__.endswith("_like"), "memory_format" in known
 
     @functools.wraps(function)
     def created(*args: Any, **kwargs: Any) -> Any:
         for name in unused:
             kwargs.pop(name, None)
-        return inner(*args, **kwargs)
+        wanted = kwargs.get("memory_format") if draws else kwargs.pop("memory_format", None)
+        made = inner(*args, **kwargs)
+        if like:
+            model = (args[0] if args else kwargs["input"])._cell
+            return made if wanted is None and model.is_ordered else relaid(made, order_for(model, wanted))
+        return made if wanted is None else relaid(made, order_in(wanted, made.ndim))
 
     return created  # type: ignore[return-value]
 

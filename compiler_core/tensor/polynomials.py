@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler_core.ops import functional as F
 from compiler_core.ops.composite_trigonometry import floating_operands
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_arguments import need_a_tensor
@@ -33,7 +34,7 @@ def _recurrence(first: Callable[[Value], Value], step: Step, doc: str) -> Callab
         for k in range(1, highest + 1):
             result = F.where(F.eq(degrees, float(k)), now, result)
             before, now = now, step(k, x, now, before)
-        return result  # type: ignore[no-any-return]
+        return as_told("alike", result, (input, n))  # type: ignore[no-any-return]
 
     polynomial.__doc__ = doc
     return polynomial

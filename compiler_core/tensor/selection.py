@@ -19,6 +19,7 @@ from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.creation import arange, leaf
 from compiler_core.tensor.filling import exponential_like
+from compiler_core.tensor.layout import relaid
 from compiler_core.tensor.placement import beside, check_generator
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.random_creation import rand
@@ -47,7 +48,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     if there is not None and there.ndim:
         with cuda.on(there.data.device_id):
             columns = cuda.module().nonzero(there != 0)
-            return tuple(map(_there, columns)) if as_tuple else _there(cuda.module().stack(columns, 1))
+            return tuple(map(_there, columns)) if as_tuple else relaid(_there(cuda.module().stack(columns, 1)), (1, 0))
     array = input._array("nonzero")
     if array.ndim == 0:
         found = np.zeros((int(array != 0), 0 if not as_tuple else 1), np.int64)
@@ -55,7 +56,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, 
     places = np.nonzero(array)
     if as_tuple:
         return tuple(leaf(column) for column in places)
-    return leaf(np.stack(places, axis=1))
+    return relaid(leaf(np.stack(places, axis=1)), (1, 0))  # as torch's: each dim's places side by side
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:

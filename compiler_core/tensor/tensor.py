@@ -30,7 +30,7 @@ from compiler_core.overrides.state import disabled
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
-from compiler_core.tensor import copying, hooks, inference, lent, views, writing
+from compiler_core.tensor import copying, hooks, inference, layout, lent, views, writing
 from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
 from compiler_core.tensor.function_methods import FunctionMethods
 from compiler_core.tensor.grad_mode import Inference, thread_mode
@@ -349,6 +349,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
         backward(self, gradient, retain_graph, create_graph, inputs)
 
+    __lay__ = layout.lay
     _check_in_place, _snapshot, _assign = writing.check_in_place, writing.snapshot, writing.assign
 
     # ---- ops
@@ -373,6 +374,11 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             if lent.is_lent(base):
                 out = lent.apart(out, base)
         cell = Cell(out) if on_host else cell_of(out)
+        if op.follows:
+            for v in values:
+                if isinstance(v, Tensor) and not v._cell.is_ordered:
+                    cell = layout.cell_as(cell, values)
+                    break
         result = Tensor._from_cell(cell)
         if thread_mode.enabled and out.dtype.kind not in "biu":
             edges = [v._edge() if isinstance(v, Tensor) else None for v in values]
@@ -403,6 +409,11 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if lent.Lending.in_use:
             out, kept = lent.all_apart(made, operands)
         cell = Cell(out) if definition is composite else cell_of(out)
+        if composite.lies:
+            for v in operands:
+                if isinstance(v, Tensor) and not v._cell.is_ordered:
+                    cell = layout.cell_by(composite.lies, cell, operands)
+                    break
         result = Tensor._from_cell(cell)
         if thread_mode.enabled:
             edges = [v._edge() if isinstance(v, Tensor) else None for v in operands]
@@ -471,7 +482,10 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
     node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
     history = TRACED if differentiable and of(node.dtype).is_inexact else None
     if op.alias is None or not isinstance(values[0], Tensor) or not views.aliases(op, attrs, values[0]._cell):
-        return Tensor._from_cell(Cell(node), history)
+        fresh = Cell(node)
+        if op.follows and not all(v._cell.is_ordered for v in values if isinstance(v, Tensor)):
+            fresh = layout.cell_as(fresh, values)
+        return Tensor._from_cell(fresh, history)
     cell = ViewCell(values[0]._cell, op, attrs, node)
     result = Tensor._from_cell(cell, history)
     result._view = ViewLink(values[0], values[0]._edge(), cell.seen, detached=not thread_mode.enabled)

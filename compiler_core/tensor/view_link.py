@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class ViewLink:
     """Where a view's history comes from. edge: the base's, when it was last taken, which was at this stamp of the root.
 
-    detached: the view has none. several: the function that gave it beside others, or "". by_user: taken by name.
+    detached: the view has none. several: the function that gave it beside others, or "".
     """
 
-    __slots__ = ("base", "by_user", "detached", "edge", "several", "stamp")
+    __slots__ = ("base", "detached", "edge", "several", "stamp")
 
     def __init__(self, base: Tensor, edge: Edge, stamp: int, detached: bool) -> None:
         self.base, self.edge, self.stamp, self.detached = base, edge, stamp, detached
-        self.several, self.by_user = "", False
+        self.several = ""
 
     def holder(self, cell: Cell) -> Tensor:
         """The handle that shows what a view with `cell` was taken from: the base, or, if that one has got another shape

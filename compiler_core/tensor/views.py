@@ -2,8 +2,8 @@
 
 In: an op, its attributes, cells and shapes. Out: `aliases`, `scatter` (view_scatter: the base with the view's elements
 replaced), `view_strides`, `view_offset`: what the op's block says (`Op.alias`; see ops/aliasing.py). A scatter runs on
-arrays, nodes and Tensors (where it is recorded, which is how gradients flow through writes to views). Limit: a fresh
-result counts as contiguous, where torch keeps the layout of a permuted operand (`x.t() * 2`).
+arrays, nodes and Tensors (where it is recorded, which is how gradients flow through writes to views). How fresh results
+lie: layout.py.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Out: (f[like query], weights or None). Source: Vaswani et al. 2017, section 3.2.
 from __future__ import annotations
 
 from compiler_core.dtype import DType
+from compiler_core.ops.lying import as_told
 from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile import empty
@@ -110,4 +111,7 @@ class MultiheadAttention(Module):
             weights = weights.mean(1)
         if not batched:
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
-        return out if self.batch_first else out.transpose(0, 1), weights
+        if not self.batch_first:
+            return out.transpose(0, 1), weights
+        is_read_only = same and not self.training and not out.requires_grad  # torch's one kernel for all of it
+        return as_told("rows", out, ()) if is_read_only else out, weights

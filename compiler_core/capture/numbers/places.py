@@ -42,7 +42,7 @@ class SettlingCell(ViewCell):
     __slots__ = ("_attrs", "_op", "settle")
 
     def __init__(self, of: ViewCell, settle: Callable[[], Any]) -> None:
-        self.raw, self.seen, self.is_dense = of.raw, -1, False
+        self.raw, self.seen, self.is_dense, self.is_ordered = of.raw, -1, False, of.is_ordered
         self.base, self._root, self._op, self._attrs, self.settle = of.base, of.root, of.op, of.attrs, settle
         self._counter = of.counter
 

@@ -16,6 +16,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composite_convolution import conv1d
+from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.filling import kept_by_dropout, order_like
@@ -109,6 +110,7 @@ def _is_moved_there(x: Tensor, mean: Tensor, variance: Tensor, momentum: float |
     return True
 
 
+@lies("rows")
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -222,11 +224,13 @@ def _alpha_dropped(input: Tensor, shape: Sequence[int], p: float, training: bool
     return input.copy_(result) if inplace else result
 
 
+@lies("alike")
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of SELU's outputs: elements are set to its limit with probability p."""
     return _alpha_dropped(input, input.shape, p, training, inplace)
 
 
+@lies("alike")
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels of f[N, C, ...]."""
     shape = [*input.shape[:2], *(1 for _ in range(input.dim() - 2))]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
+from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -124,9 +125,14 @@ def _projected(heads: Tensor, projections: Projections) -> Tensor:
     batch, _, length, _ = heads.shape
     if current_trace() is not None:
         rows = heads.transpose(1, 2).reshape(batch, length, -1)
-        return linear(rows, projections.out_weight, projections.out_bias)
+        return as_told(_sequence_first, linear(rows, projections.out_weight, projections.out_bias), ())
     rows = heads.permute(2, 0, 1, 3).reshape(length, batch, -1)
     return linear(rows, projections.out_weight, projections.out_bias).transpose(0, 1)
+
+
+def _sequence_first(_: object) -> list[tuple[int, ...]]:
+    """Strides of f[B, L, E] that lies as f[L, B, E]: so torch leaves what was attended, batch first or not."""
+    return [(2, 3, 1)]
 
 
 def multi_head_attention_forward(

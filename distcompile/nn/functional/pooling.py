@@ -15,6 +15,7 @@ from compiler_core.ops import composite_adaptive as adaptive
 from compiler_core.ops import composite_pooling as pooling
 from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composite_convolution import spread
+from compiler_core.ops.lying import lies
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
@@ -119,6 +120,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@lies("images")
 @in_float32
 def max_unpool2d(
     input: Tensor,
@@ -132,6 +134,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@lies("rows")
 @in_float32
 def max_unpool3d(
     input: Tensor,

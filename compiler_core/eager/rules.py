@@ -158,7 +158,11 @@ def _activation(k: Kernels, name: str) -> None:
         if not alike(x):
             return None
         out = np.empty_like(x)  # in the order of x's memory
-        forward((x, out) if x.flags.c_contiguous else (x.ravel("K"), out.ravel("K")))
+        if not x.flags.c_contiguous:  # one with gaps or repeats does not lie as `out`, which has none
+            x = x if x.strides == out.strides else x.copy("K")
+            forward((x.ravel("K"), out.ravel("K")))
+        else:
+            forward((x, out))
         return out, ()
 
     def activated_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:

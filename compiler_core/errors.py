@@ -146,6 +146,22 @@ class LinAlgError(DistCompileError, RuntimeError):
     is_of_call = True
 
 
+class LayoutError(DistCompileError, NotImplementedError):
+    """A function that is not there for tensors of this layout: sparse ones. A NotImplementedError, as in torch."""
+
+    is_of_call = True
+
+
+class SparseError(DistCompileError, RuntimeError):
+    """A sparse tensor whose parts do not fit each other, or of which something was asked that it does not have."""
+
+    is_of_call = True
+
+
+class SparseTypeError(SparseError, TypeError):
+    """A sparse tensor where only dense ones can be: NumPy has none, and none is assigned to by an index."""
+
+
 class GraphError(DistCompileError):
     """A graph (or loop IR) text that does not parse, or a graph that breaks an invariant."""
 

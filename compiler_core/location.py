@@ -19,7 +19,10 @@ from typing import Any, Protocol
 _ROOT = Path(__file__).resolve().parents[1]
 _OURS = tuple(f"{_ROOT / package}/" for package in ("compiler_core", "collectives", "distcompile", "launch"))
 _MACHINE = (f"{_ROOT / 'compiler_core' / 'bytecode'}/", f"{_ROOT / 'compiler_core' / 'capture' / 'tracing'}/")
-_OVERRIDES = f"{_ROOT / 'compiler_core' / 'overrides'}/"  # who asks whether a call is handed to somebody
+_PASSING = ("overrides/", "sparse/rules.py", "sparse/tensor.py", "errors.py")
+_OVERRIDES = tuple(  # who asks whether a call is handed to somebody, and who computes one of sparse tensors
+    f"{_ROOT / 'compiler_core' / part}" for part in _PASSING
+)
 _USERS = (f"{_ROOT / 'distcompile' / 'demo'}",)
 
 

@@ -46,7 +46,13 @@ def __getattr__(name: str) -> Any:
 
 
 _OVERRIDABLE = (
-    *("compiler_core.ops.", "compiler_core.tensor.", "distcompile.foreach", "distcompile.limits"),
+    *(
+        "compiler_core.ops.",
+        "compiler_core.tensor.",
+        "compiler_core.sparse.",
+        "distcompile.foreach",
+        "distcompile.limits",
+    ),
     "distcompile.nn.functional",
 )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import distcompile as dc
 from compiler_core.errors import ShapeError
+from compiler_core.memory_format import strided
 from compiler_core.tensor.inplace import in_place
 from compiler_core.tensor.tensor import Tensor
 
@@ -108,7 +109,10 @@ def _in_place(name: str) -> Each:
 
     def foreach(self: Any, *operands: Any, **options: Any) -> Any:
         for row in _rows(name, self, operands, options):
-            operation(*row, **options)
+            if row[0].layout is strided:
+                operation(*row, **options)
+            else:
+                getattr(row[0], f"{name}_")(*row[1:], **options)
         return self
 
     return foreach

@@ -8,7 +8,8 @@ from __future__ import annotations
 _SUBMODULES = """
 _C __config__ _dynamo _inductor accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed
 distributions errors fft func functional futures fx hub jit library linalg masked multiprocessing nn optim overrides
-parity profiler random mps mtia return_types serialization signal special storage testing utils version types xpu
+parity profiler random mps mtia return_types serialization signal sparse special storage testing utils version types
+xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
@@ -34,7 +35,7 @@ zeros_like
 _RANDOM_CREATION = "bernoulli normal rand rand_like randint randint_like randn randn_like randperm"
 
 _METHODS = """
-allclose clone equal is_floating_point numel clamp_min clamp_max is_complex is_conj is_nonzero is_signed
+allclose clone narrow_copy equal is_floating_point numel clamp_min clamp_max is_complex is_conj is_nonzero is_signed
 abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
 clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_
 frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_
@@ -115,6 +116,13 @@ _OTHERS = {
     ),
     "distcompile.limits": "finfo iinfo promote_types result_type can_cast",
     "distcompile.streams": "Stream Event",
+    "compiler_core.sparse.construct": (
+        "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor sparse_bsr_tensor "
+        "sparse_bsc_tensor"
+    ),
+    "compiler_core.sparse.products": "spmm dsmm smm hspmm hsmm sspaddmm saddmm",
+    "compiler_core.sparse.parts": "_coalesce:coalesce",
+    "compiler_core.sparse.in_place": "resize_as_sparse_",
     "compiler_core.tensor.lending": "from_dlpack to_dlpack",
     "compiler_core.tensor.strided": "empty_strided get_device adjoint",
     "distcompile.asking": (

@@ -3,7 +3,7 @@
 In: two values: Tensors, NumPy arrays, numbers, bools, None, or sequences and mappings of these. Out: nothing, or
 AssertionError with torch's words: what differs, by how much, where, and at which item. TypeError for other values.
 Close means |actual - expected| <= atol + rtol |expected|; without tolerances those of the dtype (whole numbers: equal).
-Of torch's options those about devices, layouts and strides are taken and have nothing to compare.
+Sparse tensors are compared part by part. The option about strides is taken and has nothing to compare.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
+from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.torch_names import load
 from distcompile.errors import ArgumentError
 
 __all__ = ["assert_close"]
@@ -43,6 +45,7 @@ class _Comparison:
     equal_nan: bool
     check_device: bool
     check_dtype: bool
+    check_layout: bool
     allow_subclasses: bool
     msg: Message
 
@@ -79,7 +82,8 @@ def assert_close(
     """
     if (rtol is None) != (atol is None):
         raise ArgumentError("Both 'rtol' and 'atol' must be either specified or omitted")
-    _compare(_Comparison(rtol, atol, equal_nan, check_device, check_dtype, allow_subclasses, msg), actual, expected, "")
+    checks = check_device, check_dtype, check_layout
+    _compare(_Comparison(rtol, atol, equal_nan, *checks, allow_subclasses, msg), actual, expected, "")
 
 
 def _compare(how: _Comparison, actual: Any, expected: Any, item: str) -> None:
@@ -99,9 +103,31 @@ def _compare(how: _Comparison, actual: Any, expected: Any, item: str) -> None:
     elif _are_arrays(how, actual, expected):
         if how.check_device and isinstance(actual, Tensor) and actual.device != expected.device:
             how.fail(f"The values for attribute 'device' do not match: {actual.device} != {expected.device}.", item)
-        _compare_tensors(how, _as_array(actual), _as_array(expected), item)
+        if any(type(v) in other_layouts for v in pair):
+            _compare_sparse(how, actual, expected, item)
+        else:
+            _compare_tensors(how, _as_array(actual), _as_array(expected), item)
     else:
         raise TypeError(f"No comparison pair was able to handle inputs of type {type(actual)} and {type(expected)}.")
+
+
+def _compare_sparse(how: _Comparison, actual: Any, expected: Any, item: str) -> None:
+    """Their parts, each place once; all elements, if layouts need not be alike."""
+    if actual.layout is not expected.layout:
+        if how.check_layout:
+            layouts = f"{actual.layout!r} != {expected.layout!r}"
+            how.fail(f"The values for attribute 'layout' do not match: {layouts}.", item)
+        return _compare(how, actual.to_dense(), expected.to_dense(), item)
+    if actual.shape != expected.shape:
+        how.fail(f"The values for attribute 'shape' do not match: {actual.shape} != {expected.shape}.", item)
+    for part, wanted in zip(_parts(actual), _parts(expected), strict=True):
+        _compare_tensors(how, _as_array(part), _as_array(wanted), item)
+    return None
+
+
+def _parts(tensor: Any) -> list[Tensor]:
+    once = load(("compiler_core.sparse.parts", "coalesced"))(tensor.detach())
+    return [*once.pattern.indices, once.sparse.values]
 
 
 def _is_number(value: Any) -> bool:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from compiler_core.device import copy_of, cpu, device_of
 from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
+from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.cell import Cell
 from compiler_core.tensor.tape import Edge, GradNode, freed_error
 
@@ -222,9 +223,14 @@ class CompiledBackward:
         return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
 
 
-def _dense(array: Array) -> Array:
-    """`array`, contiguous: the tangent of a sum is one number, expanded, and native calls are slow on such arrays."""
-    return array if array.flags.c_contiguous else copy_of(array)
+def _dense(array: Any) -> Array:
+    """`array`, contiguous: the tangent of a sum is one number, expanded, and native calls are slow on such arrays.
+
+    A sparse gradient of an output, with its zeros: graphs have dense ones.
+    """
+    if type(array) in other_layouts:
+        array = array.to_dense()._read()
+    return array if array.flags.c_contiguous else copy_of(array)  # type: ignore[no-any-return]
 
 
 def zeros_beside(others: Sequence[Array | None], meta: TensorMeta) -> Array:

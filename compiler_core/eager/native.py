@@ -40,6 +40,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (_INT,),
     "cross_entropy_backward": (_INT,),
     "add_rows": (),
+    "sparse_product": (),
+    "sparse_sampled": (),
     **{f"{name}{end}": () for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv") for end in ("", "_backward")},
 }
 L = TypeVar("L", bound="Library")
@@ -96,7 +98,8 @@ def source() -> str:
 
     declared = libm_declarations(["exp", "tanh", "erf", "erff", "erfc", "log"])
     helpers = helper_text(["exp", "philox", "reduce_max", "tanh"])
-    return f"{TYPES}{helpers}{declared}{text_of('arrays.h')}{text_of('kernels.h')}"
+    texts = "".join(map(text_of, ("arrays.h", "kernels.h", "sparse.h")))
+    return f"{TYPES}{helpers}{declared}{texts}"
 
 
 def text_of(name: str) -> str:

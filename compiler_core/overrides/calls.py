@@ -30,6 +30,7 @@ from compiler_core.overrides.state import (
     is_tensor,
     method_of,
     note_plain,
+    other_layouts,
     plain,
     thread_overrides,
 )
@@ -59,16 +60,27 @@ class Entry:
 def handle(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call with arguments of which not all are certainly plain, or while a mode is on."""
     if is_cores(sys._getframe(2).f_code.co_filename):  # the caller of the overridable function
-        return entry.origin(*args, **kwargs)
+        return computed(entry, args, kwargs)
     route = route_of(entry, args, kwargs)
     if route is None:
-        return disabled(entry.origin, (), args, kwargs) if entry.is_for_modes else entry.origin(*args, **kwargs)
+        given = (entry, args, kwargs)
+        return disabled(computed, (), given) if entry.is_for_modes else computed(*given)
     if not entry.is_operator:
         return ask(entry, *route)
     try:
         return ask(entry, *route)
     except TypeError:
         return NotImplemented
+
+
+def computed(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the call gives if nobody overrides: by who computes with an argument's layout, where it is not strided."""
+    if other_layouts:
+        for argument in each_argument(args, kwargs):
+            compute = other_layouts.get(type(argument))
+            if compute is not None:
+                return compute(entry, args, kwargs)
+    return entry.origin(*args, **kwargs)
 
 
 _CORE = str(Path(__file__).resolve().parents[1])
@@ -97,7 +109,7 @@ def route_of(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rou
     modes, off, subclasses_off = thread_overrides.now
     if off or (not modes and (subclasses_off or entry.is_for_modes)):
         return None
-    found = overriding(_each(args, kwargs), entry.in_python)
+    found = overriding(each_argument(args, kwargs), entry.in_python)
     if not modes and all(map(is_tensor, map(type, found))):
         return None
     types = tuple([type(one) for one in found])
@@ -212,11 +224,11 @@ def of_own_function(function: Any, relevant_args: Iterable[Any]) -> tuple[Entry,
     return entry, [modes, *found] if modes else list(found), tuple(map(type, found))
 
 
-def _each(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterable[Any]:
+def each_argument(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterable[Any]:
     """The arguments, and what those that are lists or tuples hold."""
     for argument in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(argument, (list, tuple)) and method_of(type(argument)) is None:
-            yield from _each(argument, {})
+            yield from each_argument(argument, {})
         else:
             yield argument
 

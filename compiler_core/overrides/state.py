@@ -1,7 +1,8 @@
 """Who overrides what: which classes have a `__torch_function__` of their own, the thread's modes, what is switched off.
 
 In: types, modes that are entered and left. Out: `overrides(kind)`; `plain`, the types that certainly do not override,
-so that a call whose arguments are all of such types needs no look at any; `thread_overrides`, the thread's own state.
+so that a call whose arguments are all of such types needs no look at any; `thread_overrides`, the thread's own state;
+`other_layouts`, who computes a call that nobody took, for tensors that are not strided.
 Invariant: `plain` is empty while a mode is on in any thread, and holds only types that were looked at; so one test of
 membership tells both. What is added to a class later is not seen.
 """
@@ -46,6 +47,7 @@ _seen: set[type] = {
 }
 plain: set[type] = set(_seen)
 NOT_CONVERTED: set[Any] = set()  # functions whose results stay plain Tensors for instances of subclasses
+other_layouts: dict[type, Any] = {}  # classes of Tensors that no strided code computes with, and what does
 
 
 def disabled(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

@@ -36,7 +36,7 @@ def dtype_of_type(kind: Any) -> DType:
     Raises TypeNameError for another name, DeviceError for a type of GPU tensors.
     """
     if isinstance(kind, str):
-        parts = kind.removeprefix("distcompile.").removeprefix("torch.").split(".")
+        parts = kind.removeprefix("distcompile.").removeprefix("torch.").replace("sparse.", "").split(".")
         if parts[:-1]:
             check_device(parts[0])
         found = {type_name(dtype): dtype for dtype in dt.ALL}.get(f"torch.{parts[-1]}")
@@ -89,7 +89,11 @@ class TensorType(type):
         return tensor(first, dtype=cls.dtype, device="cpu")
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and not instance.is_cuda
+        return (
+            isinstance(instance, Tensor)
+            and instance.dtype is cls.dtype
+            and not (instance.is_cuda or instance.is_sparse)
+        )
 
 
 class GPUTensorType(TensorType):

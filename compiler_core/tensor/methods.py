@@ -16,7 +16,7 @@ from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.forward import level
-from compiler_core.memory_format import contiguous_format, preserve_format, strided
+from compiler_core.memory_format import contiguous_format, preserve_format
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.numpy_names import numpy_names
@@ -76,11 +76,6 @@ def _is_floating_point(self: Tensor) -> bool:
 def _is_complex(self: Tensor) -> bool:
     """Whether the dtype is complex."""
     return self.dtype.is_complex
-
-
-def _never(self: Tensor) -> bool:
-    """Never: this package has neither such a device nor such a layout."""
-    return False
 
 
 def _is_conj(self: Tensor) -> bool:
@@ -420,9 +415,8 @@ class Methods:
     storage, _typed_storage = _late("typed_storage", "storage"), _late("typed_storage", "typed_storage")
     storage_type, share_memory_ = _late("typed_storage", "storage_type"), _late("shared_memory", "share_memory_")
     itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
-    is_cuda, is_sparse = property(lambda self: self.device.type == "cuda"), property(_never)
+    is_cuda = property(lambda self: self.device.type == "cuda")
     is_cpu, get_device = property(lambda self: self.device.type == "cpu"), _get_device
-    layout = property(lambda self: strided)
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory = _cpu, _cuda, _pin_memory

@@ -21,6 +21,7 @@ from compiler_core.device import Device, check_device, copy_of, cpu, default_dev
 from compiler_core.dtype import of, uint64
 from compiler_core.errors import DeviceError, GraphBreak
 from compiler_core.location import user_location
+from compiler_core.memory_format import strided
 from compiler_core.ops.composite_creation import elsewhere
 from compiler_core.ops.meta_value import MetaValue, infer_value, no_data
 from compiler_core.ops.numpy_names import numpy_names
@@ -199,20 +200,22 @@ def in_pinned_memory(tensor: Tensor) -> Tensor:
     return tensor
 
 
-_LAYOUTS = ("layout", "names")
-
-
 def creation_names(function: F) -> F:
-    """A maker of tensors, `placed`, taking NumPy's names, a memory format, and what has no meaning for it: layouts.
+    """A maker of tensors, `placed`, taking NumPy's names, a memory format, and what has no meaning for it: `names`.
 
-    What is called `f_like` lies by default in the order of its operand.
+    What is called `f_like` lies by default in the order of its operand. layout: a sparse one gives a sparse tensor
+    without elements, or an error.
     """
     inner, known = placed(numpy_names(function)), signature(function).parameters
-    unused = [name for name in _LAYOUTS if name not in known]
+    unused = [name for name in ("layout", "names") if name not in known]
     like, draws = function.__name__.endswith("_like"), "memory_format" in known
 
     @functools.wraps(function)
     def created(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("layout") not in (None, strided):
+            from compiler_core.sparse.construct import made_of_layout
+
+            return made_of_layout(function.__name__, *args, **kwargs)
         for name in unused:
             kwargs.pop(name, None)
         wanted = kwargs.get("memory_format") if draws else kwargs.pop("memory_format", None)

@@ -100,7 +100,7 @@ def format_contents(tensor: Tensor, indent: int) -> str:
 
 def _meta_suffixes(tensor: Tensor) -> list[str]:
     dtype = [] if tensor.dtype is dt.get_default_dtype() else [f"dtype={tensor.dtype!r}"]
-    return ["device='meta'", f"size={tuple(tensor.shape)}", *dtype, *_history(tensor)]
+    return ["device='meta'", f"size={tuple(tensor.shape)}", *dtype, *history(tensor)]
 
 
 def _suffixes(tensor: Tensor, array: Array) -> list[str]:
@@ -112,10 +112,11 @@ def _suffixes(tensor: Tensor, array: Array) -> list[str]:
     implied = dtype in literals and (array.size or dtype is dt.get_default_dtype())
     if not implied:
         result.append(f"dtype={dtype!r}")
-    return result + _history(tensor)
+    return result + history(tensor)
 
 
-def _history(tensor: Tensor) -> list[str]:
+def history(tensor: Tensor) -> list[str]:
+    """What a Tensor's text says of its history."""
     edge, carried = tensor._edge(), tangent_of(tensor)
     tangent = [] if carried is None else [f"tangent={carried}"]
     if isinstance(edge, GradNode):

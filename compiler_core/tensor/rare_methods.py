@@ -1,7 +1,7 @@
 """Tensor methods that few programs use: other names of in-place ones, further draws, questions with one answer here.
 
-In: Tensors. Out: the table `RareMethods`, a base of Tensor. Nothing here is quantized, sparse, shared between
-processes, or on a device other than the CPU, CUDA's and meta.
+In: Tensors. Out: the table `RareMethods`, a base of Tensor. Nothing here is quantized, or on a device other
+than the CPU, CUDA's and meta.
 """
 
 from __future__ import annotations
@@ -145,11 +145,6 @@ def _no(self: Tensor) -> bool:
     return False
 
 
-def _itself(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """This tensor."""
-    return self
-
-
 class RareMethods:
     """The table."""
 
@@ -168,9 +163,7 @@ class RareMethods:
         _new_empty_strided,
     )
     adjoint, prelu, hardshrink, dim_order = _adjoint, _prelu, _hardshrink, _dim_order
-    is_neg, is_coalesced = _no, _no
-    to_dense = _itself
-    dense_dim, sparse_dim = (lambda self: self.ndim), (lambda self: 0)
-    is_quantized, is_nested, is_mkldnn, is_sparse_csr = property(_no), property(_no), property(_no), property(_no)
+    is_neg = _no
+    is_quantized, is_nested, is_mkldnn = property(_no), property(_no), property(_no)
     is_mps, is_xpu, is_xla, is_ipu, is_vulkan, is_mtia, is_maia = (property(_no) for _ in range(7))
     name = property(lambda self: None)

@@ -26,7 +26,7 @@ from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Trace, Value, current_trace, meta_of, run_eager
 from compiler_core.ops.whole import Composite
-from compiler_core.overrides.state import disabled
+from compiler_core.overrides.state import disabled, other_layouts
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
@@ -40,6 +40,7 @@ from compiler_core.tensor.inplace import InPlaceMethods
 from compiler_core.tensor.interop import Interop
 from compiler_core.tensor.journal import note_change, note_outside
 from compiler_core.tensor.late_methods import LateMethods
+from compiler_core.tensor.layout_methods import LayoutMethods
 from compiler_core.tensor.methods import Methods
 from compiler_core.tensor.operators import Operators
 from compiler_core.tensor.placement import check_together, place_of
@@ -53,7 +54,7 @@ from compiler_core.tensor.view_link import ViewLink
 __all__ = ["Size", "Tensor", "ViewLink"]
 
 
-class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, Interop, LateMethods):
+class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, Interop, LateMethods, LayoutMethods):
     """An n-dimensional array with torch's methods, aliasing and autograd.
 
     Make one with `tensor`, `zeros`, `randn`, ...
@@ -322,6 +323,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         elif type(grad) is np.ndarray and type(before._cell) is Cell and current_trace() is None:
             before._cell.value = add_gradients(before._cell.value, grad)
             before._cell.touch()
+        elif type(grad) in other_layouts or type(before) in other_layouts:
+            load(("compiler_core.sparse.gradients", "accumulate"))(self, grad)
         else:
             now = before._read() if current_trace() is not None else before._cell.current()
             before._cell.write(add_gradients(now, grad._read() if isinstance(grad, Tensor) else grad))

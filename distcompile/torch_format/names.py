@@ -29,7 +29,7 @@ STORAGE_TYPES: dict[str, dt.DType] = {
 }  # fmt: skip
 _REBUILDERS = (
     "_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter",
-    "_rebuild_parameter_with_state", "_rebuild_meta_tensor_no_storage",
+    "_rebuild_parameter_with_state", "_rebuild_meta_tensor_no_storage", "_rebuild_sparse_tensor",
 )  # fmt: skip
 
 
@@ -49,6 +49,8 @@ def allowed() -> dict[str, Any]:
         "torch.Tensor": Tensor,
         "torch.nn.parameter.Parameter": Parameter,
         "torch._tensor._rebuild_from_type_v2": storages._rebuild_from_type_v2,
+        "torch._utils._rebuild_sparse_csr_tensor": storages._rebuild_sparse_tensor,
+        "torch.serialization._get_layout": storages._get_layout,
         "torch.storage.UntypedStorage": StorageType(None),
     }
     names |= {f"torch.{d.name}": d for d in dt.ALL}

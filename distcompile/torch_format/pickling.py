@@ -17,7 +17,9 @@ import numpy as np
 
 from compiler_core.device import Device, cpu, device_of
 from compiler_core.dtype import DType, of
+from compiler_core.memory_format import layout
 from compiler_core.ops.registry import Array
+from compiler_core.sparse.tensor import SparseTensor
 from compiler_core.tensor.cell import Cell, ViewCell
 from compiler_core.tensor.tensor import Size, Tensor
 from compiler_core.tensor.views import contiguous_strides
@@ -75,6 +77,8 @@ class TorchPickler(pickle._Pickler):
             return self._name("torch", "Size"), (tuple(obj),)
         if isinstance(obj, Device):
             return self._name("torch", "device"), (str(obj),)
+        if isinstance(obj, layout):
+            return self._name("torch.serialization", "_get_layout"), (f"torch.{obj.name}",)
         return NotImplemented
 
     def _name(self, module: str, name: str) -> Name:
@@ -108,6 +112,8 @@ class TorchPickler(pickle._Pickler):
         return from_type, (rebuild, self._name("torch", "Tensor"), args, attributes)
 
     def _plain(self, tensor: Tensor) -> tuple[Name, tuple[Any, ...]]:
+        if isinstance(tensor, SparseTensor):
+            return self._name("torch._utils", "_rebuild_sparse_tensor"), (tensor.layout, _parts(tensor))
         if tensor.is_meta:
             facts = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
             return self._name("torch._utils", "_rebuild_meta_tensor_no_storage"), facts
@@ -137,6 +143,13 @@ class TorchPickler(pickle._Pickler):
 
 TorchPickler.dispatch[Name] = TorchPickler.save_name
 TorchPickler.dispatch[DType] = TorchPickler.save_dtype
+
+
+def _parts(tensor: SparseTensor) -> tuple[Any, ...]:
+    """What torch's file keeps of a sparse tensor: dense tensors, its size, and of COO whether it is coalesced."""
+    pattern, values = tensor.pattern, tensor.sparse.values
+    coalesced = (pattern.coalesced or pattern.said,) if pattern.is_coo else ()
+    return (*pattern.indices, values, Size(pattern.shape), *coalesced)
 
 
 def _shows_root(cell: Cell) -> bool:

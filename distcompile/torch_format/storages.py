@@ -16,14 +16,18 @@ from typing import Any
 import numpy as np
 
 from compiler_core import dtype as dt
+from compiler_core import memory_format
 from compiler_core.device import Device, check_device, cpu
 from compiler_core.dtype import DType
+from compiler_core.memory_format import sparse_coo
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array
+from compiler_core.sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
 from compiler_core.tensor.strided import as_strided
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.views import contiguous_strides
+from distcompile.errors import CheckpointError
 from distcompile.nn.parameter import Parameter
 
 
@@ -142,6 +146,22 @@ def _rebuild_tensor_v3(
 
 def _rebuild_meta_tensor_no_storage(dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Tensor:
     return Tensor._wrap(MetaValue(tuple(size), dtype)).requires_grad_(bool(requires_grad))
+
+
+def _rebuild_sparse_tensor(layout: Any, data: Any) -> Tensor:
+    """Raises SparseError for parts that do not fit each other."""
+    if layout is sparse_coo:
+        indices, values, size, *coalesced = data
+        return sparse_coo_tensor(indices, values, tuple(size), is_coalesced=bool(coalesced and coalesced[0]))
+    compressed, plain, values, size = data
+    return sparse_compressed_tensor(compressed, plain, values, tuple(size), layout=layout)
+
+
+def _get_layout(name: str) -> Any:
+    found = getattr(memory_format, name.removeprefix("torch."), None)
+    if not isinstance(found, memory_format.layout):
+        raise CheckpointError("a layout that does not exist", got=repr(name))
+    return found
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:

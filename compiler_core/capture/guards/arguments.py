@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from compiler_core.capture.trace import Known
 from compiler_core.device import Device
 from compiler_core.dtype import DType
 from compiler_core.meta import TensorMeta
+from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.cell import Cell, DeviceCell
 from compiler_core.tensor.random import Generator
 from compiler_core.tensor.tensor import Tensor
@@ -39,6 +41,9 @@ def require_meta(guards: Guards, code: str, meta: TensorMeta, text: str) -> None
 def require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None:
     """The same device, told by the class of the cell or of its array, and the same logical strides: they decide what is
     a view (`reshape`), and what `is_contiguous` answers."""
+    if type(tensor) in other_layouts:
+        _require_pattern(guards, code, tensor, text)
+        return
     strides, place = tensor._cell.strides(), tensor.device
     same = f"{code}.strides() == {strides}"
     if place.type == "cuda":
@@ -51,6 +56,14 @@ def require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None
         if strides == contiguous_strides(tuple(tensor.shape)):
             same = f"type({code}) is {guards.bind(Cell, 'type')} or ({same})"
     guards.require(same, f"{text}.stride() == {strides}")
+
+
+def _require_pattern(guards: Guards, code: str, tensor: Any, text: str) -> None:
+    """A sparse tensor's layout and number of sparse dims: what may be asked of it, and goes into no graph."""
+    kind, dims, place = tensor.pattern.layout, tensor.pattern.sparse_dim, tensor.device
+    same = f"{code}.value.pattern.layout is {guards.bind(kind, 'layout')} and {code}.value.pattern.sparse_dim == {dims}"
+    guards.require(same, f"{text} is {kind} of {dims} sparse dims")
+    guards.require(f"{code}.value.values.device is {guards.bind(place, 'device')}", f"{text}.device == {place}")
 
 
 def require_gradient(guards: Guards, code: str, tensor: Tensor, text: str) -> None:

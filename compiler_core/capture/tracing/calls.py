@@ -194,7 +194,7 @@ class Calls(OperatorSemantics):
             route = overriding.route_of(entry, args, kwargs)
             if overriding.is_for_program(route):
                 return overriding.take(self, entry, route)
-            if route is None and id(function) not in self.rules:
+            if route is None and id(function) not in self.rules and not overriding.is_of_other_layout(args, kwargs):
                 function = entry.origin  # type: ignore[assignment]
         rule = self.rules.get(id(function))
         if rule is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import polyfills_overrides
 from compiler_core.overrides import calls, switch
-from compiler_core.overrides.state import plain, thread_overrides
+from compiler_core.overrides.state import other_layouts, plain, thread_overrides
 from compiler_core.overrides.subclasses import torch_function
 from compiler_core.tensor.tensor import Tensor
 
@@ -29,6 +29,13 @@ def route_of(entry: calls.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def is_for_program(route: calls.Route | None) -> bool:
     """Whether code of the program's is asked."""
     return route is not None and any(map(calls.is_programs, route[0]))
+
+
+def is_of_other_layout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a tensor among the arguments is not strided: then who computes with it says whether it can be traced."""
+    if not other_layouts:
+        return False
+    return any(type(one) in other_layouts for one in calls.each_argument(args, kwargs))
 
 
 def take(semantics: Calls, entry: calls.Entry, route: calls.Route | None) -> Any:

@@ -1,0 +1,1 @@
+"""Sparse tensors: see tensor.py first, then rules.py."""

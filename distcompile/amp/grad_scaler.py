@@ -27,6 +27,8 @@ class ScalerError(DistCompileError, RuntimeError, AssertionError):
 
 
 def _is_finite(gradient: Tensor) -> bool:
+    if gradient.is_sparse:
+        return _is_finite(gradient._values())
     if gradient.is_cuda:
         return bool(gradient.detach().isfinite().all())
     return bool(np.isfinite(gradient.detach().float()._array("a GradScaler")).all())

@@ -26,6 +26,7 @@ from collectives import Gate, Stamp
 from compiler_core.device import device_of
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
+from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.engine import Backward, queue_callback
 from compiler_core.tensor.lent import Lending, is_lent
 from compiler_core.tensor.tensor import Tensor
@@ -135,6 +136,11 @@ class Pass:
 
     def _put(self, name: str, parameter: Tensor, *, show: bool) -> None:
         """Have what is in `.grad` in its slot, averaged."""
+        if type(parameter._grad) in other_layouts:
+            raise NotSupportedError(
+                f"the gradient of {name} is sparse: DistributedDataParallel reduces dense gradients",
+                remedy="leave sparse=True out of the embedding",
+            )
         bucket, slot = self.layout.places[name]
         view, gradient = self.buffers[bucket].views[slot], held_gradient(parameter)
         if gradient is None:  # a hook has taken it away

@@ -1,7 +1,7 @@
 """Embedding and EmbeddingBag: a table of vectors looked up by integer, one by one or reduced in bags.
 
 In: i[...] of row numbers. Out: f[..., embedding_dim]. Rows are drawn from N(0, 1), the padding row is zero.
-Limit: gradients are dense; `sparse` is not offered.
+sparse: the gradient of the table is a sparse tensor (`optim.SparseAdam`, `SGD` and `Adagrad` take it).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from compiler_core.tensor.creation import DeviceLike
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile import empty
-from distcompile.errors import ArgumentError, AssertedArgumentError, NotSupportedError
+from distcompile.errors import ArgumentError, AssertedArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init
 from distcompile.nn.module import Module
@@ -38,8 +38,6 @@ class Embedding(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        if sparse:
-            raise NotSupportedError("Embedding does not offer sparse gradients", remedy="leave sparse=True out")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = _row(padding_idx, num_embeddings)
         self.max_norm, self.norm_type = max_norm, norm_type
@@ -110,8 +108,6 @@ class EmbeddingBag(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        if sparse:
-            raise NotSupportedError("EmbeddingBag does not offer sparse gradients", remedy="leave sparse=True out")
         self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
@@ -184,6 +180,8 @@ def _options(layer: Embedding | EmbeddingBag) -> str:
     if isinstance(layer, EmbeddingBag):
         shown["mode"] = (layer.mode, None)
         shown["padding_idx"] = shown.pop("padding_idx")
+    else:
+        shown["sparse"] = (layer.sparse, False)
     return "".join(f", {name}={value!r}" for name, (value, usual) in shown.items() if value != usual)
 
 

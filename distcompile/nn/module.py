@@ -73,8 +73,8 @@ class Module(Stateful):
         for parameter in self.parameters():
             if set_to_none:
                 parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad.detach().zero_()
+            elif (grad := parameter.grad) is not None:
+                (grad.detach_() if grad.is_sparse else grad.detach()).zero_()
 
     def apply(self, fn: Callable[[Module], None]) -> Self:
         """Call `fn` on every module of the tree, children first."""

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.errors import AutogradError
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
+from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.checks import check_not_negative
 from distcompile.optim.rule import Group, Scalars
 from distcompile.optim.rule_optimizer import RuleOptimizer
@@ -83,6 +85,20 @@ class Adagrad(RuleOptimizer):
 
     def rule(self, group: Group) -> AdagradRule:
         return AdagradRule(group["weight_decay"] != 0, group["maximize"])
+
+    def update_sparse(self, group: Group, parameter: Tensor, gradient: Any) -> None:
+        """As above, of the rows in the gradient."""
+        if group["weight_decay"]:
+            raise AutogradError("weight_decay option is not compatible with sparse gradients")
+        state = self.state[parameter]
+        state["step"] += 1
+        grad = (-gradient if group["maximize"] else gradient).coalesce()
+        rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
+        total = state["sum"].add_(grad * grad)
+        root = total.sparse_mask(grad)._values().sqrt().add_(group["eps"])
+        change = grad.clone()
+        change._values().div_(root)
+        parameter.add_(change, alpha=-rate)
 
     def initial(self, name: str, group: Group) -> float:
         return float(group["initial_accumulator_value"])

@@ -69,6 +69,7 @@ class Adam(RuleOptimizer):
     """Adam. fused: None, compile if possible; True, or an error; False, eager arithmetic."""
 
     counts_steps = True
+    refusal = "Adam does not support sparse gradients, please consider SparseAdam instead"
 
     def __init__(
         self,

@@ -15,7 +15,9 @@ import numpy as np
 from compiler_core.breaking import breaks_graph
 from compiler_core.device import array_module, device_of
 from compiler_core.dtype import of
+from compiler_core.errors import AutogradError
 from compiler_core.ops.registry import Array
+from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 
@@ -43,6 +45,8 @@ class ArrayOptimizer(Optimizer):
             for parameter in group["params"]:
                 if parameter._grad is None:
                     continue
+                if type(parameter._grad) in other_layouts:
+                    raise AutogradError(f"{type(self).__name__} does not support sparse gradients")
                 with parameter.device.working():
                     self._update_one(group, parameter)
         return loss

@@ -87,7 +87,7 @@ class LBFGS(Optimizer):
         parts = [
             place.zeros((p.numel(),), p.dtype.numpy)
             if p.grad is None
-            else place.put(p.grad._own_array("step()")).reshape(-1)
+            else place.put(p.grad.to_dense()._own_array("step()")).reshape(-1)
             for p in self.param_groups[0]["params"]
         ]
         return place.xp.concatenate(parts)  # type: ignore[no-any-return]

@@ -88,8 +88,8 @@ class Optimizer:
             for parameter in group["params"]:
                 if set_to_none:
                     parameter.grad = None
-                elif parameter.grad is not None:
-                    parameter.grad.detach().zero_()
+                elif (grad := parameter.grad) is not None:
+                    (grad.detach_() if grad.is_sparse else grad.detach()).zero_()
 
     _group_tensors_by_device_and_dtype = staticmethod(group_tensors_by_device_and_dtype)
 

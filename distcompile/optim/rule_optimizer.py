@@ -13,7 +13,7 @@ The step runs once per training step over every parameter: its Python is kept to
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,11 +22,13 @@ from compiler_core.breaking import breaks_graph
 from compiler_core.cuda import is_array as is_cuda_array
 from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType, of
-from compiler_core.errors import BackendError, DeviceError
+from compiler_core.errors import AutogradError, BackendError, DeviceError
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
+from compiler_core.overrides.state import other_layouts
 from compiler_core.runtime.cuda import driver
 from compiler_core.tensor.fence import Fence
+from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import NotSupportedError
@@ -49,6 +51,8 @@ class RuleOptimizer(Optimizer):
 
     counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
     scalar_state: ClassVar[tuple[str, ...]] = ()  # the f32[] tensors that the state has beside "step"
+    update_sparse: Callable[..., None] | None = None  # (group, parameter, its sparse gradient), where there is one
+    refusal: ClassVar[str] = ""  # of sparse gradients, in words of its own
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._fused = FusedUpdates()
@@ -82,6 +86,8 @@ class RuleOptimizer(Optimizer):
         Raises: BackendError if a group has fused=True and the update cannot be compiled; GraphBreak while tracing.
         """
         loss = run_closure(closure)
+        if other_layouts:
+            self._update_sparse()
         for compiled in sorted({group.get("fused") is not False for group in self.param_groups}):
             scalars: list[dict[str, Array]] = []
             updates = self._gather(compiled, scalars)
@@ -98,7 +104,7 @@ class RuleOptimizer(Optimizer):
             rule = self.rule(group)
             sets: dict[Hashable, tuple[int, tuple[Array, ...]]] = {}  # one set of numbers per step and dtype
             for parameter in group["params"]:
-                if parameter._grad is None:
+                if parameter._grad is None or type(parameter._grad) in other_layouts:
                     continue
                 keeps = self.counts_steps or self.scalar_state or rule.state  # else no entry, as in torch
                 state = self.state[parameter] if keeps else {}
@@ -119,6 +125,23 @@ class RuleOptimizer(Optimizer):
                 gradient = parameter._grad._cell.current() if fence is None else parameter._grad._cell.raw
                 updates.append(Update(rule, cells, gradient, place, counters, fence))
         return updates
+
+    def _update_sparse(self) -> None:
+        """Update the parameters whose gradients are sparse, after a look at all of them."""
+        found = [
+            (group, parameter)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if type(parameter._grad) in other_layouts
+        ]
+        if found and self.update_sparse is None:
+            raise AutogradError(self.refusal or f"{type(self).__name__} does not support sparse gradients")
+        if any(group.get("fused") for group, _ in found):
+            raise AutogradError("`fused` does not support sparse gradients", remedy="fused=None")
+        with no_grad():
+            for group, parameter in found:
+                assert self.update_sparse is not None
+                self.update_sparse(group, parameter, parameter._grad)
 
     def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], group: Group) -> None:
         """Make the tensors that a parameter's first step needs."""

@@ -1,6 +1,6 @@
 """SGD with momentum, Nesterov's variant, weight decay. The formulas and the state dict are torch's.
 
-In: parameters and gradients. Out: updated parameters; state "momentum_buffer".
+In: parameters and gradients, which may be sparse. Out: updated parameters; state "momentum_buffer".
     g ← g + weight_decay·p;  b ← momentum·b + (1 - dampening)·g (first step: b ← g);
     g ← g + momentum·b (nesterov) or b;  p ← p - lr·g.      Sutskever et al. 2013.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
+from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.optim.rule import Group, Scalars
 from distcompile.optim.rule_optimizer import RuleOptimizer
@@ -89,6 +90,21 @@ class SGD(RuleOptimizer):
 
     def rule(self, group: Group) -> SGDRule:
         return SGDRule(group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"])
+
+    def update_sparse(self, group: Group, parameter: Tensor, gradient: Tensor) -> None:
+        """As above, of the rows in the gradient; the buffer is sparse too. Raises SparseError with weight decay."""
+        grad: Any = -gradient if group["maximize"] else gradient.detach()
+        if group["weight_decay"]:
+            grad = grad.add(parameter, alpha=group["weight_decay"])  # which torch refuses, too
+        if group["momentum"]:
+            state = self.state[parameter]
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
+                buffer = state["momentum_buffer"] = grad.clone()
+            else:
+                buffer.mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
+            grad = grad.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+        parameter.add_(grad, alpha=-float(group["lr"]))
 
     def step_number(self, state: dict[str, Any]) -> int:
         """1 for the step that makes the momentum buffer, 2 afterwards: torch keeps no count."""

@@ -1,17 +1,27 @@
-"""SparseAdam: Adam for sparse gradients, of which there are none here: every gradient is dense.
+"""SparseAdam: Adam on the rows that a sparse gradient has. The formulas, the defaults and the state dict are torch's.
 
-In: parameters. Out: the error that torch's SparseAdam raises for a dense gradient, from the first step with one.
-`Embedding(sparse=True)`, which would make a sparse gradient, is refused when it is made (NotSupportedError).
+In: parameters whose gradients are sparse (`Embedding(sparse=True)`). Out: updated rows of them; state "step",
+"exp_avg", "exp_avg_sq", dense, of which the other rows stay as they are, too: they do not decay.
+    m ← m + (1-β1)·(g - m);  v ← v + (1-β2)·(g² - v);  p ← p - lr·√(1-β2ᵗ)/(1-β1ᵗ) · m/(√v + eps)
+Cost: that of the rows in the gradient.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
+from compiler_core.breaking import breaks_graph
 from compiler_core.errors import AutogradError
+from compiler_core.sparse.parts import coalesced
+from compiler_core.sparse.places import array_of
+from compiler_core.sparse.rows import put_rows, rows_at
+from compiler_core.sparse.tensor import SparseTensor
+from compiler_core.tensor.creation import zeros_like
+from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.optim.optimizer import Closure, Optimizer, run_closure
+from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 
 
 class SparseAdam(Optimizer):
@@ -35,11 +45,43 @@ class SparseAdam(Optimizer):
             if not 0.0 <= beta < 1.0:
                 raise ArgumentError(f"Invalid beta parameter at index {i}: {beta}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+        sparse = [
+            [g, i]
+            for g, group in enumerate(self.param_groups)
+            for i, p in enumerate(group["params"])
+            if isinstance(p, SparseTensor)
+        ]
+        if sparse:
+            raise ArgumentError(f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")
 
+    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def step(self, closure: Closure | None = None) -> Any:
-        """Nothing if no parameter has a gradient."""
+        """Update the rows that gradients have. closure: recomputes the loss, which is returned."""
         loss = run_closure(closure)
-        if any(p.grad is not None for group in self.param_groups for p in group["params"]):
-            raise AutogradError("SparseAdam does not support dense gradients, please consider Adam instead",
-                                remedy="use Adam: gradients of embeddings are dense here")  # fmt: skip
+        for group in self.param_groups:
+            given = [p for p in group["params"] if p.grad is not None]
+            if not all(isinstance(p.grad, SparseTensor) for p in given):
+                raise AutogradError("SparseAdam does not support dense gradients, please consider Adam instead")
+            for parameter in given:
+                self._update(group, parameter, parameter.grad)
         return loss
+
+    def _update(self, group: Group, parameter: Tensor, gradient: SparseTensor) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(step=0, exp_avg=zeros_like(parameter.detach()), exp_avg_sq=zeros_like(parameter.detach()))
+        state["step"] += 1
+        once = coalesced(gradient.detach())
+        pattern, g = once.pattern, array_of(once.sparse.values)
+        if not g.size:
+            return
+        g, (beta1, beta2) = -g if group["maximize"] else g, group["betas"]
+        xp, kind = parameter.device.xp, g.dtype.type
+        means, squares = (rows_at(state[name], pattern) for name in ("exp_avg", "exp_avg_sq"))
+        means += (g - means) * kind(1 - beta1)
+        squares += (g * g - squares) * kind(1 - beta2)
+        corrected = float(group["lr"]) * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+        change = kind(-corrected) * (means / (xp.sqrt(squares) + kind(group["eps"])))
+        put_rows(state["exp_avg"], pattern, means)
+        put_rows(state["exp_avg_sq"], pattern, squares)
+        put_rows(parameter, pattern, rows_at(parameter, pattern) + change)

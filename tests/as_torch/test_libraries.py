@@ -44,6 +44,7 @@ ROWS: dict[str, dict[str, Row]] = {
     },
     "of_science": {
         "torch_geometric": Row(("torch_geometric",)),
+        "torch_geometric_sparse": Row(("torch_geometric",)),
         "gpytorch": Row(("gpytorch",), compiled=False),
         "pyro": Row(("pyro",), compiled=False),
         "e3nn": Row(("e3nn",)),

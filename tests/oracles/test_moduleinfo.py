@@ -25,7 +25,7 @@ NOT_OURS = {
     "TransformerEncoder": "its samples are built from a layer of torch's own, whose arguments cannot be read back",
     "FractionalMaxPool2d": "torch refuses the database's samples in float32 (their random numbers are float64)",
     "FractionalMaxPool3d": "torch refuses the database's samples in float32 (their random numbers are float64)",
-    "SparseAdam": "refuses dense gradients, as torch's does; there are no sparse ones here",
+    "SparseAdam": "its samples have dense gradients, which it refuses, as torch's does",
 }
 FEW = 8
 

@@ -3,8 +3,10 @@
 In: i[...] of row numbers, weight f[num, dim]. Out: f[..., dim], or f[bags, dim].
 Nothing reads data, so all of it compiles but max_norm, which writes into the table. A bag with offsets is a row of a
 mask over all rows that are looked up.
-Limits: gradients are dense; `sparse` is refused. scale_grad_by_freq divides by a row's own count, as torch documents
-and its `embedding` does; its embedding_bag on the CPU takes another row's count (that at an ordinal, not at a row).
+sparse: the table's gradient is a sparse tensor of the rows that were looked up; where it is wanted, the call breaks the
+graph.
+Limit: scale_grad_by_freq divides by a row's own count, as torch documents and its `embedding` does; its embedding_bag
+on the CPU takes another row's count (that at an ordinal, not at a row).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -21,7 +23,10 @@ from compiler_core.ops.refusals import need_kind
 from compiler_core.tensor.creation import arange
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.tensor.torch_names import load
 from distcompile.errors import ArgumentError, NotSupportedError
+
+_SPARSE = ("compiler_core.sparse.embeddings", "looked_up")
 
 
 def embedding(
@@ -36,21 +41,17 @@ def embedding(
     """Rows of weight f[num, dim] at i[...]: f[..., dim]. The row `padding_idx` gets no gradient.
 
     max_norm: rows that are looked up are first scaled, in place, to at most this norm. scale_grad_by_freq: a row's
-    gradient is divided by how often it is looked up.
+    gradient is divided by how often it is looked up. sparse: the gradient is a sparse tensor.
     """
-    _refuse_sparse("embedding", sparse)
     if weight.dim() != 2:
         raise ShapeError("'weight' must be 2-D", got=str(tuple(weight.shape)))
+    if sparse and scale_grad_by_freq:
+        raise NotSupportedError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
     padding_idx = _row(padding_idx, weight.shape[0])
     if max_norm is not None:
         _renormalize(weight, input, max_norm, norm_type)
-    rows = C.embedding(input, weight, padding_idx)
+    rows = (load(_SPARSE) if sparse else C.embedding)(input, weight, padding_idx)
     return _by_frequency(rows, input, weight.shape[0]) if scale_grad_by_freq else rows
-
-
-def _refuse_sparse(name: str, sparse: bool) -> None:
-    if sparse:
-        raise NotSupportedError(f"{name} does not offer sparse gradients", remedy="leave sparse=True out")
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:
@@ -101,9 +102,10 @@ def embedding_bag(
     include_last_offset: offsets end with n. padding_idx: a row that counts for nothing.
     """
     need_kind("embedding_bag", "f", weight)
-    _refuse_sparse("embedding_bag", sparse)
+    if sparse and mode == "max":
+        raise ArgumentError("max mode does not support sparse weights", remedy="leave sparse=True out")
     _check_bags(input, weight, offsets, mode, per_sample_weights)
-    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     valid = input >= 0 if padding_idx is None else input != padding_idx % weight.shape[0]

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import of, promote
+from compiler_core.errors import LayoutError
 from compiler_core.log import warn_once
 from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, current_trace
+from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.fence import fence_of
 from compiler_core.tensor.grad_mode import no_grad
 from compiler_core.tensor.ownership import destination
@@ -33,7 +35,16 @@ def _all(tensors: Tensors) -> list[Tensor]:
 
 
 def _gradients(parameters: Tensors) -> list[Tensor]:
-    return [tensor.grad for tensor in _all(parameters) if tensor.grad is not None]
+    return _dense([tensor.grad for tensor in _all(parameters) if tensor.grad is not None])
+
+
+def _dense(tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors, none of which is sparse. Raises LayoutError, as torch's functions do."""
+    if other_layouts and any(type(tensor) in other_layouts for tensor in tensors):
+        raise LayoutError(
+            "clipping is not there for sparse gradients", remedy="clip the others, and scale grad._values() of these"
+        )
+    return tensors
 
 
 def _by_operations(tensors: Iterable[Tensor]) -> bool:
@@ -102,7 +113,7 @@ def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
     """f[]: the norm of all tensors taken as one vector. Raises GradientNormError for a non-finite one, if asked to."""
-    given = _all(tensors)
+    given = _dense(_all(tensors))
     if _by_operations(given):
         return _traced_norm(given, norm_type, error_if_nonfinite)
     arrays = [tensor._read() for tensor in given]

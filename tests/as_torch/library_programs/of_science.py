@@ -11,7 +11,7 @@ from torch import nn
 
 
 def geometric(mode: str) -> Found:
-    """torch_geometric: a GCN and attention over a batch of graphs, pooled; a sparse adjacency where torch has one."""
+    """torch_geometric: a GCN and attention over a batch of graphs, pooled."""
     from torch_geometric.data import Batch, Data
     from torch_geometric.nn import GATConv, GCNConv, SAGEConv, global_add_pool
 
@@ -37,6 +37,37 @@ def geometric(mode: str) -> Found:
     net = with_weights(Net().double())
     labels = torch.tensor([0, 2, 1])
     return steps(net, lambda m: nn.functional.cross_entropy(m(batch.x, batch.edge_index, batch.batch), labels), mode)
+
+
+def geometric_sparse(mode: str) -> Found:
+    """torch_geometric: a GCN, SAGE and GIN over the sparse adjacency of a graph, COO and CSR; its transforms of one."""
+    from torch_geometric import transforms
+    from torch_geometric.data import Data
+    from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+    from torch_geometric.utils import degree, to_edge_index, to_torch_coo_tensor, to_torch_csr_tensor
+
+    edges = torch.from_numpy(np.random.default_rng(0).integers(0, 9, (2, 24)))
+    x, labels = draw(9, 6), torch.from_numpy(np.arange(9) % 3)
+    data = Data(x=x, edge_index=edges, num_nodes=9)
+    ones = transforms.ToSparseTensor(layout=torch.sparse_csr)(data).adj_t.double()
+    weights = draw(24, seed=1).abs()
+    coo, csr = (make(edges, weights, size=9).transpose(0, 1) for make in (to_torch_coo_tensor, to_torch_csr_tensor))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = GCNConv(6, 8), SAGEConv(8, 8)
+            self.third, self.fourth = GINConv(nn.Linear(8, 8)), GCNConv(8, 3, cached=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.first(x, coo.coalesce()).tanh()
+            h = self.second(h, ones).tanh()
+            h = self.third(h, ones).tanh()
+            return self.fourth(h, csr.to_sparse().coalesce())
+
+    found = steps(with_weights(Net().double()), lambda m: nn.functional.cross_entropy(m(x), labels), mode)
+    index, values = to_edge_index(coo)
+    return found | {"index": index.numpy(), "values": values.numpy(), "degree": degree(index[0], 9).numpy()}
 
 
 def gaussian_process(mode: str) -> Found:
@@ -167,6 +198,6 @@ def neural_ode(mode: str) -> Found:
 
 
 PROGRAMS = {
-    "torch_geometric": geometric, "gpytorch": gaussian_process, "pyro": variational, "e3nn": equivariant,
-    "torchdiffeq": neural_ode,
+    "torch_geometric": geometric, "torch_geometric_sparse": geometric_sparse, "gpytorch": gaussian_process,
+    "pyro": variational, "e3nn": equivariant, "torchdiffeq": neural_ode,
 }  # fmt: skip

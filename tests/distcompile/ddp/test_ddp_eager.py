@@ -21,6 +21,7 @@ from ddp_models import (
 
 from collectives import Communicator
 from collectives.errors import CollectiveError
+from compiler_core.tensor.creation import tensor
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import (
     LedgerError,
@@ -29,6 +30,8 @@ from distcompile.ddp.errors import (
     RankDisagreementError,
     UnusedParameterError,
 )
+from distcompile.errors import NotSupportedError
+from distcompile.nn.embedding import Embedding
 from distcompile.nn.module import Module
 
 SMALL_MB = 100 / 2**20  # several buckets
@@ -268,5 +271,16 @@ def test_the_overlap_report_covers_every_bucket() -> None:
         for row in report.rows:
             assert row.ready_ms <= row.launch_ms <= row.start_ms <= row.end_ms
         assert "why exposed" in str(report)
+
+    on_ranks(2, step)
+
+
+@pytest.mark.parametrize("cap_mb", [None, 1e-6])
+def test_sparse_gradients_are_refused_by_name(cap_mb: float | None) -> None:
+    def step(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Embedding(6, 3, sparse=True), bucket_cap_mb=cap_mb)
+        loss = ddp(tensor([communicator.rank, 2])).sum()
+        with pytest.raises(NotSupportedError, match="the gradient of weight is sparse"):
+            loss.backward()
 
     on_ranks(2, step)

@@ -10,7 +10,7 @@ import pytest
 
 import distcompile as dc
 from distcompile import nn
-from distcompile.errors import ArgumentError, GradientNormError, NotSupportedError, RegistrationTypeError
+from distcompile.errors import ArgumentError, GradientNormError, RegistrationTypeError
 from distcompile.nn import functional as F
 from distcompile.nn import init
 
@@ -126,7 +126,6 @@ def test_gains_are_torchs() -> None:
         (lambda: nn.MultiheadAttention(4, 2)(*[dc.ones(1, 1, 4)] * 3, is_causal=True), ArgumentError),
         (lambda: nn.GroupNorm(2, 3), ArgumentError),
         (lambda: nn.Embedding(3, 2, padding_idx=3), ArgumentError),
-        (lambda: nn.Embedding(3, 2, sparse=True), NotSupportedError),
         (lambda: nn.Embedding(3, 2, _weight=dc.ones(2, 2)), ArgumentError),
         (lambda: nn.MSELoss(reduction="median"), ArgumentError),
         (lambda: F.huber_loss(dc.ones(1), dc.ones(1), delta=0.0), ArgumentError),

@@ -59,6 +59,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Sche
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put them in order, and leave out what is marked `long`, unless asked for: CI asks."""
+    if addressed := [item.nodeid for item in items if " at 0x" in item.nodeid]:  # workers must agree on all names
+        raise pytest.UsageError(f"tests whose names differ from run to run, give them ids: {addressed[:5]}")
     items.sort(key=lambda item: sharing.rank_in_order(item.path))
     if config.getoption("--long"):
         return

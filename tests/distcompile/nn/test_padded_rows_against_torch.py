@@ -73,7 +73,7 @@ def test_a_last_norm_makes_its_bias_of_them() -> None:
         {"norm_first": True},
         {"nhead": 1},
         {"bias": False},
-        {"activation": torch.nn.functional.silu},
+        {"activation": "silu"},
     ],
     ids=str,
 )

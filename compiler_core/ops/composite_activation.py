@@ -174,6 +174,8 @@ def softsign(input: Value) -> Value:
     """input / (1 + |input|)."""
     need_kind("softsign", "iufc", input)
     x = as_value(input)
+    if dtype_of(x).kind in "iu":
+        return true_divide(x, add(x if dtype_of(x).kind == "u" else prims.abs(x), 1))
     return prims.div(x, cast(add(prims.abs(x), 1.0), dtype_of(x)))
 
 

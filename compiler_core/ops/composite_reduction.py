@@ -181,17 +181,18 @@ def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
 @numpy_names
 def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The index of the first largest along `dim`, or in the flattened input. i64."""
+    need_kind("argmax", "iufc", input)
     return _place(as_value(input), dim, keepdim, largest=True)
 
 
 @numpy_names
 def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The index of the first smallest along `dim`, or in the flattened input. i64."""
+    need_kind("argmin", "iufc", input)
     return _place(as_value(input), dim, keepdim, largest=False)
 
 
 def _place(x: Value, dim: int | None, keepdim: bool, *, largest: bool) -> Value:
-    need_kind("argmax" if largest else "argmin", "iufc", x)
     shape = shape_of(x)
     if dim is None or not shape:
         flat, dims = prims.reshape(x, (math.prod(shape),)), (0,)

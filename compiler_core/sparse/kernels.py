@@ -8,6 +8,7 @@ No array of all elements is made, nor one of every element's row unless the arra
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,18 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.cuda import fetch
 from compiler_core.device import array_module
-from compiler_core.eager.native import kernels
 from compiler_core.errors import IndexError_
 from compiler_core.ops.registry import Array
 from compiler_core.sparse.places import is_host, rows_of
 
 _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_EAGER = "compiler_core.eager.native"  # a later stage, imported by name where its kernels are first asked for
 _BLOCK = 1 << 22  # elements of what the array module makes at once
+
+
+def _kernels_for(array: Array) -> Any:
+    """The eager library, if it computes with arrays like this one."""
+    return import_module(_EAGER).kernels() if is_host(array) and array.dtype in _KERNEL_DTYPES else None
 
 
 def product(rows: Array, columns: Array, weights: Array | None, dense: Array, count: int) -> Array:
@@ -29,7 +35,7 @@ def product(rows: Array, columns: Array, weights: Array | None, dense: Array, co
 
     Raises IndexError_ for a row or column that is not there (indices can be written to behind the tensor's back).
     """
-    xp, library = array_module(dense), kernels() if is_host(dense) and dense.dtype in _KERNEL_DTYPES else None
+    xp, library = array_module(dense), _kernels_for(dense)
     wide = dt.of(dense.dtype).compute.numpy
     out: Array = xp.zeros((count, dense.shape[1]), wide)
     if library is not None:
@@ -52,7 +58,7 @@ def product(rows: Array, columns: Array, weights: Array | None, dense: Array, co
 
 def sampled(rows: Array, columns: Array, a: Array, b: Array) -> Array:
     """f[nnz]: the product of row rows[i] of a f[n, k] and row columns[i] of b f[m, k]."""
-    xp, library = array_module(a), kernels() if is_host(a) and a.dtype in _KERNEL_DTYPES else None
+    xp, library = array_module(a), _kernels_for(a)
     out: Array = xp.zeros(len(rows), a.dtype)
     if library is not None:
         _check(library.named("sparse_sampled")(tuple(map(_laid_out, (a, b, out, rows, columns)))))

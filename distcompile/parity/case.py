@@ -21,8 +21,10 @@ from compiler_core.ops.registry import Array
 from compiler_core.tensor.random import counter_draws, default_generator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
+from distcompile.overrides import TorchFunctionMode
 from distcompile.parity.errors import ParityTargetError
 from distcompile.parity.report import Gradients
+from distcompile.utils import _pytree as pytree
 
 LOSS = "(loss)"
 Loss = Callable[..., Tensor]
@@ -123,10 +125,36 @@ def widened(value: Any) -> Any:
     return value.detach().to(dtypes.float64) if is_floating else value
 
 
+_ONE_DTYPE = ("__matmul__", "__rmatmul__")  # operators that refuse two dtypes; the others promote, or write in place
+
+
+class _Widening(TorchFunctionMode):
+    """In it functions take floating tensors in float64: a loss may hold weights of its own beside a wide output."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name.endswith("_") and name not in _ONE_DTYPE:
+            return func(*args, **(kwargs or {}))
+        given: Any = pytree.tree_map(_in_float64, (args, kwargs or {}))
+        return func(*given[0], **given[1])
+
+
+def _in_float64(value: Any) -> Any:
+    is_narrow = isinstance(value, Tensor) and value.dtype.is_floating_point and value.dtype is not dtypes.float64
+    return value.to(dtypes.float64) if is_narrow else value
+
+
 def in_float64(case: Case) -> Case:
-    """The case with every floating parameter, buffer and input in float64."""
+    """The case with every floating parameter, buffer and input in float64, and what the loss holds, as it is read."""
     module = copy_of(case.module).to(dtypes.float64)
-    return replace(case, module=module, inputs=tuple(map(widened, case.inputs)))
+
+    def loss(*given: Any) -> Tensor:
+        with _Widening():
+            return case.loss(*given)
+
+    return replace(case, module=module, inputs=tuple(map(widened, case.inputs)), loss=loss)
 
 
 def average(local: Gradients, communicator: Communicator) -> dict[str, Array | None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,9 +28,11 @@ def start(*arguments: str, **changes: str) -> subprocess.Popen[str]:
     """A running job, with pipes."""
     command = [sys.executable, "-m", "launch", *arguments]
     pipe = subprocess.PIPE
+    heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
     return subprocess.Popen(
-        command, env=environment(**changes), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True
-    )
+        command, env=environment(**changes), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True,
+        preexec_fn=heard,  # noqa: PLW1509
+    )  # fmt: skip
 
 
 def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -133,7 +133,6 @@ NAMES: dict[str, StandIn] = {
     **listed("torch.distributed._composable.fsdp", "fully_shard", error(_MODULES)),
     **listed("torch.distributed._composable.fsdp", "CPUOffloadPolicy MixedPrecisionPolicy FSDPModule",
              nothing_is_one(_MODULES)),
-    "torch.distributed.algorithms.join.Join": nothing_is_one("use DistributedDataParallel.join()"),
     **listed("torch.distributed.checkpoint", "save load async_save", error(_CHECKPOINTS)),
     **listed("torch.distributed.checkpoint", "FileSystemReader FileSystemWriter DefaultLoadPlanner "
              "DefaultSavePlanner", nothing_is_one(_CHECKPOINTS)),

@@ -282,7 +282,7 @@ def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
     return _kept(x, kept, 1.0 / (1.0 - p))
 
 
-@whole
+@whole(lies="alike")
 def _masked(x: Value, kept: Value, *, p: float) -> Value:
     """Dropout by a mask, bool[...] that broadcasts to x's shape."""
     return _kept(x, kept, scale_of_kept(dtype_of(x), p))

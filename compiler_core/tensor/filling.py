@@ -18,7 +18,6 @@ from compiler_core import dtype as dt
 from compiler_core.device import Device
 from compiler_core.dtype import DType
 from compiler_core.errors import DomainError
-from compiler_core.memory_format import contiguous_format
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.composite_draws import Draw
@@ -26,7 +25,9 @@ from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random_there import drawing_on
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.cell import cell_trace
 from compiler_core.tensor.creation import leaf
+from compiler_core.tensor.layout import order_for
 from compiler_core.tensor.placement import check_generator
 from compiler_core.tensor.random import Generator, drawing_generator, generator_for
 from compiler_core.tensor.tensor import Tensor
@@ -58,9 +59,17 @@ def drawn_into(tensor: Tensor, draw: str, dtype: DType, *numbers: Any, generator
 
 def order_of(tensor: Tensor) -> tuple[Order, bool]:
     """(the order in which tensor's memory is filled; whether it is contiguous)."""
-    if current_trace() is not None or tensor.is_meta or tensor.is_contiguous():
+    if not _draws_in_order(tensor) or tensor.is_contiguous():
         return None, True
     return _order(tensor.stride()), False
+
+
+def _draws_in_order(tensor: Tensor) -> bool:
+    """Whether what is drawn for it depends on its strides: torch's numbers do, in graphs too; those of a key do not."""
+    if tensor.is_meta or tensor.is_cuda:
+        return False
+    trace = current_trace()
+    return trace is None or cell_trace(trace).draws_outside()
 
 
 def _order(steps: Any) -> Order:
@@ -69,11 +78,11 @@ def _order(steps: Any) -> Order:
 
 
 def order_like(tensor: Tensor, memory_format: Any = None) -> Order:
-    """The order of a fresh tensor like this one: that in which its elements really lie, also of a result."""
-    array = None if current_trace() is not None else tensor._cell.value
-    if memory_format is contiguous_format or not isinstance(array, np.ndarray) or array.flags.c_contiguous:
+    """The order of a fresh tensor like this one, as its strides say, or as that memory format does."""
+    if not _draws_in_order(tensor):
         return None
-    return _order(array.strides)
+    order = order_for(tensor._cell, memory_format)
+    return None if order == tuple(range(len(order))) else order
 
 
 def drawn_like(

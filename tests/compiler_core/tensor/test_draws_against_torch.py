@@ -51,11 +51,16 @@ def memory_that_is_not_contiguous(t: Any) -> Iterator[Any]:
 
 def tensors_like_others(t: Any) -> Iterator[Any]:
     x = t.zeros(3, 4, 5, 6)
-    for like in (x, x.permute(0, 2, 3, 1), x.transpose(0, 1), x[:, ::2], x[:, :, :, ::2], x.transpose(0, 3) + 1):
+    last = x.to(memory_format=t.channels_last)
+    turned = (x.permute(0, 2, 3, 1), x.transpose(0, 1), x.transpose(0, 3) + 1, last, last + 1, last[:, ::2])
+    for like in (x, x[:, ::2], x[:, :, :, ::2], *turned):
         yield t.rand_like(like), t.randn_like(like), t.rand_like(like, dtype=t.float64)
         yield t.randint_like(like, 10), t.randint_like(like, 3, 9, dtype=t.int32)
         yield t.bernoulli(like * 0 + 0.5), like.bernoulli(0.3)
         yield t.randn_like(like, memory_format=t.contiguous_format)
+        yield t.rand_like(like, memory_format=t.channels_last)
+        dropped = t.nn.functional.dropout(like + 1, 0.3)
+        yield dropped, list(dropped.stride())
 
 
 def whole_numbers(t: Any) -> Iterator[Any]:
@@ -208,6 +213,28 @@ def test_where_eager_draws_are_wanted_compiled_code_makes_them(how: str) -> None
         found = [compiled(dc.ones(5)), compiled(dc.ones(5)), dc.rand(2)]
     for mine, theirs in zip(found, expected):
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def drawing_in_order(x: Any, t: Any = dc) -> Any:
+    y = t.nn.functional.dropout(x.transpose(1, 2), 0.5) + t.rand_like(x.transpose(1, 2))
+    return y + t.zeros(5, 4).t().uniform_().sum(), (x * t.rand_like(x)).sum()
+
+
+@pytest.mark.parametrize("last", [[False, True], [True, False]])
+def test_compiled_code_that_makes_eager_draws_fills_memory_in_its_order(last: list[bool]) -> None:
+    torch = pytest.importorskip("torch")
+    compiled = dc.compile(drawing_in_order, fullgraph=True, options={"fallback_random": True})
+    for is_last in last:
+        results = []
+        for t, function in ((torch, drawing_in_order), (dc, compiled)):
+            x = t.arange(120.0).view(2, 3, 4, 5)
+            x = (x.to(memory_format=t.channels_last) if is_last else x).requires_grad_()
+            t.manual_seed(6)
+            first, second = function(x, t) if t is torch else function(x)
+            (first.pow(2).sum() + second).backward()
+            results.append([v.detach().numpy() for v in (first, second, x.grad)])
+        for theirs, mine in zip(*results):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
 def test_compiled_draws_are_others_and_begin_at_the_seed() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import distcompile as dc
 import distcompile.nn.utils.prune
+from tests.same_draws import assert_same_draws
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.nn.utils.prune")
@@ -135,3 +136,14 @@ def test_importances_of_another_shape_are_a_named_error() -> None:
     """Which torch asserts."""
     with pytest.raises(ValueError, match="importance_scores should have the same shape"):
         dc.nn.utils.prune.l1_unstructured(made(dc)[2], "bias", 1, importance_scores=dc.ones(3))
+
+
+def pruned_at_random(t: Any) -> Any:
+    prune, layers = t.nn.utils.prune, [t.nn.Linear(4, 6), t.nn.Linear(4, 6)]
+    prune.random_unstructured(layers[0], "weight", 0.3)
+    prune.random_structured(layers[1], "weight", 2, 0)
+    return [layer.weight_mask for layer in layers]
+
+
+def test_random_pruning_takes_torchs_entries() -> None:
+    assert_same_draws(pruned_at_random)

@@ -17,7 +17,7 @@ from compiler_core.nodes.edges import GradientEdge, meta_at, tape_edge
 from compiler_core.ops import prims
 from compiler_core.ops.composite_movement import stack
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
-from compiler_core.tensor.engine import Backward, queue_callback
+from compiler_core.tensor.engine import Backward, queue_callback, turned_back
 from compiler_core.tensor.placement import grad_beside
 from compiler_core.tensor.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
 
@@ -180,7 +180,7 @@ def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool,
     from compiler_core.tensor.tensor import Tensor
 
     if grad is not None:
-        return grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
+        return turned_back(tensor, grad) if isinstance(grad, Tensor) else Tensor._wrap(grad)
     if materialize:
         zeros = prims.full(meta_at(tensor).shape, 0, meta_at(tensor).dtype)
         return Tensor._wrap(zeros if isinstance(tensor, GradientEdge) else grad_beside(tensor, zeros))

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
+from compiler_core.memory_format import strided
 from compiler_core.nodes.hooks import run_after, run_before
 from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.casting import casting
@@ -23,12 +24,22 @@ from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.again import deferred_outputs, run_again
 from compiler_core.tensor.anomaly import check
 from compiler_core.tensor.anomaly import state as anomaly
-from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.placement import grad_beside, grads_beside
 from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
+
+
+def turned_back(tensor: Any, grad: Any) -> Any:
+    """A recorded gradient of tensor: row-major where tensor is, though the product of a transposed operand is not."""
+    if getattr(grad, "layout", None) is not strided or grad._cell.is_ordered or not hasattr(tensor, "is_contiguous"):
+        return grad
+    if not tensor.is_contiguous() or grad.is_contiguous() or 0 in grad.stride():
+        return grad
+    with enable_grad():
+        return grad.contiguous()
 
 
 class _Passes(threading.local):
@@ -235,6 +246,8 @@ class Backward:
         if grad is not HANDLED:
             if type(grad) is not type(leaf._cell.raw):
                 grad = grad_beside(leaf, grad)
+            if self.create_graph:
+                grad = turned_back(leaf, grad)
             if hooks is not None and hooks.grad:
                 grad = self._run_hooks(hooks.grad, grad)
             if self.capture:

@@ -167,3 +167,31 @@ def test_parameters_that_are_not_row_major_train() -> None:
         found.append((weight.stride(), weight.detach().numpy()))
     assert found[0][0] == found[1][0] == (1, 4)
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_gradients_with_a_history_are_rows_for_parameters_that_are(is_compiled: bool) -> None:
+    found = []
+    for t in (torch, distcompile):
+        model = t.nn.Sequential(t.nn.Linear(3, 4), t.nn.Tanh(), t.nn.Linear(4, 2)).double()
+        weights = list(model.parameters())
+        with t.no_grad():
+            for k, p in enumerate(weights):
+                p.copy_(t.arange(float(p.numel())).reshape(p.shape) * 0.1 - k * 0.2)
+        x, call = t.arange(15.0).reshape(5, 3).double() * 0.1, model
+        if is_compiled and t is distcompile:
+            call = t.compile(model)
+        grads = t.autograd.grad(call(x).square().sum(), weights, create_graph=True)
+        flat = t.cat([g.view(-1) for g in grads])
+        products = t.autograd.grad((flat * t.arange(float(len(flat)))).sum(), weights)
+        call(x).square().sum().backward(create_graph=True)
+
+        def loss(given: Any, model: Any = model, x: Any = x, t: Any = t) -> Any:
+            return t.func.functional_call(model, given, (x,)).square().sum()
+
+        by_func = t.func.grad(loss)(dict(model.named_parameters()))
+        every = [*grads, *products, *(p.grad for p in weights), *by_func.values()]
+        found.append([(g.stride(), g.view(-1).detach().numpy()) for g in every])
+    for (strides, values), (ours, mine) in zip(*found):
+        assert strides == ours
+        np.testing.assert_allclose(mine, values, rtol=1e-9)

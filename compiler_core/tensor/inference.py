@@ -30,7 +30,7 @@ def made(cell: Cell) -> Cell:
         if not Inference.in_use:
             Inference.in_use = True
             watch.enter(check_saved)  # for good: nobody knows when the last of them is gone
-        cell.version = NO_VERSION
+        cell.root.version = NO_VERSION  # the root of one that lies in another order is as fresh (`layout.py`)
     return cell
 
 

@@ -36,6 +36,16 @@ def made_in_inference_mode(t: Any) -> Any:
 
 
 @program
+def made_in_other_orders(t: Any) -> Any:
+    images = t.arange(96.0).reshape(2, 3, 4, 4).to(memory_format=t.channels_last)
+    with t.inference_mode():
+        tensors = [images + 1, t.nn.functional.relu(images), images[0, 0].t() * 2, t.nn.BatchNorm2d(3)(images)]
+        tensors[2].add_(1)
+    yield [a.is_inference() for a in tensors], [a.stride() for a in tensors], tensors[:3]
+    yield raised(lambda: tensors[2]._version), images._version, [(a + 1).is_inference() for a in (images, *tensors)]
+
+
+@program
 def inference_tensors_outside_of_the_mode(t: Any) -> Any:
     with t.inference_mode():
         a = t.ones(2)

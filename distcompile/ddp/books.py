@@ -79,6 +79,7 @@ class Books:
         self.is_synchronising = True  # False inside no_sync()
         self.forward_synchronises = True  # what it was at the last forward
         self.sends_buffers_next = True  # at the next forward
+        self.awaits_backward = False  # a forward that is to be followed by a synchronised one ran, and none has since
         self.forward_positions = Forwards()
         self.forward_began: Time = 0.0
         self.copies = 0  # made of this instance
@@ -214,13 +215,18 @@ class Books:
         return self.forward_positions.are_in(run)
 
     def pass_now(self, synchronise: bool) -> Pass:
-        """This instance's part in the backward that runs; made at its first gradient."""
+        """This instance's part in the backward that runs; made at its first gradient.
+
+        As in torch, gradients of the module called by itself, without a forward of this instance, stay local.
+        """
         from distcompile.ddp.passes import Pass
 
         run = running_backwards()[-1]
         if self.current is None or self.current.run is not run:
             self.drop_broken_pass()
             self.settle(run)
+            synchronise = synchronise and (self.awaits_backward or any(map(self.takes_part, running_backwards())))
+            self.awaits_backward = self.awaits_backward and not synchronise
             self.current = Pass(self, run, outer=self.current, synchronise=synchronise)
         return self.current
 

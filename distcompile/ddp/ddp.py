@@ -210,6 +210,7 @@ class DistributedDataParallel(Module):
             books.forward_synchronises = books.is_synchronising
         sends_buffers, books.sends_buffers_next = books.sends_buffers_next, synchronises
         if synchronises:
+            books.awaits_backward = True
             books.forwards += self.training
             books.ledger.look(books.parameters)
         if books.joining is not None:

@@ -6,7 +6,7 @@ that runs uncompiled (or after a graph break), and of a compiled one those that 
 outside the compiled call.
 A leaf may belong to several instances (a module shared by two, a module wrapped again). Then those whose forward ran
 take part (`forwards.py`); each sees the local gradient, and the averages, which are equal, are shown at the end of the
-backward. Of a module that is called without any of its instances all take part, as the only one would.
+backward. Of a module that is called without any of its instances gradients stay local, as in torch (`pass_now`).
 An instance that is gone (weak reference) takes no part. What a forward of it returned keeps it, for its backward.
 """
 

@@ -219,6 +219,27 @@ def test_a_graph_that_is_kept_may_be_run_again(backend: str | None) -> None:
     on_ranks(2, step)
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_module_called_by_itself_keeps_its_gradients_local(backend: str | None, is_compiled: bool) -> None:
+    def step(communicator: Communicator) -> None:
+        ddp, run = wrapped(Net(), backend)
+        alone = compile(ddp.module, backend=backend or "codegen") if is_compiled else ddp.module
+        mine, joined = shard(batch(), communicator), joined_gradients(Net(), batch())
+        for _ in range(2):
+            loss_of(run(mine)).backward()
+            check_close(gradients(ddp.module), joined)
+            ddp.zero_grad()
+            if communicator.rank == 1:  # no other rank takes part
+                loss_of(alone(mine)).backward()
+                check_close(gradients(ddp.module), joined_gradients(Net(), np.array_split(batch(), 2)[1]))
+                ddp.zero_grad()
+            next(ddp.parameters()).sum().backward()  # nor is it an error that others get no gradient
+            ddp.zero_grad()
+
+    on_ranks(2, step)
+
+
 def test_a_history_of_reduced_gradients_is_refused_by_name() -> None:
     def step(communicator: Communicator) -> None:
         _, run = wrapped(Net(), None)

@@ -368,6 +368,22 @@ def test_dropout_on_ranks_drops_what_one_rank_would(backend: str | None) -> None
         check_close(result, expected)
 
 
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_ranks_of_one_seed_draw_the_same_numbers_as_in_torch(backend: str | None) -> None:
+    class Drawing(Net):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(x), functional.dropout(x * 0 + 1, 0.5, training=True)
+
+    def step(communicator: Communicator) -> np.ndarray:
+        ddp = DistributedDataParallel(Drawing())
+        run = compiled(ddp, backend) if backend else ddp
+        manual_seed(11)
+        return run(shard(batch(), communicator))[1].detach().numpy()
+
+    one, other = on_ranks(2, step)
+    np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_compiled_training_function_finds_the_ddp_module_in_it(backend: str) -> None:
     def step(communicator: Communicator) -> None:

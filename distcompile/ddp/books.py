@@ -18,6 +18,7 @@ from weakref import ref
 
 from collectives import Communicator
 from compiler_core import dtype as dtypes
+from compiler_core.log import warn_once
 from compiler_core.tensor.engine import Backward, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject
@@ -225,7 +226,13 @@ class Books:
         if self.current is None or self.current.run is not run:
             self.drop_broken_pass()
             self.settle(run)
-            synchronise = synchronise and (self.awaits_backward or any(map(self.takes_part, running_backwards())))
+            if synchronise and not self.awaits_backward and not any(map(self.takes_part, running_backwards())):
+                synchronise = False
+                warn_once(
+                    "ddp.module_by_itself",
+                    "gradients of a backward without a forward of DistributedDataParallel stay on this rank, as in "
+                    "torch: call the wrapper, not its module, where they are to be averaged (this is said once)",
+                )
             self.awaits_backward = self.awaits_backward and not synchronise
             self.current = Pass(self, run, outer=self.current, synchronise=synchronise)
         return self.current

@@ -29,6 +29,7 @@ from ddp_models import (
 from collectives import Communicator
 from compiler_core.capture import compile
 from compiler_core.config import config
+from compiler_core.log import DistCompileWarning
 from compiler_core.tensor.autograd import backward, grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn, optim
@@ -238,6 +239,15 @@ def test_the_module_called_by_itself_keeps_its_gradients_local(backend: str | No
             ddp.zero_grad()
 
     on_ranks(2, step)
+
+
+def test_gradients_that_stay_local_are_said_once() -> None:
+    def step(communicator: Communicator) -> None:
+        ddp = DistributedDataParallel(Net(), bucket_cap_mb=TINY_MB)
+        loss_of(ddp.module(shard(batch(), communicator))).backward()
+
+    with pytest.warns(DistCompileWarning, match="without a forward of DistributedDataParallel stay on this rank"):
+        on_ranks(1, step)
 
 
 def test_a_history_of_reduced_gradients_is_refused_by_name() -> None:

@@ -88,6 +88,7 @@ _ITERTOOLS = named(
     }
 )
 METHODS: dict[type, str] = {
+    bool: "",  # its own `&`, `|` and `^`; all else is int's
     str: f"{_TEXT} casefold encode format format_map isdecimal isidentifier isnumeric isprintable maketrans",
     bytes: f"{_TEXT} decode hex maketrans",
     bytearray: f"{_TEXT} append clear copy decode extend hex insert maketrans pop remove reverse",

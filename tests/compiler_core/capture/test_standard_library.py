@@ -169,3 +169,12 @@ def test_iterators_of_the_program_are_asked_as_ever() -> None:
             plain, seen = Noted(), Noted()
             assert compiled(dc.ones(1), seen)[0] == use(plain)
             assert seen.log == plain.log
+
+
+def test_operators_of_what_is_built_in_are_in_the_graph() -> None:
+    uses: list[Callable[[Any, Any], Any]] = [operator.or_, operator.and_, operator.xor, operator.eq, operator.lt]
+    pairs: list[tuple[Any, Any]] = [(True, False), (True, 6), (5, 6), ({1}, {1, 2}), (frozenset({1}), frozenset({2}))]
+    for use in [*uses, operator.ior]:
+        for one, other in pairs:
+            compiled = dc.compile(lambda x, a, b, use=use: (use(a, b), x + 1), backend="eager", fullgraph=True)
+            assert compiled(dc.ones(1), copy.copy(one), other)[0] == use(copy.copy(one), other)

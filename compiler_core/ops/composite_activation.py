@@ -29,6 +29,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.composite_logic import where
 from compiler_core.ops.composite_movement import chunk
+from compiler_core.ops.composite_pointwise import abs as magnitude
 from compiler_core.ops.composite_pointwise import add, mul, neg, sigmoid, true_divide
 from compiler_core.ops.composite_reduction import stable_shift
 from compiler_core.ops.lying import lies
@@ -175,7 +176,7 @@ def softsign(input: Value) -> Value:
     need_kind("softsign", "iufc", input)
     x = as_value(input)
     if dtype_of(x).kind in "iu":
-        return true_divide(x, add(x if dtype_of(x).kind == "u" else prims.abs(x), 1))
+        return true_divide(x, add(magnitude(x), 1))
     return prims.div(x, cast(add(prims.abs(x), 1.0), dtype_of(x)))
 
 

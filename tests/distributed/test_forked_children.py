@@ -179,7 +179,9 @@ def test_a_launcher_between_makes_ranks(tmp_path: Path) -> None:
     """A rank, or a notebook's job of one, may start jobs."""
     inner, outer = tmp_path / "inner.py", tmp_path / "outer.py"
     inner.write_text(
-        "import distcompile.distributed as d\nd.init_process_group()\nprint('inner', d.get_world_size())\n"
+        "import distcompile.distributed as d\nd.init_process_group()\n"
+        # one write each: mpiexec mixes the ranks' output where one line comes in several
+        "import os\nos.write(1, f'inner {d.get_world_size()}\\n'.encode())\n"
     )
     mpiexec = Path(sys.executable).with_name("mpiexec.hydra")
     if not mpiexec.exists():

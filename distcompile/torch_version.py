@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["TorchVersion"]
 
-OWN = "0.1.0"
+OWN = "0.1.0"  # the one place where it stands: the wheel's metadata is made from this line
 MEANT = "2.13.0"  # the torch that tests compare with
 _FORM = re.compile(
     r"v?(?P<release>\d+(\.\d+)*)(?P<pre>[-_.]?(a|b|rc)\d+)?(?P<post>\.post\d+)?(?P<dev>\.dev\d+)?(\+(?P<local>[a-z0-9.]+))?",

@@ -8,6 +8,7 @@ here (MPI finds the ranks, so there is no rendezvous) are accepted, and said to 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -181,7 +182,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
     """The whole command line. Raises UsageError."""
     parser = build_parser()
     own, program = split_command_line(parser, argv)
-    options = parser.parse_args(own)
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        raise _no_such_option(parser, unknown[0])
     _check_program(options, program)
     scheduler, slots = allocation.detect(environ)
     if scheduler and (options.hosts or options.hostfile):
@@ -211,6 +214,18 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         dry_run=options.dry_run, check=options.check,
         ignored=_ignored(options),
     )  # fmt: skip
+
+
+def _no_such_option(parser: argparse.ArgumentParser, word: str) -> UsageError:
+    name = word.partition("=")[0]
+    known = [
+        option for action in parser._actions if action.help != argparse.SUPPRESS for option in action.option_strings
+    ]
+    near = difflib.get_close_matches(name, known, n=1)
+    return UsageError(
+        f"there is no option {name}",
+        remedy=f"did you mean {near[0]}?" if near else "see distcompile-run --help; a program's options stand after it",
+    )
 
 
 def _ignored(options: argparse.Namespace) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "collectives": {"collectives"},
     "launch": {"launch"},
 }
+ENTRIES = {"distcompile/run.py": {"launch"}}  # what starts a command may import whom it starts
 # folder -> the stages after it in the pipeline, which it must not know
 LATER: dict[str, set[str]] = {
     "compiler_core/ops": {
@@ -90,7 +91,7 @@ def breaches(path: Path) -> list[str]:
     found = []
     for module, line in imports(path):
         top, _, rest = module.partition(".")
-        if top in PACKAGES and top not in ALLOWED[own]:
+        if top in PACKAGES and top not in ALLOWED[own] | ENTRIES.get(named(path), set()):
             found.append(f"{named(path)}:{line} imports {module}: {own} may import {', '.join(sorted(ALLOWED[own]))}")
         if top == own and rest.split(".")[0] in LATER.get(stage, set()):
             found.append(f"{named(path)}:{line} imports {module}: a later stage than {stage}")

@@ -21,6 +21,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -122,8 +123,15 @@ def find(key: str) -> Entry | None:
     for root in places.lasting_roots() if config.use_cache else ():
         found = _read(_place(root, key))
         if found is not None:
+            _note_use(found)
             return found
     return None
+
+
+def _note_use(entry: Entry) -> None:
+    """The folder's time says when it was used last, to whom clears the cache. A folder that is read-only keeps its."""
+    with suppress(OSError):
+        os.utime(entry.folder)
 
 
 def _place(root: Path, key: str) -> Path:

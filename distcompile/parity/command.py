@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replay", metavar="FILE", help="run one recorded rank alone")
 
 
-def run_parity(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """`distcompile parity`."""
     from distcompile import distributed, parity
     from distcompile.parity.errors import RecordingFileError, ReplayError

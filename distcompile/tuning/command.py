@@ -1,6 +1,6 @@
 """The command `distcompile tune`: tune a target on the ranks that the launcher started, show and keep the result.
 
-    distcompile-run -n 2 -m distcompile.cli tune model.py:factory [--output plan.json] [--picture tuning.png] [--json]
+    distcompile-run -n 2 -m distcompile tune model.py:factory [--output plan.json] [--picture tuning.png] [--json]
 
 In: the command line; the target is what `distcompile parity` takes. Out on rank 0: progress on stderr, the table and
 the verdict (or JSON) on stdout, a plan file, a picture. Exit code 0, or 2 for a target that cannot be tuned.

@@ -117,7 +117,7 @@ def tune(
     group = subject.ddp.process_group
     if group.world_size < 2:
         raise TuningError(
-            "there is nothing to tune on one rank", remedy="distcompile-run -n 2 -m distcompile.cli tune TARGET"
+            "there is nothing to tune on one rank", remedy="distcompile-run -n 2 -m distcompile tune TARGET"
         )
     say("compiling", 0.0)
     subject.step()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from distcompile import distributed
-from distcompile.cli import main
+from distcompile.cli import COMMANDS, main
 from distcompile.parity import ParityTargetError
 from distcompile.parity.target import load_target
+from distcompile.torch_version import OWN
+
+ROOT = Path(distributed.__file__).parents[2]
 
 MODEL = """
 import distcompile as dc
@@ -91,8 +98,71 @@ def test_targets_that_cannot_be_checked(
         load_target(target)
 
 
-def test_env_lists_versions_compiler_and_cache(capsys: pytest.CaptureFixture[str]) -> None:
+def test_env_says_what_a_report_needs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTCOMPILE_FUSION", "0")
+    monkeypatch.setenv("DISTCOMPILE_VERIFY", "0")  # its default
+    monkeypatch.setenv("DISTCOMPILE_RECOMPILE_LIMIT", "many")  # no value at all: that may be the bug
+    monkeypatch.setenv("DISTCOMPILE_CXX_FLAGS", "")
     assert main(["env"]) == 0
-    out = capsys.readouterr().out
-    for fact in ("python:", "numpy:", "mpi4py:", "C++ compiler:", "MPI library:", "cache:", "knobs set:"):
-        assert fact in out
+    facts = dict(re.split(r":\s+", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert {"python", "numpy", "mpi4py", "C++ compiler", "BLAS", "MPI library", "devices", "cache"} <= facts.keys()
+    assert facts["distcompile"].startswith(OWN)
+    assert facts["devices"].startswith("cpu")
+    assert "OpenBLAS" in facts["BLAS"]
+    differing = facts["knobs that differ"].split(", ")
+    assert {"DISTCOMPILE_FUSION=0", "DISTCOMPILE_RECOMPILE_LIMIT=many"} <= set(differing)
+    assert not [text for text in differing if "VERIFY" in text or "CXX_FLAGS" in text]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_help_shows_every_command_with_a_line(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "distcompile", *words], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
+    )
+    for command in COMMANDS:
+        assert re.search(rf"^ +{command.name} +\w.*", done.stdout, re.M), command.name
+    for other in ("distcompile-run", "distcompile.demo", "distcompile.as_torch"):
+        assert other in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["partiy", "x"], "parity"),
+        (["parity", "x", "--bakend", "eager"], "--backend"),
+        (["cache", "prun"], "prune"),
+        (["cache", "prune", "--dais=3"], "--days"),
+        (["--versoin"], "--version"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_the_nearest(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_what_is_near_nothing_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["parity", "x", "--zzzzzzzz"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_options_may_not_be_shortened() -> None:
+    with pytest.raises(SystemExit):
+        main(["parity", "x", "--back", "eager"])
+
+
+def test_the_version_stands_in_one_place() -> None:
+    """The wheel's metadata is made from the line that programs read; nowhere else is it written out."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    source = project["tool"]["hatch"]["version"]
+    assert project["project"]["dynamic"] == ["version"]
+    assert re.search(source["pattern"], (ROOT / source["path"]).read_text())["version"] == OWN  # type: ignore[index]
+
+
+def test_each_package_says_that_it_is_typed() -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert [name for name in packages["packages"] if not (ROOT / name / "py.typed").exists()] == []

@@ -71,6 +71,13 @@ def test_a_shadowing_package_is_named_with_both_places(tmp_path: Path) -> None:
     assert f"got: {tmp_path}/launch" in out
 
 
+def test_a_shadowing_module_is_named_by_the_command_of_the_launcher(tmp_path: Path) -> None:
+    (tmp_path / "launch.py").touch()
+    out = run("from distcompile.run import main; main()", tmp_path)  # what the installed script does
+    assert "InstallationError: the import package 'launch' is shadowed" in out
+    assert f"got: {tmp_path}/launch.py" in out
+
+
 def test_a_missing_package_is_named() -> None:
     with pytest.raises(InstallationError, match="'no_such_package' is missing"):
         check_installation(("distcompile", "no_such_package"))

@@ -238,3 +238,14 @@ def test_as_torch_puts_our_runner_before_the_program() -> None:
     assert parse(["-n", "2", "--as-torch", "-m", "this", "-x"], {}).program == (
         "-m", "distcompile.as_torch", "-m", "this", "-x",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "meant"), [("--timeot", "--timeout"), ("--nproc-per-nod=2", "--nproc-per-node")])
+def test_an_unknown_option_is_answered_with_the_nearest(word: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no option {word.partition('=')[0]}\n.*did you mean {meant}"):
+        parse([word, "-m", "this"])
+
+
+def test_an_option_near_to_none_is_sent_to_help() -> None:
+    with pytest.raises(UsageError, match="see distcompile-run --help"):
+        parse(["--zzzz", "-m", "this"])

@@ -1,0 +1,109 @@
+"""`distcompile cache`: what it counts is there, what it takes away is compiled again, what is being built stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compiler_core.config import config
+from compiler_core.runtime import places
+from compiler_core.runtime.cache import FORMAT, find, load_or_build, make_key
+from distcompile.cli import main
+
+
+def keep(name: str, nbytes: int, days: float = 0.0) -> str:
+    """Store an entry of `nbytes` that was used `days` ago; its key."""
+
+    def build(folder: Path) -> dict[str, object]:
+        (folder / "kernels.so").write_bytes(b"x" * nbytes)
+        return {}
+
+    key = make_key({"name": name})
+    then_s = time.time() - days * 86400
+    os.utime(load_or_build(key, build).folder, (then_s, then_s))
+    return key
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and nothing in the temporary folder either."""
+    monkeypatch.setattr(places, "lasting_roots", lambda: [config.cache_dir])
+    with config.patch(cache_dir=tmp_path / "cache", use_cache=True):
+        yield tmp_path / "cache"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["cache", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("shelf")
+def test_size_and_list_say_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "entries:  0, 0 KiB" in said(capsys)
+    old, new = keep("old", 3 << 20, days=2), keep("new", 1000)
+    assert "entries:  2, 3.0 MiB" in said(capsys, "size")
+    lines = said(capsys, "list").splitlines()
+    assert [line.split()[0] for line in lines] == [new[:16], old[:16]]  # the one used last first
+    assert all(line.endswith("compiled graph") for line in lines)
+
+
+@pytest.mark.usefixtures("shelf")
+def test_prune_takes_away_what_was_not_used(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = keep("old", 1000, days=40), keep("new", 1000, days=20)
+    assert "taken away: 1 entries" in said(capsys, "prune", "--days", "30")
+    assert find(old) is None
+    assert find(new) is not None
+
+
+@pytest.mark.usefixtures("shelf")
+def test_an_entry_that_a_process_takes_is_not_old_any_more(capsys: pytest.CaptureFixture[str]) -> None:
+    key = keep("taken again", 1000, days=40)
+    assert find(key) is not None
+    said(capsys, "prune", "--days", "30")
+    assert find(key) is not None
+
+
+@pytest.mark.usefixtures("shelf")
+def test_prune_to_a_size_keeps_what_was_used_last(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [keep(f"entry {days}", 1 << 20, days=days) for days in (3, 2, 1)]
+    said(capsys, "prune", "--to", "2.5")
+    assert [find(key) is None for key in keys] == [True, False, False]
+
+
+@pytest.mark.usefixtures("shelf")
+def test_prune_without_a_limit_takes_no_entry_away(capsys: pytest.CaptureFixture[str]) -> None:
+    key = keep("any", 1000, days=400)
+    said(capsys, "prune")
+    assert find(key) is not None
+
+
+def test_clear_takes_all_that_is_ours_and_nothing_else(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = keep("any", 1000)
+    (shelf / FORMAT / key[:2] / "notes").mkdir()
+    (shelf / "somebody's").mkdir()
+    said(capsys, "clear")
+    assert find(key) is None
+    assert (shelf / FORMAT / key[:2] / "notes").exists()
+    assert (shelf / "somebody's").exists()
+    keep("any", 1000)
+    assert find(key) is not None
+
+
+def test_what_a_dead_builder_left_goes_and_what_is_being_built_stays(
+    shelf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead, alive = make_key({"name": "dead"}), make_key({"name": "alive"})
+    for key in (dead, alive):
+        (shelf / FORMAT / key[:2] / f".building-{key[:16]}-abc").mkdir(parents=True)
+    locks = shelf / FORMAT / "locks"
+    locks.mkdir()
+    (locks / f"{dead}.lock").touch()
+    with places.builder_lock(locks / f"{alive}.lock"):
+        assert "left by processes that died: 1 folders" in said(capsys)
+        said(capsys, "clear")
+    assert not list((shelf / FORMAT / dead[:2]).iterdir())
+    assert list((shelf / FORMAT / alive[:2]).iterdir())

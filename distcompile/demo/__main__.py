@@ -38,15 +38,21 @@ def parse(argv: list[str]) -> tuple[Settings, argparse.Namespace]:
     return Settings(**{knob.name: getattr(options, knob.name) for knob in fields(Settings)}), options
 
 
-def introduce(settings: Settings, corpus: Corpus, run: Run, display: Display) -> None:
-    """What is about to be trained, where."""
-    parameters = sum(p.numel() for p in run.module.parameters())
+def announce(settings: Settings, display: Display) -> None:
+    """What is about to be done, before anything that takes a while."""
     ranks = torch.distributed.get_world_size()
     display.say(
-        f"GPT, {settings.layers} layers of width {settings.width}, {parameters:,} parameters, "
-        f"{corpus.training.size:,} characters of English",
         f"{ranks} rank{'s' * (ranks > 1)} of {settings.batch} x {settings.time} characters a step, "
-        f"backend {settings.backend}",
+        f"backend {settings.backend}"
+    )
+
+
+def introduce(settings: Settings, corpus: Corpus, run: Run, display: Display) -> None:
+    """What is about to be trained."""
+    parameters = sum(p.numel() for p in run.module.parameters())
+    display.say(
+        f"GPT, {settings.layers} layers of width {settings.width}, {parameters:,} parameters, "
+        f"{corpus.training.size:,} characters of English"
     )
 
 
@@ -70,16 +76,20 @@ def main(argv: list[str]) -> int:
     settings, options = parse(argv)
     torch.distributed.init_process_group()
     rank = torch.distributed.get_rank()
-    corpus = make_corpus(english_text())
-    trainer = Trainer(settings, corpus)
     display = Display(settings.steps, rank)
-    introduce(settings, corpus, trainer.result, display)
+    announce(settings, display)
     with display:
+        corpus = make_corpus(english_text())
+        trainer = Trainer(settings, corpus)
+        introduce(settings, corpus, trainer.result, display)
         run = trainer.run(display)
-    if rank == 0 and options.sample:
-        display.say(report.sample_panel(*sample(run.module, corpus, options.sample, settings.seed)))
-    torch.distributed.barrier()
-    parity = None if options.no_parity else report.check_parity(run, trainer)
+        if rank == 0 and options.sample:
+            with display.task_of("writing a sample") as say:
+                written = sample(run.module, corpus, options.sample, settings.seed, say=say)
+            display.say(report.sample_panel(*written))
+        torch.distributed.barrier()
+        with display.task_of("parity") as say:
+            parity = None if options.no_parity else report.check_parity(run, trainer, say)
     if parity is not None:
         display.say(report.parity_table(parity))
     display.say(*report.tables(run))

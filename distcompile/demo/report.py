@@ -13,6 +13,7 @@ from compiler_core.steps import CODEGEN_STEPS, STEPS, compile_times
 from distcompile import parity
 from distcompile.demo.training import Run, Trainer
 from distcompile.parity import ParityReport
+from distcompile.showing.progress import Say
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -76,12 +77,17 @@ def sample_panel(prompt: str, continuation: str) -> Panel:
     return Panel(text, title="held-out text | what the model writes after it", title_align="left")
 
 
-def check_parity(run: Run, trainer: Trainer) -> ParityReport:
-    """Compiled against eager gradients of the trained model on one batch, both against float64."""
+def check_parity(run: Run, trainer: Trainer, say: Say) -> ParityReport:
+    """Compiled against eager gradients of the trained model on one batch, both against float64.
+
+    Finite differences go along one random direction through all elements of each parameter; see
+    `parity/differences.py` for what that proves.
+    """
     x, y = next(trainer.batches)
     settings = trainer.settings
     backend = "eager" if settings.backend == "none" else settings.backend
-    return parity.check(run.module, x, y, backend=backend, bucket_cap_mb=settings.bucket_cap_mb)
+    judges = parity.Judges(samples=0)
+    return parity.check(run.module, x, y, backend=backend, judges=judges, say=say, bucket_cap_mb=settings.bucket_cap_mb)
 
 
 def parity_table(report: ParityReport) -> Table:

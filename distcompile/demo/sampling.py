@@ -11,17 +11,21 @@ import numpy as np
 import distcompile as torch
 from distcompile.demo.model import GPT
 from distcompile.demo.text import Corpus
+from distcompile.showing.progress import Say, nothing
 
 
-def sample(model: GPT, corpus: Corpus, length: int, seed: int, temperature: float = 0.7) -> tuple[str, str]:
-    """(the prompt's last line, `length` characters after it), from the held-out text's first window."""
+def sample(
+    model: GPT, corpus: Corpus, length: int, seed: int, temperature: float = 0.7, say: Say = nothing
+) -> tuple[str, str]:
+    """(the prompt, `length` characters after it), from the held-out text's first window. say: how far it is."""
     window = model.sizes.time
     tokens = corpus.held_out[0, :window].copy()  # (T,)
     generator = np.random.default_rng(seed)
     model.eval()
     drawn = []
     with torch.no_grad():
-        for _ in range(length):
+        for place in range(length):
+            say("writing a sample", place / length)
             logits = model(torch.from_numpy(tokens[None]))[0, -1].numpy().astype(np.float64)  # (V,)
             drawn.append(draw(logits / temperature, generator))
             tokens = np.append(tokens[1:], drawn[-1])

@@ -29,16 +29,16 @@ MAX_GRADIENT_NORM = 1.0
 class Settings:
     """What the command line can set. backend: of `compile`, or "none" for no compilation at all. batch: a rank's."""
 
-    steps: int = 600
-    layers: int = 4
+    steps: int = 250
+    layers: int = 3
     width: int = 128
     time: int = 64
     batch: int = 8
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     backend: str = "codegen"
     bucket_cap_mb: float = 1.0
     seed: int = 0
-    evaluate_every: int = 100
+    evaluate_every: int = 50
 
 
 @dataclass(frozen=True, slots=True)

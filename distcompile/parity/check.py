@@ -16,6 +16,7 @@ from typing import Any
 from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.capture import compile
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.random_state import set_shard
 from distcompile import distributed
 from distcompile.ddp import DistributedDataParallel
@@ -25,6 +26,7 @@ from distcompile.parity.case import (
     LOSS,
     Case,
     Loss,
+    Wrap,
     alone,
     average,
     default_loss,
@@ -49,6 +51,7 @@ from distcompile.parity.report import (
 )
 from distcompile.parity.rules import wrong_rules
 from distcompile.parity.training import MakeOptimizer, Training, check_training
+from distcompile.showing.progress import Say, nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,15 @@ def check(
     tolerance: Tolerance | None = None,
     raise_on_failure: bool = False,
     judges: Judges | None = None,
+    say: Say = nothing,
     **ddp_options: Any,
 ) -> ParityReport:
     """Compare gradients of `module(*inputs)`; collective over `group` (default: the process group, or one rank alone).
 
     module: wrapped in DistributedDataParallel or not. inputs: this rank's part of the batch. loss: (output, *inputs) ->
     scalar; it may close over tensors, as this rank's targets are, but not over the module. ddp_options: for
-    DistributedDataParallel; as there, all ranks start from rank 0's parameters. Raises ParityError on failure if
+    DistributedDataParallel; as there, all ranks start from rank 0's parameters. say: is told what is being judged,
+    and the share of the work behind it (`showing/progress.py` has a bar). Raises ParityError on failure if
     `raise_on_failure`, ParityTargetError. The module itself is left as it is.
     """
     if isinstance(module, DistributedDataParallel):
@@ -96,7 +101,7 @@ def check(
     module = of_rank_0(module, communicator)
     case = Case(module, inputs, loss or default_loss, seed, loss_holds_tensors=holds)
     with set_shard(communicator.rank):
-        run = _Check(case, communicator, backend, tolerance or Tolerance(), judges or Judges(), ddp_options)
+        run = _Check(case, communicator, backend, tolerance or Tolerance(), judges or Judges(), ddp_options, say)
         report = run.report()
     shown = merge_failures(communicator.all_gather_object(report))
     if raise_on_failure and not shown.ok:
@@ -106,6 +111,13 @@ def check(
             remedy="distcompile parity TARGET --bisect, or judges=Judges(bisect=True), names the op",
         )
     return report if shown.ok else shown
+
+
+_RUNS = ("float64 reference", "eager", "compiled", "eager DDP", "compiled DDP")
+
+
+def _is_joined(judges: Judges, communicator: Communicator) -> bool:
+    return judges.joined and communicator.world_size > 1
 
 
 class _Check:
@@ -119,10 +131,23 @@ class _Check:
         tolerance: Tolerance,
         judges: Judges,
         ddp_options: dict[str, Any],
+        say: Say,
     ) -> None:
         self.case, self.communicator, self.backend = case, communicator, backend
         self.tolerance, self.judges, self.ddp_options = tolerance, judges, ddp_options
         self.wide = in_float64(case)
+        self.say, self.parts_done = say, 0
+        sampled = 0 if self.judges.samples is None else sum(1 for _ in case.module.parameters())
+        self.parts = len(_RUNS) + sampled + _is_joined(self.judges, communicator) + bool(self.judges.steps)
+
+    def _begin(self, what: str) -> None:
+        """Say what is judged now; each part counts as one, whatever it takes."""
+        self.say(f"parity: {what}", self.parts_done / self.parts)
+        self.parts_done += 1
+
+    def _run(self, what: str, case: Case, wrap: Wrap) -> dict[str, Array | None]:
+        self._begin(what)
+        return gradients(case, wrap)
 
     def parallel(self, module: Module) -> Module:
         """The module in DDP."""
@@ -131,13 +156,14 @@ class _Check:
     def report(self) -> ParityReport:
         """All judges."""
         case, backend = self.case, self.backend
-        reference = gradients(self.wide, lambda module: module)
-        eager = gradients(case, lambda module: module)
-        compiled = gradients(case, lambda module: compile(module, backend=backend))
+        float64, alone, compiled_alone, eager_ddp, compiled_ddp = _RUNS
+        reference = self._run(float64, self.wide, lambda module: module)
+        eager = self._run(alone, case, lambda module: module)
+        compiled = self._run(compiled_alone, case, lambda module: compile(module, backend=backend))
         averaged = average(reference, self.communicator)
         yardstick = average(eager, self.communicator)
-        reduced_eager = gradients(case, self.parallel)
-        reduced = gradients(case, lambda module: compile(self.parallel(module), backend=backend))
+        reduced_eager = self._run(eager_ddp, case, self.parallel)
+        reduced = self._run(compiled_ddp, case, lambda module: compile(self.parallel(module), backend=backend))
         differences = self._differences(reference)
         none = Comparison(0.0, 0.0, "")
         rows = [ParityRow(LOSS, 1, compare("loss", LOSS, reference, eager, compiled, self.tolerance), none, True)]
@@ -162,17 +188,25 @@ class _Check:
     def _differences(self, reference: Gradients) -> dict[str, Differences]:
         if self.judges.samples is None:
             return {}
-        return check_differences(self.wide, reference, samples=self.judges.samples, limit_s=self.judges.limit_s)
+        return check_differences(
+            self.wide,
+            reference,
+            samples=self.judges.samples,
+            limit_s=self.judges.limit_s,
+            say=lambda name: self._begin(f"differences of {name}"),
+        )
 
     def _joined(self, averaged: Gradients, reduced: Gradients) -> JoinedBatch | None:
-        if not self.judges.joined or self.communicator.world_size == 1:
+        if not _is_joined(self.judges, self.communicator):
             return None
+        self._begin("one rank on the joined batch")
         given = self.judges.joined_inputs
         return check_joined(self.wide, given, averaged, reduced, self.communicator, self.tolerance)
 
     def _training(self) -> Training | None:
         if not self.judges.steps:
             return None
+        self._begin(f"{self.judges.steps} training steps")
         return check_training(
             self.case,
             self.parallel,

@@ -74,6 +74,7 @@ def _check(options: argparse.Namespace, group: Communicator) -> int:
     from distcompile import parity
     from distcompile.parity.replay import RecordingCommunicator, ReplayCommunicator
     from distcompile.parity.target import load_target
+    from distcompile.showing.progress import make_console, progress
 
     target = load_target(options.target)
     judges = parity.Judges(
@@ -83,19 +84,22 @@ def _check(options: argparse.Namespace, group: Communicator) -> int:
         bisect=options.bisect,
         limit_s=options.limit,
     )
-    report = parity.check(
-        target.module,
-        *target.inputs,
-        loss=target.loss,
-        backend=options.backend,
-        group=group,
-        seed=options.seed,
-        tolerance=parity.Tolerance(options.factor, options.ulps),
-        judges=judges,
-    )
+    is_shown = group.rank == 0 or isinstance(group, ReplayCommunicator)
+    with progress(make_console(stderr=True) if is_shown else None, lines_every_s=None) as say:
+        report = parity.check(
+            target.module,
+            *target.inputs,
+            loss=target.loss,
+            backend=options.backend,
+            group=group,
+            seed=options.seed,
+            tolerance=parity.Tolerance(options.factor, options.ulps),
+            judges=judges,
+            say=say,
+        )
     if isinstance(group, RecordingCommunicator):
         group.flush()
-    if group.rank == 0 or isinstance(group, ReplayCommunicator):
+    if is_shown:
         show(report, as_json=options.json, page=options.html)
     return 0 if report.ok else 1
 

@@ -3,9 +3,15 @@
 In: a float64 `Case` and the float64 gradients that backward gave. Out: for each parameter a `Differences`: how far
 backward is from what the loss really does. No vjp takes part, so a wrong rule (an op's, or the backward of a user's
 autograd.Function) is found, which eager, compiled and float64 references that share the rule cannot.
-Samples of a parameter: one random direction through all its elements, then its element of greatest gradient, then
-random ones. Step control: steps shrink tenfold until two slopes agree best; what they still disagree by, and the loss's
-rounding over the step, is the uncertainty of the difference (Press et al., Numerical Recipes, section 5.7).
+Samples of a parameter: one random direction d through all its elements, then its element of greatest gradient, then
+random ones. Step control: steps shrink tenfold until two slopes agree well enough; what they still disagree by, and the
+loss's rounding over the step, is the uncertainty of the difference (Press et al., Numerical Recipes, section 5.7).
+What one direction proves: |d_i| is random in [0.5, 1.5], its sign too, so that a fault e in the gradient shows as
+|sum of e_i d_i|. A fault in one element cannot hide: it shows as at least |e|/2. Faults in several cancel only if they
+lie, to within the tolerance, at right angles to a direction that they were not chosen for; two equal and opposite ones
+(exchanged elements) do not, as they would for half of all directions of ones. What shows is found if it exceeds
+TOLERANCE of the slope along d, which for n elements alike is about sqrt(n) times one of them. Elements that are sampled
+alone are held to TOLERANCE of their own slope.
 What differences cannot judge is marked, not failed: kinks (left and right slopes differ at the smallest step), slopes
 that never settle, gradients that pass through hooks (a hook may change them on purpose), and what time did not allow.
 """
@@ -28,8 +34,8 @@ from distcompile.parity.report import Differences, Gradients
 
 STEPS = (1e-3, 1e-4, 1e-5, 1e-6)  # relative to the parameter's size
 ROUNDING = 4  # units in the last place that a loss, a sum of many terms, is uncertain by
-AGREEMENT = 1e-7  # two slopes this close: the step is small enough
-TOLERANCE = 1e-4  # of a gradient against a slope, relative; far above float64's noise, far below a wrong rule
+AGREEMENT = 1e-6  # two slopes this close: the step is small enough
+TOLERANCE = 1e-5  # of a gradient against a slope, relative; far above float64's noise, far below a wrong rule
 NEGLIGIBLE = 1e-4  # of the greatest gradient of the parameter: a slope below that is noise
 UNSETTLED = 1e-2  # a slope known no better than this says nothing
 
@@ -51,14 +57,20 @@ class _Outcome:
         return Differences(self.checked, self.error, self.failure, marks)
 
 
-def check_differences(case: Case, gradients: Gradients, *, samples: int, limit_s: float) -> dict[str, Differences]:
-    """Judge every gradient. case: in float64. samples: elements a parameter, beside one direction. limit_s: in all."""
+def check_differences(
+    case: Case, gradients: Gradients, *, samples: int, limit_s: float, say: Callable[[str], None] = lambda name: None
+) -> dict[str, Differences]:
+    """Judge every gradient. case: in float64. samples: elements a parameter, beside one direction. limit_s: in all.
+
+    say: is told the name of each parameter before it is judged.
+    """
     module = copy_of(case.module)
     hooked = hooks_of(module)
     rng = np.random.default_rng(case.seed)
     until_s = time.perf_counter() + limit_s
     found: dict[str, Differences] = {}
     for name, parameter in module.named_parameters():
+        say(name)
         outcome = _Outcome()
         gradient = gradients.get(name)
         if gradient is None:
@@ -92,7 +104,7 @@ def _directions(gradient: Array, samples: int, rng: np.random.Generator) -> Iter
     """What is moved, and by how much each element: f64 of the gradient's shape."""
     if gradient.size == 0:
         return
-    yield "along a random direction", np.where(rng.random(gradient.shape) < 0.5, -1.0, 1.0)
+    yield "along a random direction", random_direction(gradient.shape, rng)
     greatest = int(np.argmax(np.abs(np.nan_to_num(gradient))))
     others = rng.permutation(gradient.size)[: max(samples - 1, 0)].tolist() if samples else []
     for flat in dict.fromkeys([greatest, *others] if samples and gradient.size > 1 else []):
@@ -100,6 +112,11 @@ def _directions(gradient: Array, samples: int, rng: np.random.Generator) -> Iter
         direction[flat] = 1.0
         place = [int(n) for n in np.unravel_index(flat, gradient.shape)]
         yield f"at element {place}", direction.reshape(gradient.shape)
+
+
+def random_direction(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """f64[shape]: magnitudes in [0.5, 1.5], random signs."""
+    return np.where(rng.random(shape) < 0.5, -1.0, 1.0) * rng.uniform(0.5, 1.5, shape)
 
 
 class _Slope:

@@ -21,7 +21,7 @@ from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.function import Application, observe_functions
 from compiler_core.tensor.tensor import Tensor
 from distcompile.parity.case import Case, Whole, copy_of
-from distcompile.parity.differences import TOLERANCE, UNSETTLED, central, kink, size_of
+from distcompile.parity.differences import TOLERANCE, UNSETTLED, central, kink, random_direction, size_of
 from distcompile.parity.recording import Recorder, values_of
 from distcompile.parity.report import Finding
 
@@ -121,7 +121,7 @@ def _wrong(
     for place, (one, operand) in enumerate(zip(leaves, operands)):
         if operand.dtype != np.float64 or not operand.size:
             continue
-        direction = np.where(rng.random(operand.shape) < 0.5, -1.0, 1.0)
+        direction = random_direction(operand.shape, rng)
         claimed = 0.0 if one.grad is None else float((one.grad._array("parity") * direction).sum())
         what = _compare(claimed, _along(run, operands, place, direction, weights), size_of(operand))
         if what:

@@ -11,13 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distcompile.tuning.tune import Say
     from distcompile.tuning.tune_report import TuneReport
 
 DESCRIPTION = "measure bucket plans for a model on these ranks, recommend one, write a plan file and a picture"
@@ -47,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from distcompile import distributed
     from distcompile.parity.errors import ParityTargetError
     from distcompile.parity.target import load_target
+    from distcompile.showing.progress import make_console, progress
     from distcompile.tuning.errors import TuningError
     from distcompile.tuning.tune import CAPS_MB, TuneOptions, tune
 
@@ -54,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         target = load_target(options.target)
         chosen = TuneOptions(options.budget_s, options.caps_mb or CAPS_MB, options.optimizer, options.backend)
-        with progress(distributed.get_rank() == 0) as say:
+        console = make_console(stderr=True) if distributed.get_rank() == 0 else None
+        with progress(console, lines_every_s=0.0) as say:
             report = tune(target.module, target.inputs, target.loss, chosen, say)
         if distributed.get_rank() == 0:
             keep(report, options)
@@ -81,21 +80,3 @@ def keep(report: TuneReport, options: argparse.Namespace) -> None:
     except MissingExtraError as error:
         written.append(f"no picture: {error.what}; {error.remedy}")
     print("\n".join(written), file=sys.stderr if options.json else sys.stdout)
-
-
-@contextmanager
-def progress(is_shown: bool) -> Iterator[Say]:
-    """What to call with (what is done, share behind us): a bar on a terminal, else a line for each new thing."""
-    if not is_shown:
-        yield lambda text, share: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda text, share: console.print(f"{share:4.0%} {text}")
-        return
-    with Progress(BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as bar:
-        task = bar.add_task("starting", total=1.0)
-        yield lambda text, share: bar.update(task, description=text, completed=share)

@@ -26,6 +26,7 @@ from distcompile.nn.module import Module
 from distcompile.optim import SGD, AdamW
 from distcompile.optim.optimizer import Optimizer
 from distcompile.parity.case import default_loss
+from distcompile.showing.progress import Say, nothing
 from distcompile.tuning.errors import TuningError
 from distcompile.tuning.measure import bench_of, measure_contention, measure_costs
 from distcompile.tuning.observe import (
@@ -57,7 +58,6 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "adamw": lambda parameters: AdamW(parameters, lr=1e-5),
     "sgd": lambda parameters: SGD(parameters, lr=1e-5, momentum=0.9),
 }
-Say = Callable[[str, float], None]  # what is done, and the share of the whole that is behind us
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def tune(
     inputs: tuple[Any, ...],
     loss: Callable[..., Any] | None,
     options: TuneOptions | None = None,
-    say: Say = lambda text, share: None,
+    say: Say = nothing,
 ) -> TuneReport:
     """Tune `module` on the default process group. Collective. Raises TuningError on one rank alone."""
     options = options or TuneOptions()

@@ -219,3 +219,16 @@ def test_a_loss_that_closes_over_the_module_is_a_named_error(part: str) -> None:
     with pytest.raises(ParityTargetError, match=r"closes over the module that is checked"):
         parity.check(model, inputs(), loss=lambda o, x: o.sum() + getattr(held, "weight", held).sum())
     assert model.weight.grad is None
+
+
+@pytest.mark.parametrize(("samples", "steps"), [(None, 0), (0, 2)])
+def test_what_is_judged_is_said_with_a_growing_share(samples: int | None, steps: int) -> None:
+    said: list[tuple[str, float]] = []
+    judges = parity.Judges(samples=samples, steps=steps)
+    parity.check(mlp(), inputs(), judges=judges, say=lambda what, share: said.append((what, share)))
+    shares = [share for _, share in said]
+    assert shares == sorted(shares)
+    assert shares[0] == 0.0
+    assert shares[-1] == pytest.approx(1 - 1 / len(said))
+    names = [what.removeprefix("parity: differences of ") for what, _ in said if "differences" in what]
+    assert names == ([] if samples is None else [name for name, _ in mlp().named_parameters()])

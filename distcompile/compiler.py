@@ -136,8 +136,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """`fn`, never captured: a call of it breaks the graph, and is made as it is (under fullgraph=True: GraphBreak).
 
     Of a Module, a callable that calls it. reason: said in the break. recursive=False: the functions of the user's that
-    are called from within `fn` are compiled, each by itself; where frames cannot be evaluated (docs/frames.md), those
-    that `fn`, a function, itself calls.
+    are called from within `fn` are compiled, each by itself; where frames cannot be evaluated
+    (docs/explanation/frames.md), those that `fn`, a function, itself calls.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)

@@ -1,6 +1,6 @@
 """torch.random's names: the default generator's seed and state; `counter_draws` is ours.
 
-In: seeds and states. Out: reproducible draws: which are torch's, docs/random.md.
+In: seeds and states. Out: reproducible draws: which are torch's, docs/explanation/random.md.
 """
 
 from __future__ import annotations

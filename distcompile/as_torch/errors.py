@@ -9,7 +9,7 @@ from __future__ import annotations
 from compiler_core.errors import DistCompileError
 from compiler_core.location import user_location
 
-_REMEDY = "write around it, or tell us: docs/as_torch.md lists what stands in for torch's own names"
+_REMEDY = "write around it, or tell us: docs/reference/as_torch.md lists what stands in for torch's own names"
 
 
 class AsTorchError(DistCompileError, ImportError):

@@ -1,6 +1,6 @@
 """torch.sparse: functions of sparse tensors, torch's old types of them, and gradcheck for them.
 
-In: sparse Tensors. Out: Tensors. What computes is in compiler_core/sparse; docs/sparse.md says what there is.
+In: sparse Tensors. Out: Tensors. What computes is in compiler_core/sparse; docs/reference/sparse.md says what there is.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class RefusedError(NotSupportedError, OSError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} is not offered: {why}", where=user_location(),
-                         remedy="do without it under --as-torch: docs/as_torch.md")  # fmt: skip
+                         remedy="do without it under --as-torch: docs/reference/as_torch.md")  # fmt: skip
 
 
 def true(meaning: str, value: Any) -> StandIn:

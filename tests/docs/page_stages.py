@@ -1,4 +1,6 @@
-"""The text of one small model at every stage of the pipeline, for README; `test_readme.py` keeps the two equal.
+"""The text of one small model at every stage of the pipeline, for the page that shows it.
+
+`test_generated_blocks.py` keeps the two equal.
 
 In: nothing. Out: `stages()`: block name -> text, taken from the dump of a real compilation.
 """
@@ -20,7 +22,7 @@ NAME = "tiny"
 
 
 class Tiny(nn.Module):
-    """README's function."""
+    """The function of docs/howto/read_the_irs.md."""
 
     def __init__(self) -> None:
         super().__init__()

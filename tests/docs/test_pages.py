@@ -1,0 +1,76 @@
+"""Every page of the site, README and the changelog: what they show is tried, and what they name is there.
+
+In: the pages. Which block is tried how: pages.py. Pages that start ranks run one after the other (tests/sharing.py).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, agrees, blocks, has_something_to_try, is_run, of_no_kind, try_page
+
+LONG = {"docs/tutorials/tune_buckets.md"}  # minutes
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|cpp|h|md|toml))(?::[^`]*)?`")
+FOLDER = re.compile(r"`((?:compiler_core|distcompile|collectives|launch|tests|benchmarks|examples|docs)/[\w./]*)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def cases() -> list[object]:
+    return [
+        pytest.param(page, id=name(page), marks=[pytest.mark.long] if name(page) in LONG else [])
+        for page in PAGES
+        if has_something_to_try(page)
+    ]
+
+
+@pytest.mark.parametrize("page", cases())
+def test_what_a_page_shows_is_so(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    try_page(page, tmp_path, update=request.config.getoption("--update-golden"))
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert [place for page in PAGES for place in of_no_kind(page)] == []
+
+
+def test_python_that_does_not_run_is_python() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "python" and not is_run(block):
+                compile(block.text, f"{name(page)}:{block.line}", "exec")
+
+
+def test_blocks_that_are_files_equal_them() -> None:
+    copies = [(page, block) for page in PAGES for block in blocks(page) if block.has("same as")]
+    assert copies
+    for page, block in copies:
+        path = block.argument("same as")
+        assert (ROOT / path).read_text().endswith(block.text), f"{name(page)}:{block.line} is not {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    """A path of the repository from its root, or from the folder that the sentence is about."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    named = set(PATH.findall(text)) | set(FOLDER.findall(text))
+    assert [path for path in sorted(named) if not any(ROOT.glob(f"**/{path.rstrip('/')}"))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    targets = {target for target in LINK.findall(page.read_text()) if not target.startswith(("http", "mailto:"))}
+    assert [target for target in sorted(targets) if not (page.parent / target).exists()] == []
+
+
+def test_output_is_compared() -> None:
+    """The comparison can fail."""
+    assert agrees("loss 0.500 after 3\n", "loss 0.501 after 3\n")
+    assert not agrees("loss 0.500\n", "loss 0.600\n")
+    assert not agrees("3 graphs\n", "4 graphs\n")
+    assert agrees("begun ... ended\n...\n", "begun at 7 s, ended\nmore\n")
+    assert not agrees("begun ... ended\n", "begun\n")

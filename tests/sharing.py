@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).parent
 MOST = 4
-OF_RANKS = ("distributed/", "examples/", "launch/", "benchmarks/")
+OF_RANKS = ("docs/", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/")  # then as collected
 
 

@@ -1,7 +1,7 @@
 """The code blocks of the pages, and how each is tried: a page that shows code or output is a test.
 
-In: Markdown files. Out: `blocks(page)`, and `try_page(page, folder)`, which raises AssertionError at the first block that
-is not true. What a block is stands in a comment on the line above its fence, `<!-- kind -->`:
+In: Markdown files. Out: `blocks(page)`, and `try_page(page, folder)`, which raises AssertionError at the first block
+that is not true. What a block is stands in a comment on the line above its fence, `<!-- kind -->`:
 
     (none), python          runs; all such blocks of a page run in order, in one process
     output                  what the python block before it printed
@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
-FENCED = re.compile(r"^(?:<!-- (?P<note>[^\n]*?) -->\n)?```(?P<language>[\w{}-]*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+NOTE = r"^(?:<!-- (?P<note>[^\n]*?) -->\n)?"
+FENCED = re.compile(NOTE + r"```(?P<language>[\w{}-]*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 NUMBER = re.compile(r"\d+\.\d+(?:e[+-]\d+)?")
 MARK = "\x1e"  # between what one block prints and what the next does
 TIMEOUT_S = 240
@@ -149,7 +150,8 @@ def by_rank(text: str) -> str:
 def compare(page: Path, block: Block, printed: str, update: bool) -> None:
     """The block's text must be what was printed; with `update` it becomes that, unless it has `...` in it."""
     if update and "..." not in block.text:
-        page.write_text(page.read_text().replace(block.text, printed, 1))
+        fence = f"<!-- {block.note} -->\n```{block.language}\n"
+        page.write_text(page.read_text().replace(f"{fence}{block.text}```", f"{fence}{printed}```", 1))
     elif not agrees(block.text, printed):
         raise AssertionError(
             f"{page.relative_to(ROOT)}:{block.line} says\n{block.text}\nbut it is\n{printed}\n"

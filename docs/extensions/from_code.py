@@ -1,0 +1,212 @@
+"""Directives of the site whose text is the code's own: modules, knobs, errors, commands. Nothing is typed twice.
+
+    {api} distcompile.nn        every public name of a module: signature and docstring
+    {knobs}                     every environment variable: from its declaration
+    {errors}                    every class of error and warning: from the catalogues
+    {command} distcompile tune  what the command says with --help
+
+In: the modules, imported. Out: Markdown, parsed where the directive stands. Docstrings are taken as plain text:
+`code` and lists are kept, indented lines are shown as they are, everything else that Markdown would read is escaped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
+ROOT = Path(__file__).resolve().parents[2]
+SPECIAL = re.compile(r"([\\*_{}\[\]<>#|$~^])")
+
+
+def as_markdown(text: str) -> str:
+    """A docstring, as Markdown that shows what it says."""
+    out: list[str] = []
+    literal = False
+    for line in inspect.cleandoc(text).splitlines():
+        indented = line.startswith("  ") and not line.lstrip().startswith(("- ", "* "))
+        if indented != literal and line.strip():
+            in_list = indented and out and out[-1].lstrip().startswith("- ")
+            if in_list:
+                indented = False
+            else:
+                out += ["", "```text"] if indented else ["```", ""]
+                literal = indented
+        out.append(line if literal else escape(line))
+    return "\n".join([*out, *(["```"] if literal else [])])
+
+
+def escape(line: str) -> str:
+    """What stands between backticks stays; the rest means nothing to Markdown."""
+    parts = line.split("`")
+    if len(parts) % 2 == 0:  # a backtick alone
+        return SPECIAL.sub(r"\\\1", line).replace("`", "\\`")
+    return "`".join(part if k % 2 else SPECIAL.sub(r"\\\1", part) for k, part in enumerate(parts))
+
+
+def signature_of(thing: object) -> str:
+    """Parameters and defaults, as in the source; "(...)" where Python does not know."""
+    try:
+        signature = inspect.signature(thing)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return "(...)"
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    text = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    return re.sub(r"<[^<>]*>", "...", text)
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """`__all__`, or what the module itself defines."""
+    told = getattr(module, "__all__", None)
+    if told is not None:
+        return sorted(told)
+    return [
+        name
+        for name, value in sorted(vars(module).items())
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
+
+
+def describe(module: ModuleType) -> Iterator[str]:
+    """Markdown for every public name of the module that is a class or a function."""
+    for name in public_names(module):
+        thing = getattr(module, name)
+        kind = "class" if inspect.isclass(thing) else "function" if callable(thing) else ""
+        if kind:
+            yield from entry(kind, f"{module.__name__}.{name}", thing, methods_of(thing) if kind == "class" else [])
+
+
+def methods_of(cls: type) -> list[tuple[str, object]]:
+    """Public methods and properties that the class defines, and says something about."""
+    return [
+        (name, value)
+        for name, value in sorted(vars(cls).items())
+        if not name.startswith("_") and callable(value) and inspect.getdoc(value)
+    ]
+
+
+def entry(kind: str, name: str, thing: object, methods: list[tuple[str, object]]) -> Iterator[str]:
+    own = inspect.getdoc(thing) if kind != "class" or vars(thing).get("__doc__") else ""  # not its base's
+    yield f"::::::{{py:{kind}}} {name}{signature_of(thing)}"
+    yield as_markdown(own or "")
+    for method, value in methods:
+        yield f":::::{{py:method}} {method}{signature_of(value)}"
+        yield as_markdown(inspect.getdoc(value) or "")
+        yield ":::::"
+    yield "::::::\n"
+
+
+class FromCode(SphinxDirective):
+    """A directive whose content is Markdown that a function makes."""
+
+    required_arguments = 0
+    optional_arguments = 8
+
+    def make(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes("\n".join(self.make()))
+
+
+class Api(FromCode):
+    def make(self) -> Iterator[str]:
+        return describe(importlib.import_module(self.arguments[0]))
+
+
+class Knobs(FromCode):
+    def make(self) -> Iterator[str]:
+        from compiler_core.config import Config
+
+        yield "| variable | `config.` | default | what | changes generated code |"
+        yield "|---|---|---|---|---|"
+        for name, knob in Config.knobs().items():
+            codegen = "yes" if knob.affects_codegen else ""
+            yield f"| `{knob.env}` | `{name}` | {shown(knob.default)} | {escape(knob.__doc__ or '')} | {codegen} |"
+
+
+def shown(default: object) -> str:
+    """A default as one would write it; a home is `~`."""
+    if isinstance(default, frozenset):
+        return ",".join(sorted(default))
+    if isinstance(default, bool):
+        return str(int(default))
+    text = str(default).replace(os.path.expanduser("~"), "~") if default not in (None, "") else ""
+    return f"`{text}`" if text else ""
+
+
+def catalogues() -> list[str]:
+    """The modules in which errors are declared."""
+    files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("errors.py"))
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+
+
+def errors_of(module: ModuleType) -> list[type]:
+    """Classes of errors and warnings that the module declares, in its order."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, BaseException) and value.__module__ == module.__name__
+    ]
+
+
+class Errors(FromCode):
+    def make(self) -> Iterator[str]:
+        for name in catalogues():
+            found = errors_of(importlib.import_module(name))
+            if not found:
+                continue
+            yield f"\n**`{name}`**\n\n| error | is a | means |\n|---|---|---|"
+            for error in found:
+                bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+                text = " ".join(inspect.cleandoc(vars(error).get("__doc__") or "").split())
+                yield f"| `{error.__name__}` | {bases} | {escape(text)} |"
+
+
+def parser_of_distcompile() -> argparse.ArgumentParser:
+    from distcompile.cli import build_parser
+
+    return build_parser()
+
+
+def parser_of_launcher() -> argparse.ArgumentParser:
+    from launch.options import build_parser
+
+    return build_parser()
+
+
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "distcompile": parser_of_distcompile,
+    "distcompile-run": parser_of_launcher,
+}
+
+
+class Command(FromCode):
+    def make(self) -> Iterator[str]:
+        os.environ["COLUMNS"] = "110"
+        program, *words = self.arguments
+        parser = PARSERS[program]()
+        for word in words:
+            parser = subcommands(parser)[word]
+        yield f"```text\n{parser.format_help()}```"
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    for name, directive in {"api": Api, "knobs": Knobs, "errors": Errors, "command": Command}.items():
+        app.add_directive(name, directive)
+    return {"parallel_read_safe": True}

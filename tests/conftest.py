@@ -1,6 +1,6 @@
 """Options and fixtures every test may use: golden files, and a clean slate of warnings, knobs and trace.
 
-How tests are shared among processes is in sharing.py.
+How tests are shared among processes is in sharing.py and workers.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import shutil
 import tempfile
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: processes that share the cores, a thread each
-    os.environ |= dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
+# before NumPy is imported: processes that share the cores, a thread each
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 # C++ in a third of the time. The fixtures below optimise it for the tests of what generates it
 os.environ.setdefault("DISTCOMPILE_CXX_FLAGS", "-O0")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
@@ -24,7 +26,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ from compiler_core.ops import mersenne
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor import random
 from distcompile import backends
-from tests import sharing
+from tests import sharing, workers
 
 GOLDEN = Path(__file__).parent / "golden"
 # loops marked as lanes are vectorised, as with -O3; without -ftree-pre into six times the code, which takes longer
@@ -43,18 +44,21 @@ OPTIMISED = "-O1 -ftree-pre"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    processes = parser.getgroup("sharing")  # small letters are pytest's, but for this one, which people know from xdist
+    processes._addoption("-n", dest="processes", default="auto", help="processes; else one a core if all tests are run")
     parser.addoption("--update-golden", action="store_true", help="write what tests produce into tests/golden")
     parser.addoption("--fuzz", type=int, default=0, help="random Python programs; else 100, with --long 250")
     parser.addoption("--long", action="store_true", help="run tests marked `long` too: soaks, many kills, two hosts")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    return sharing.processes(config)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Scheduler:
-    config.option.loadscopereorder = False  # the order is ours
-    return sharing.Scheduler(config, log)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """The whole suite in several processes; else pytest's own loop."""
+    processes = sharing.processes(session.config)
+    if processes < 2 or session.config.option.collectonly or session.testsfailed:
+        return None
+    workers.run(session, sharing.files(session.items), processes)
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,15 +77,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     """The kernels that eager code calls are optimised, and built once in all: before a file of tests asks for them."""
+    sharing.show_progress(session.config)
     with compiling_with(OPTIMISED):
         kernels()
         mersenne.steps()
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """What is collected stays: the garbage collector need not go through a million of its objects again and again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -1,24 +1,29 @@
 """How the whole test suite is shared among processes: as many as there are cores, at most four.
 
-In: pytest's options and the collected tests. Out: the number of processes, the tests' order, a scheduler of
-pytest-xdist, and `some`: which of a test's parameters are for --long. `pytest` alone shares the tests out; asked for
-files or folders it runs in one process, as does `-n 0`.
-Invariants: a file's tests stay in one process, in order, so that what they compile together is compiled once. All that
-start ranks are one unit: no two jobs of MPI ranks run at a time. Units with much to do go first.
+In: pytest's options and the collected tests. Out: the number of processes, the tests' order, the files to hand out
+(`workers.py` does), and `some`: which of a test's parameters are for --long. `pytest` alone shares the tests out; asked
+for files or folders it runs in one process, as does `-n 0`.
+Invariant: files with much to do go first, of all those that start ranks.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+
+from tests.workers import File
 
 HERE = Path(__file__).parent
 MOST = 4
+BETWEEN_LINES_S = 2.0
 OF_RANKS = ("docs/", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/")  # then as collected
 
@@ -31,21 +36,50 @@ def some(values: Sequence[Any], few: int) -> list[Any]:
 
 def processes(config: pytest.Config) -> int:
     """How many processes to use; 0: this one alone."""
+    asked = config.getoption("processes")
+    if asked != "auto":
+        return int(asked)
+    if sys.platform != "linux" or config.getoption("usepdb"):
+        return 0
     if any((config.invocation_params.dir / argument).resolve() != HERE for argument in config.args):
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST) if cores > 1 else 0
 
 
+@cache
 def rank_in_order(path: Path) -> int:
     """Where a file's tests stand: those of the folders in EARLY before the others."""
     place = Path(os.path.relpath(path, HERE)).as_posix()
     return next((k for k, folder in enumerate(EARLY) if place.startswith(folder)), len(EARLY))
 
 
-class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out files, and all of OF_RANKS as one."""
+def files(items: Sequence[pytest.Item]) -> list[File]:
+    """The tests of each file, in order."""
+    return [
+        File(list(tests), rank_in_order(path) < len(OF_RANKS)) for path, tests in groupby(items, lambda item: item.path)
+    ]
 
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "ranks" if file.removeprefix("tests/").startswith(OF_RANKS) else file
+
+def show_progress(config: pytest.Config) -> None:
+    """While the whole suite is read, say how far that is, where pytest itself does not."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not terminal.isatty() and processes(config) > 1:
+        config.pluginmanager.register(Reading(terminal), "reading")
+
+
+class Reading:
+    """A line every few seconds."""
+
+    def __init__(self, terminal: Any) -> None:
+        self.terminal, self.files, self.tests = terminal, 0, 0
+        self.all = sum(1 for _ in HERE.rglob("test_*.py"))
+        self.told_s = time.monotonic()
+        terminal.write_line(f"reading {self.all} files of tests")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.tests += sum(isinstance(found, pytest.Item) for found in report.result)
+        self.files += report.nodeid.endswith(".py")
+        if time.monotonic() > self.told_s + BETWEEN_LINES_S:
+            self.terminal.write_line(f"read {self.files} of {self.all} files, {self.tests} tests")
+            self.told_s = time.monotonic()

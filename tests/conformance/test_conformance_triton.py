@@ -15,6 +15,7 @@ from compiler_core.errors import IndexError_
 from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.ops.registry import OPS, Array, meta_of
 from compiler_core.schedule.target import GPU
+from tests.sharing import some
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:backend 'triton'", "ignore:TRITON_DEFAULT")]
@@ -83,10 +84,10 @@ def test_interpreted_triton_refuses_a_bad_index(name: str) -> None:
         executable(arrays)
 
 
-FRONT_END = [pytest.param(d, id=d.short) for d in (dt.float32, dt.int64)]
+FRONT_END = some([dt.float32, dt.int64], 1)
 
 
-@pytest.mark.parametrize("dtype", FRONT_END)
+@pytest.mark.parametrize("dtype", FRONT_END, ids=lambda d: d.short)
 def test_tritons_compiler_takes_every_function(dtype: dt.DType) -> None:
     """As far as its front end goes, which checks types that its interpreter does not: a twentieth of a compilation."""
     from triton._C.libtriton import ir

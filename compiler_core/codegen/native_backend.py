@@ -23,6 +23,7 @@ import numpy as np
 
 from compiler_core import log
 from compiler_core.backend import Executable
+from compiler_core.codegen.failed import explained
 from compiler_core.config import config
 from compiler_core.dtype import by_name
 from compiler_core.errors import BackendError
@@ -89,7 +90,7 @@ class NativeBackend:
         entry = load_or_build(artefact_key(graphs, toolchain), build)
         if not builds and _is_shown():
             _generate(graphs, name)
-        return _load(entry, toolchain)
+        return _load(entry, toolchain, graphs)
 
 
 def _of_device(graphs: Sequence[Graph], *, tuned: bool = False) -> CudaBackend:
@@ -202,15 +203,20 @@ def read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
     return [np.frombuffer(data, by_name(d).numpy, count, offset).copy() for d, count, offset in rows]
 
 
-def _load(entry: Entry, toolchain: Toolchain) -> list[NativeExecutable]:
+def _load(entry: Entry, toolchain: Toolchain, graphs: Sequence[Graph]) -> list[NativeExecutable]:
     library = load_library(entry.file(LIBRARY))
     data = entry.read(CONSTANTS)
     units = tuple(entry.file(f"{stem}.cpp") for stem in entry.manifest["units"])
     source = ProfileSource(entry.folder.name, units, toolchain)
-    return [_executable(row, library, data, source) for row in entry.manifest["entries"]]
+    rows = entry.manifest["entries"]
+    return [_executable(row, graph, library, data, source) for row, graph in zip(rows, graphs, strict=True)]
 
 
-def _executable(row: dict[str, Any], library: ctypes.CDLL, data: bytes, source: ProfileSource) -> NativeExecutable:
+def _executable(
+    row: dict[str, Any], graph: Graph, library: ctypes.CDLL, data: bytes, source: ProfileSource
+) -> NativeExecutable:
     constants = read_constants(data, row["constants"])
     costs = [StepCost(*cost) for cost in row["costs"]]
-    return NativeExecutable(EntryPoint.from_json(row), library, constants, costs=costs, profile_source=source)
+    entry = EntryPoint.from_json(row)
+    explain = partial(explained, graph)
+    return NativeExecutable(entry, library, constants, costs=costs, profile_source=source, explain=explain)

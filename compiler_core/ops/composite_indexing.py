@@ -237,7 +237,7 @@ class _Rows:
         for k, (array, size) in enumerate(zip(arrays, sizes)):
             index = wrap_negative(array, size)
             if len(arrays) > 1:
-                index = prims.check_index(index, size)
+                index = _as_given(size, prims.check_index, index, size)
             index = broadcast_to(index, self.index_shape)
             stride = math.prod(sizes[k + 1 :])
             term = index if stride == 1 else prims.mul(index, prims.full_like(index, stride))
@@ -252,7 +252,7 @@ class _Rows:
         return list(range(k)), list(range(self.place, self.place + k))
 
     def read(self) -> Value:
-        taken = prims.take(self._rows(), self.row)  # (*index, *rest)
+        taken = _as_given(self.front[0], prims.take, self._rows(), self.row)  # (*index, *rest)
         return as_told(self._steps, movedim(taken, *self._places()), (self.x, *self.arrays))
 
     def _steps(self, strides: list[Strides]) -> list[Strides]:
@@ -272,9 +272,21 @@ class _Rows:
         front, home = self._places()
         src = movedim(_fit(value, shape, self.x), home, front)
         put = prims.index_add if accumulate else prims.index_copy
-        rows = put(self._rows(), self.row, src)
+        rows = _as_given(self.front[0], put, self._rows(), self.row, src)
         moved = reshape(rows, [self.x.shape[d] for d in self.order])
         return permute(moved, [self.order.index(d) for d in range(len(self.order))])
+
+
+def _as_given(size: int, op: Callable[..., Value], *operands: Any) -> Value:
+    """`op` of indices to which `size` was added where they were negative: its error names the index as it was given."""
+    try:
+        return op(*operands)
+    except IndexError_ as error:
+        index = int(error.got) if error.got.startswith("-") else 0
+        if not index:
+            raise
+        what = f"{error.what.partition(':')[0]}: index {index - size} is out of range"
+        raise IndexError_(what, expected=f"{-size} <= index < {size}", got=str(index - size)) from None
 
 
 def wrap_negative(index: Value, size: int) -> Value:

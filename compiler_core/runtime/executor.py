@@ -18,7 +18,7 @@ callback.RAISED: a routine that was called back raised; callback.LIBRARY_FAILED:
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core.dtype import by_name, of
-from compiler_core.errors import BackendError, CacheError, DTypeError, ShapeError, failed_check
+from compiler_core.errors import BackendError, CacheError, DistCompileError, DTypeError, ShapeError, failed_check
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
@@ -165,6 +165,7 @@ class NativeExecutable:
 
     entry: what the function expects. constants: the graph's constant arrays, in order, passed after the inputs.
     costs: what each step moves and computes; profile_source: how to build an instrumented twin (see profiler.py).
+    explain: (inputs, the error of a check that failed) -> that error, with what else can be found out.
     calls: how often it was called.
     """
 
@@ -176,8 +177,9 @@ class NativeExecutable:
         *,
         costs: Sequence[StepCost] = (),
         profile_source: ProfileSource | None = None,
+        explain: Callable[[Sequence[Array], DistCompileError], DistCompileError] = lambda inputs, error: error,
     ) -> None:
-        self.entry, self.symbol = entry, entry.symbol
+        self.entry, self.symbol, self.explain = entry, entry.symbol, explain
         self.costs, self.profile_source = tuple(costs), profile_source
         self.calls = 0
         self._own_library = library
@@ -265,7 +267,7 @@ class NativeExecutable:
         if code < 0:
             return self._call_by_address(inputs, results, dispatch, arena)
         if code > 0:
-            self._fail(code, dispatch)
+            self._fail(code, dispatch, inputs)
         return results
 
     def _destinations(self, outs: Sequence[Array | None] | None) -> list[Array]:
@@ -307,7 +309,7 @@ class NativeExecutable:
         events = None if dispatch is None else dispatch.address
         code = entry(ctypes.addressof(args), arena, self._routines, events)
         if code > 0:
-            self._fail(code, dispatch)
+            self._fail(code, dispatch, inputs)
         for out, place in zip(results, places):
             if out is not place:
                 np.copyto(out, place)
@@ -325,7 +327,7 @@ class NativeExecutable:
                 expected="C-contiguous, aligned NumPy arrays",
             )
 
-    def _fail(self, code: int, dispatch: Dispatch | None) -> None:
+    def _fail(self, code: int, dispatch: Dispatch | None, inputs: Sequence[Array]) -> None:
         if code == FAILED and dispatch is not None:
             dispatch.failed()
             return  # leaving the dispatch raises
@@ -333,7 +335,8 @@ class NativeExecutable:
             raise self._callbacks.take_error()
         if code == LIBRARY_FAILED:
             raise BackendError("oneDNN failed", where=f"compiled graph {self.entry.symbol}")
-        raise failed_check(self.entry.messages[code - 1], f"compiled graph {self.entry.symbol}")
+        error = failed_check(self.entry.messages[code - 1], f"compiled graph {self.entry.symbol}")
+        raise self.explain(inputs, error)
 
 
 def _check_like(array: Array, meta: TensorMeta, what: str) -> None:

@@ -87,6 +87,14 @@ class CheckpointError(DistCompileError, ValueError, RuntimeError):
     """A checkpoint file that is not ours or not whole, or an object that a checkpoint cannot hold."""
 
 
+class CheckpointWriteError(CheckpointError, OSError):
+    """A checkpoint file that the system would not take to its end: the disk is full, or a limit is reached."""
+
+    def __init__(self, what: str, *, errno: int, remedy: str) -> None:
+        super().__init__(what, remedy=remedy)
+        self.errno = errno
+
+
 class WeightsOnlyError(CheckpointError, pickle.UnpicklingError):
     """A file that asks for more than tensors and containers: it names classes or functions that are not allowed."""
 

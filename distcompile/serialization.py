@@ -13,11 +13,12 @@ Tensors that are one (tied weights) are stored once and loaded as one tensor eac
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
-import tempfile
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from compiler_core.device import Device
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.creation import leaf
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
+from distcompile.errors import ArgumentError, CheckpointError, CheckpointWriteError, NotSupportedError
 
 File: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 FILE_LIKE: TypeAlias = str | os.PathLike[str] | IO[bytes]
@@ -57,7 +58,7 @@ def save(
     """Write `obj` to a path or binary file: as torch.save; to a path that ends in .safetensors, as such a file.
 
     Raises: what pickle raises for an object that it cannot take; CheckpointError for one that a safetensors file cannot
-    hold; NotSupportedError for the format before torch 1.6.
+    hold; CheckpointWriteError where the disk is full; NotSupportedError for the format before torch 1.6.
     """
     if not _use_new_zipfile_serialization:
         raise NotSupportedError("files of torch before 1.6 are read, not written", remedy="leave the argument out")
@@ -253,20 +254,48 @@ def _write(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> No
         out.write(data)
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 @contextmanager
 def _put_in_place(path: Path) -> Iterator[IO[bytes]]:
-    """A file that has the name `path` once the block is left, complete and on the disk; after an error, none."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    """A file that has the name `path` once the block is left, complete and on the disk; after an error, none.
+
+    A link is followed. A device or a pipe is written to. Raises CheckpointWriteError where there is no room.
+    """
+    target = path.resolve()
+    try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as out:
+                yield out
+            return
+        with _under_another_name(target) as out:
+            yield out
+        _flush_folder(target.parent)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise CheckpointWriteError(
+            f"{path} could not be written: {os.strerror(error.errno)}",
+            errno=error.errno,
+            remedy="make room, or save elsewhere; a file of that name is as it was before",
+        ) from error
+
+
+@contextmanager
+def _under_another_name(target: Path) -> Iterator[IO[bytes]]:
+    """A new file beside `target`, with the rights that any new file has, which takes its place after the block."""
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
         raise
-    _flush_folder(path.parent)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -54,7 +54,7 @@ def _told(again: DistCompileError, call: Call, indices: Mapping[Node, Value]) ->
 
 
 def _counted_from_the_end(call: Call, indices: Mapping[Node, Value]) -> tuple[int, int] | None:
-    """(the index as the user had it, the size), where it was below zero before sizes were added: where(i < 0, i + n, i)."""
+    """(the index as it was given, the size), where it was below zero and sizes were added: where(i < 0, i + n, i)."""
     for operand in call.args:
         if isinstance(operand, Call) and operand.op.name == "where" and operand in indices:
             counted, given = (np.asarray(indices[node]).ravel() for node in (operand, operand.args[2]))

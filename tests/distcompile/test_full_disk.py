@@ -1,4 +1,4 @@
-"""Saving where there is no room, or where something is that is no plain file: a named error, nothing by halves.
+"""Saving where there is no room, or where something is that is no plain file: a named error, nothing by halves."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@
     {knobs}                     every environment variable: from its declaration
     {errors}                    every class of error and warning: from the catalogues
     {command} distcompile tune  what the command says with --help
+    {head} distcompile.hub      what a file says about itself on its first lines
+    {operations}                every primitive of the registry
 
 In: the modules, imported. Out: Markdown, parsed where the directive stands. Docstrings are taken as plain text:
 `code` and lists are kept, indented lines are shown as they are, everything else that Markdown would read is escaped.
@@ -206,7 +208,29 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 
+class Head(FromCode):
+    def make(self) -> Iterator[str]:
+        return iter([as_markdown(importlib.import_module(self.arguments[0]).__doc__ or "")])
+
+
+class Operations(FromCode):
+    def make(self) -> Iterator[str]:
+        from compiler_core import ops  # importing it registers the primitives
+        from compiler_core.aot import boundary  # two more
+        from compiler_core.ops.registry import OPS, NotDifferentiable
+
+        assert ops
+        assert boundary
+        yield "| operation | operands | dtypes | gradient | lowering |"
+        yield "|---|---|---|---|---|"
+        for name, op in sorted(OPS.items()):
+            gradient = f"none: {escape(op.vjp.why)}" if isinstance(op.vjp, NotDifferentiable) else "yes"
+            dtypes = " ".join(dtype.short for dtype in op.dtypes)
+            count = len(op.samples[0].shapes) or "-"
+            yield f"| `{name}` | {count} | {dtypes} | {gradient} | `{type(op.lower).__name__}` |"
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    for name, directive in {"api": Api, "knobs": Knobs, "errors": Errors, "command": Command}.items():
-        app.add_directive(name, directive)
+    for directive in (Api, Knobs, Errors, Command, Head, Operations):
+        app.add_directive(directive.__name__.lower(), directive)
     return {"parallel_read_safe": True}

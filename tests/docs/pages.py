@@ -9,6 +9,7 @@ that is not true. What a block is stands in a comment on the line above its fenc
     printed by COMMAND      runs the command there, and is what it prints on stdout
     runs                    a shell command each line, of which nothing is compared
     same as PATH            is the end of that file of the repository
+    excerpt of PATH         stands in that file
     generated NAME          another test makes it (test_generated_blocks.py)
     not run: REASON         needs a device, several hosts, a network; python must still compile
 
@@ -23,13 +24,14 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
-NOTE = r"^(?:<!-- (?P<note>[^\n]*?) -->\n)?"
-FENCED = re.compile(NOTE + r"```(?P<language>[\w{}-]*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
+NOTE = r"^(?P<indent> *)(?:<!-- (?P<note>[^\n]*?) -->\n *)?"
+FENCED = re.compile(NOTE + r"```(?P<language>[\w{}-]*)[^\n]*\n(?P<text>.*?)^ *```$", re.M | re.S)
 NUMBER = re.compile(r"\d+\.\d+(?:e[+-]\d+)?")
 MARK = "\x1e"  # between what one block prints and what the next does
 TIMEOUT_S = 240
@@ -65,13 +67,13 @@ def blocks(page: Path) -> list[Block]:
     """Every fenced block but directives of the site."""
     text = page.read_text()
     found = [
-        Block(text.count("\n", 0, m.start("text")), m["language"], m["note"] or "", m["text"])
+        Block(text.count("\n", 0, m.start("text")), m["language"], m["note"] or "", textwrap.dedent(m["text"]))
         for m in FENCED.finditer(text)
     ]
     return [block for block in found if not block.language.startswith("{")]
 
 
-KINDS = ("output", "file", "printed by", "runs", "same as", "generated", "not run:")
+KINDS = ("output", "file", "printed by", "runs", "same as", "excerpt of", "generated", "not run:")
 
 
 def is_run(block: Block) -> bool:

@@ -24,7 +24,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +66,12 @@ def blocks(page: Path) -> list[Block]:
     """Every fenced block but directives of the site."""
     text = page.read_text()
     found = [
-        Block(text.count("\n", 0, m.start("text")), m["language"], m["note"] or "", textwrap.dedent(m["text"]))
+        Block(
+            text.count("\n", 0, m.start("text")),
+            m["language"],
+            m["note"] or "",
+            re.sub(f"^{m['indent']}", "", m["text"], flags=re.M),
+        )
         for m in FENCED.finditer(text)
     ]
     return [block for block in found if not block.language.startswith("{")]

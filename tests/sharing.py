@@ -1,4 +1,4 @@
-"""How the whole test suite is shared among processes: as many as there are cores, at most four.
+"""How the whole test suite is shared among processes: one more than there are cores, for those with ranks often wait.
 
 In: pytest's options and the collected tests. Out: the number of processes, the tests' order, the files to hand out
 (`workers.py` does), and `some`: which of a test's parameters are for --long. `pytest` alone shares the tests out; asked
@@ -22,10 +22,11 @@ import pytest
 from tests.workers import File
 
 HERE = Path(__file__).parent
-MOST = 4
+MOST = 5
 BETWEEN_LINES_S = 2.0
 OF_RANKS = ("docs/", "distributed/", "examples/", "launch/", "benchmarks/")
-EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/")  # then as collected
+EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
+         "distcompile/ddp/")  # fmt: skip  # then as collected
 
 
 def some(values: Sequence[Any], few: int) -> list[Any]:
@@ -44,7 +45,7 @@ def processes(config: pytest.Config) -> int:
     if any((config.invocation_params.dir / argument).resolve() != HERE for argument in config.args):
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST) if cores > 1 else 0
+    return min(cores + 1, MOST) if cores > 1 else 0
 
 
 @cache

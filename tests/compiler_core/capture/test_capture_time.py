@@ -14,6 +14,7 @@ import pytest
 
 from compiler_core.capture import compile
 from compiler_core.tensor.creation import ones
+from tests.sharing import some
 
 FEW, MANY = 250, 2000
 MOST = 2.0  # of a line's time among few: squares would make it eight; clocks and collectors of a busy machine differ
@@ -47,7 +48,7 @@ def seconds(body: Callable[[int], tuple[str, dict[str, Any]]], count: int) -> fl
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("body", [straight, read_globals, keep_results, handle_errors])
+@pytest.mark.parametrize("body", some([straight, keep_results, read_globals, handle_errors], 2))
 def test_a_line_takes_as_long_among_many(body: Callable[[int], tuple[str, dict[str, Any]]]) -> None:
     few = min(seconds(body, FEW) for _ in range(3)) / FEW
     many = min(seconds(body, MANY) for _ in range(2)) / MANY

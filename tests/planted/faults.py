@@ -1,0 +1,222 @@
+"""Faults that somebody might make, one at a time: of every stage of the pipeline, and those that were there once.
+
+Each is a text of the sources and another that stands in its place; each must be found by tests of plain `pytest`.
+`run.py` plants them in a copy of the tree. A text that is no longer there once, and once only, is an error: then the
+fault is to be written anew, for what is there now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """old, new: texts. found_by: files of tests, any of which fails, with `-k` after a colon to save time.
+
+    was: silent faults of earlier days that this one is, or is like.
+    """
+
+    name: str
+    stage: str
+    old: str
+    new: str
+    found_by: tuple[str, ...]
+    was: str = ""
+
+
+FAULTS = (
+    # -- capture
+    Fault(
+        "a guard compares a constant's type alone",
+        "capture, guards",
+        'condition = f"type({code}) is {type(value).__name__} and {code} == {value!r}"',
+        'condition = f"type({code}) is {type(value).__name__}"',
+        ("test_recapture.py", "test_reached.py"),
+    ),
+    Fault(
+        "the first change that captured code makes is not made at later calls",
+        "capture, effects",
+        "for effect in segment.effects:\n        recipe",
+        "for effect in segment.effects[1:]:\n        recipe",
+        ("test_capture_effects.py",),
+    ),
+    Fault(
+        "the clock is vouched for as pure",
+        "capture, purity",
+        'datetime.datetime: "combine fromisoformat utcfromtimestamp",',
+        'datetime.datetime: "combine fromisoformat now today utcfromtimestamp utcnow",',
+        ("test_clocks_and_ids.py", "test_purity.py"),
+        was="time was a constant in compiled code",
+    ),
+    Fault(
+        "of several contributions to a gradient the last is kept",
+        "joint graph",
+        "self.table[node] = prims.add(before, value)",
+        "self.table[node] = value",
+        ("test_joint.py",),
+    ),
+    Fault(
+        "a saved value is thought to stand behind the results",
+        "partition",
+        "return Partition(forward, backward, tuple(outputs.index(node) for node in values))",
+        "return Partition(forward, backward, tuple(len(results) + k for k in range(len(values))))",
+        ("test_partition.py",),
+    ),
+    # -- passes and lowering
+    Fault(
+        "factors are joined whatever the dtype holds",
+        "graph passes",
+        "return a * b if in_range and all(is_normal(dtype, number) for number in (a, b, a * b)) else None",
+        "return a * b",
+        ("test_random_constants.py", "test_graph_passes.py"),
+        was="(x * 1000) * 128 in float16 was infinite",
+    ),
+    Fault(
+        "what n does not divide is dropped from a quotient",
+        "index arithmetic",
+        "if low // n == high // n:\n            return quotient + low // n",
+        "if low // n == high // n or len(rest.terms) == 1:\n            return quotient + low // n",
+        ("test_affine.py", "test_lowering.py"),
+    ),
+    Fault(
+        "a reader of other elements is fused",
+        "fusion",
+        "same = read.cols is None and available == level",
+        "same = available == level",
+        ("test_fusion.py", "test_schedule_fuzz.py"),
+    ),
+    Fault(
+        "temps that meet in one step share memory",
+        "memory plan",
+        "if other.first <= life.last and life.first <= other.last)",
+        "if other.first < life.last and life.first < other.last)",
+        ("test_memory_plan.py",),
+    ),
+    Fault(
+        "an operand that is still needed is written over",
+        "memory plan",
+        "return result.first == step == operand.last",
+        "return result.first == step <= operand.last",
+        ("test_in_place.py",),
+    ),
+    # -- code
+    Fault(
+        "clamping swallows NaN",
+        "C++",
+        'return f"({a.texts[other]} {keep} {a.texts[constant]} ? {a.texts[constant]} : {a.texts[other]})"',
+        'return f"({a.texts[constant]} {keep} {a.texts[other]} ? {a.texts[other]} : {a.texts[constant]})"',
+        ("test_conformance_cpp.py:f32",),
+    ),
+    Fault(
+        "small results of expm1 lose their digits",
+        "Triton",
+        '"expm1": _helper("expm1"),\n    "sin": _call("sin"),',
+        '"expm1": lambda a: f"(tl.exp({a.texts[0]}) - 1)",\n    "sin": _call("sin"),',
+        ("test_conformance_triton.py:interpreted and f32",),
+    ),
+    Fault(
+        "a changed pass finds what the old one compiled",
+        "cache",
+        '_APART = ("bytecode", "capture", "eager", "numpy_trace")',
+        '_APART = ("bytecode", "capture", "eager", "graph", "numpy_trace")',
+        ("test_artefact_cache.py",),
+        was="the cache key left out the passes",
+    ),
+    Fault(
+        "draws of one call overlap those of the next",
+        "random numbers",
+        "first, self.offset = self.offset, self.offset + draws",
+        "first, self.offset = self.offset, self.offset + 1",
+        ("test_generator.py", "test_capture_environment.py"),
+    ),
+    # -- distributed data parallel
+    Fault(
+        "the second gradient of a segment is not averaged",
+        "splitter",
+        "for i in planned:\n            dtype",
+        "for i in planned[:1] + planned[2:]:\n            dtype",
+        ("test_splitter.py",),
+    ),
+    Fault(
+        "slots of a bucket overlap",
+        "bucket plan",
+        "end += -(-member.numel // step) * step",
+        "end += member.numel // step * step",
+        ("test_bucket_plan.py",),
+    ),
+    Fault(
+        "gradients of eager code are summed and not averaged",
+        "reducer",
+        "parameter.device.scale(gradient, self.scale, out=view)",
+        "parameter.device.scale(gradient, 1.0, out=view)",
+        ("test_ddp_eager.py",),
+    ),
+    Fault(
+        "gradients of no_sync() are lost where the backward is compiled",
+        "reducer",
+        "elif (tensor._grad is not None or tensor in grads) and index not in self.missing:",
+        "elif tensor in grads and index not in self.missing:",
+        ("test_ddp_contract.py", "test_ddp_compiled.py"),
+    ),
+    Fault(
+        "who reads a gradient does not wait for its bucket",
+        "landing",
+        "self.reached[place] = self.flight.mark()\n        self.flight.works[place].wait()",
+        "self.reached[place] = self.flight.mark()",
+        ("test_overlap_step.py",),
+    ),
+    Fault(
+        "names that a module wants left alone are reduced",
+        "wrapping",
+        "getattr(module, IGNORED, ())",
+        "()",
+        ("test_breaks_and_options.py", "test_ddp_contract.py"),
+        was="_ddp_params_and_buffers_to_ignore was ignored",
+    ),
+    # -- collectives and launcher
+    Fault(
+        "ranks are added up from the last to the first",
+        "collectives",
+        "for source in sources[1:]:\n        UFUNCS",
+        "for source in sources[:0:-1]:\n        UFUNCS",
+        ("test_threaded_collective_kinds.py", "test_programs.py"),
+    ),
+    Fault(
+        "bfloat16 sums are rounded half up",
+        "collectives",
+        "u32 rounded = bits + 0x7fff + ((bits >> 16) & 1);",
+        "u32 rounded = bits + 0x8000;",
+        ("test_native_engine.py",),
+    ),
+    Fault(
+        "a forked child's communicator is its parent's",
+        "collectives",
+        "for thing in inherited:\n        thing.become_forked(error)",
+        "for thing in ():\n        thing.become_forked(error)",
+        ("test_forked.py",),
+        was="a DataLoader's worker paired with another rank's parent",
+    ),
+    Fault(
+        "an error that another rank caused is taken for the cause",
+        "launcher",
+        "able = [cause for cause in found if not cause.is_consequence]",
+        "able = list(found)",
+        ("test_cause.py",),
+    ),
+    # -- training
+    Fault(
+        "Adam's second moment is not corrected",
+        "optimizer",
+        '"root_scale": 1 / math.sqrt(1 - beta2**step),',
+        '"root_scale": 1.0,',
+        ("test_optimizers_against_torch.py:Adam",),
+    ),
+    Fault(
+        "operands of two dtypes are left as they are under autocast",
+        "autocast",
+        "return _applied(function, None if wide else _to_float32, args, kwargs)",
+        "return _applied(function, None, args, kwargs)",
+        ("test_autocast_against_torch.py",),
+    ),
+)
